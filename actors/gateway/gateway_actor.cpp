@@ -6,10 +6,10 @@
 #include <random>
 
 #include "actors/gateway/parameters_log.h"
-#include "actors/metrics/routes.h"
 #include "base/contain.h"
 #include "base/counted.h"
 #include "http/api/openai_error.h"
+#include "http/server/routes.h"
 
 namespace troupe {
 namespace {
@@ -284,10 +284,11 @@ void HttpSide::answered(const http::AccessRecord& record) {
   const double ms = std::chrono::duration<double, std::milli>(record.duration).count();
   log_.info("answered", {kv("req", record.request_id), kv("method", record.method), kv("path", record.target),
                          kv("status", record.status), kv("bytes", record.bytes), kv("ms", ms)});
-  if (record.status == 200 && !record.failed && metrics::is_generation(record.target)) {
+  const http::Route* route = http::find_route(record.target);
+  if (record.status == 200 && !record.failed && route != nullptr && route->generates()) {
     served_.fetch_add(1, std::memory_order_relaxed);
   }
-  caf::anon_send(metrics_, HttpStats{std::string(metrics::route_label(record.target)), record.status});
+  caf::anon_send(metrics_, HttpStats{std::string(http::metrics_label(record.target)), record.status});
 }
 
 void HttpSide::turned_away(std::string_view address, const Status& why) {

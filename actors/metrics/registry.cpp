@@ -2,7 +2,7 @@
 
 #include <string_view>
 
-#include "actors/metrics/routes.h"
+#include "http/server/routes.h"
 
 namespace troupe::metrics {
 namespace {
@@ -91,7 +91,8 @@ void Registry::add(const RequestStats& request) {
 void Registry::add(const HttpStats& answer) {
   ++http_[{answer.path, answer.status}];
   const std::string_view why = rejection(answer.status);
-  if (is_generation(answer.path) && !why.empty()) ++rejected_[std::string(why)];
+  const http::Route* route = http::find_route(answer.path);
+  if (route != nullptr && route->generates() && !why.empty()) ++rejected_[std::string(why)];
 }
 
 void Registry::add(const DoorStats& door) {

@@ -7,73 +7,10 @@
 #include "http/api/json_body.h"
 #include "http/api/request_fields.h"
 #include "http/api/request_schemas.h"
-#include "http/server/api_keys.h"
+#include "http/server/routes.h"
 
 namespace troupe::http {
 namespace {
-
-/// A route with a body.
-struct BodyRoute {
-  std::string_view path;
-  std::uint16_t api;
-  std::string_view about;
-  std::initializer_list<const char*> required;  ///< members of the body
-  const char* answer;                           ///< the component
-  const char* event;                            ///< of the data of an event; null: never streams
-  bool anthropic_errors = false;
-};
-
-const BodyRoute kBodyRoutes[] = {
-    {"/v1/chat/completions", kChatApi, "OpenAI's chat completions", {}, "Chat", "ChatChunk"},
-    {"/v1/completions", kCompletionsApi, "OpenAI's completions", {}, "Completion", "Completion"},
-    {"/v1/responses",
-     kResponsesApi,
-     "OpenAI's responses, without storage",
-     {"input"},
-     "Response",
-     "ResponseEvent"},
-    {"/v1/messages",
-     kMessagesApi,
-     "Anthropic's messages",
-     {"messages", "max_tokens"},
-     "Message",
-     "MessageEvent",
-     true},
-    {"/v1/messages/count_tokens",
-     kCountTokensApi,
-     "The tokens of a message's prompt",
-     {"messages"},
-     "TokenCount",
-     nullptr,
-     true},
-    {"/tokenize", kTokenizeApi, "A prompt or messages to token ids", {}, "Tokens", nullptr},
-    {"/detokenize", kDetokenizeApi, "Token ids to text", {"tokens"}, "Text", nullptr},
-};
-
-struct PageRoute {
-  std::string_view path;
-  std::string_view method;
-  std::string_view about;
-  Access access;         ///< the least that opens it
-  const char* answer{};  ///< the component; null: no JSON, or not described
-};
-
-constexpr PageRoute kPageRoutes[] = {
-    {"/v1/models", "get", "The served models", Access::client, "Models"},
-    {"/v1/models/{model}", "get", "One of them", Access::client, "Model"},
-    {"/openapi.json", "get", "This document", Access::client},
-    {"/v1/troupe/events", "get", "The live state of the engine, as server-sent events", Access::admin},
-    {"/", "get", "The chat page", Access::none},
-    {"/topology", "get", "The page that shows the live state", Access::none},
-    {"/docs", "get", "The page that shows this document", Access::none},
-    {"/health", "get", "200 when requests are served, else 503", Access::none},
-    {"/health/ready", "get", "The same", Access::none},
-    {"/health/live", "get", "200 while the event loop is alive", Access::none},
-    {"/ping", "get", "As /health", Access::none},
-    {"/metrics", "get", "Prometheus metrics", Access::client},
-    {"/config-info", "get", "The configuration", Access::client},
-    {"/reset_prefix_cache", "post", "Forget what the prefix cache holds", Access::admin},
-};
 
 std::string_view json_type(FieldType type) {
   switch (type) {
@@ -151,13 +88,7 @@ Json field_schema(const RequestField& field, std::uint16_t api) {
   return schema;
 }
 
-Json members(std::initializer_list<const char*> names) {
-  Json list = Json::array();
-  for (const char* name : names) list.push_back(name);
-  return list;
-}
-
-Json body_schema(const BodyRoute& route, const config::LimitOptions& limits) {
+Json body_schema(const Route& route, const config::LimitOptions& limits) {
   Json properties = Json::object();
   for (const RequestField& field : request_fields()) {
     if ((field.apis & route.api) != 0) properties[std::string(field.name)] = field_schema(field, route.api);
@@ -165,12 +96,15 @@ Json body_schema(const BodyRoute& route, const config::LimitOptions& limits) {
   if (properties.contains("n") && !properties["n"].contains("maximum"))
     properties["n"]["maximum"] = limits.max_n;
   if (properties.contains("best_of")) properties["best_of"]["maximum"] = limits.max_best_of;
+  Json required = Json::array();
   for (const char* name : route.required) {
+    if (name == nullptr) continue;
+    required.push_back(name);
     Json& field = properties[name];
     if (const auto type = field.find("type"); type != field.end() && type->is_array()) *type = Json((*type)[0]);
     if (const auto any = field.find("anyOf"); any != field.end()) any->erase(1);  // null
   }
-  return {{"type", "object"}, {"properties", std::move(properties)}, {"required", members(route.required)}};
+  return {{"type", "object"}, {"properties", std::move(properties)}, {"required", std::move(required)}};
 }
 
 Json json_content(Json schema) { return {{"application/json", {{"schema", std::move(schema)}}}}; }
@@ -181,19 +115,6 @@ Json answers_of(std::string_view about, const char* answer, const char* error) {
   if (answer != nullptr) good["content"] = json_content(reference(answer));
   Json bad = {{"description", "an error"}, {"content", json_content(reference(error))}};
   return {{"200", std::move(good)}, {"default", std::move(bad)}};
-}
-
-Json body_route(const BodyRoute& route, const config::LimitOptions& limits) {
-  Json answers =
-      answers_of("the answer", route.answer, route.anthropic_errors ? "MessagesError" : "Error");
-  if (route.event != nullptr) {
-    // OpenAPI 3.1 has no schema for a stream's events.
-    answers["200"]["content"]["text/event-stream"] = {{"schema", {{"type", "string"}}},
-                                                      {"x-event-schema", reference(route.event)}};
-  }
-  return {{"summary", route.about},
-          {"requestBody", {{"required", true}, {"content", json_content(body_schema(route, limits))}}},
-          {"responses", std::move(answers)}};
 }
 
 /// No key, where none is configured, or one of the schemes.
@@ -215,30 +136,46 @@ Json key_schemes() {
   return schemes;
 }
 
-Json page_route(const PageRoute& page) {
-  Json route = {{"summary", page.about}};
-  if (page.answer != nullptr) {
-    route["responses"] = answers_of(page.about, page.answer, "Error");
+Json body_route(const Route& route, const config::LimitOptions& limits) {
+  Json answers = answers_of("the answer", route.answer, route.style == AnswerStyle::messages ? "MessagesError" : "Error");
+  if (route.event != nullptr) {
+    // OpenAPI 3.1 has no schema for a stream's events.
+    answers["200"]["content"]["text/event-stream"] = {{"schema", {{"type", "string"}}},
+                                                      {"x-event-schema", reference(route.event)}};
+  }
+  return {{"summary", route.about},
+          {"requestBody", {{"required", true}, {"content", json_content(body_schema(route, limits))}}},
+          {"responses", std::move(answers)}};
+}
+
+Json bodiless_route(const Route& route) {
+  Json about = {{"summary", route.about}};
+  if (route.answer != nullptr) {
+    about["responses"] = answers_of(route.about, route.answer, "Error");
   } else {
-    route["responses"] = {{"default", {{"description", page.about}}}};
+    about["responses"] = {{"default", {{"description", route.about}}}};
   }
-  if (page.path.ends_with("{model}")) {
-    Json name = {{"name", "model"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}};
-    route["parameters"] = Json::array({std::move(name)});
+  if (const std::size_t brace = route.path.find('{'); brace != route.path.npos) {
+    const std::string_view name = route.path.substr(brace + 1, route.path.size() - brace - 2);
+    Json parameter = {{"name", name}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}};
+    about["parameters"] = Json::array({std::move(parameter)});
   }
-  if (page.access == Access::none) route["security"] = Json::array();
-  if (page.access == Access::admin) route["security"] = security({"admin-bearer", "admin-x-api-key"});
-  return route;
+  if (route.access == Access::none) about["security"] = Json::array();
+  if (route.access == Access::admin) about["security"] = security({"admin-bearer", "admin-x-api-key"});
+  return about;
 }
 
 }  // namespace
 
 std::string openapi_document(const config::LimitOptions& limits) {
   Json paths = Json::object();
-  for (const BodyRoute& route : kBodyRoutes)
-    paths[std::string(route.path)]["post"] = body_route(route, limits);
-  for (const PageRoute& page : kPageRoutes)
-    paths[std::string(page.path)][std::string(page.method)] = page_route(page);
+  for (const Route& route : routes()) {
+    if (route.about.empty()) continue;
+    Json& path = paths[std::string(route.path)];
+    const Json about = route.parse != nullptr ? body_route(route, limits) : bodiless_route(route);
+    if ((route.methods & kGet) != 0) path["get"] = about;
+    if ((route.methods & kPost) != 0) path["post"] = about;
+  }
   Json document = {{"openapi", "3.1.0"}, {"info", {{"title", "Troupe"}, {"version", "1"}}}};
   document["paths"] = std::move(paths);
   Json schemas = Json::parse(kAnswerSchemas);

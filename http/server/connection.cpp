@@ -37,31 +37,31 @@ Status no_room() {
 
 }  // namespace
 
-Visit::Visit(Doorman& doorman, Peer peer, Entrance entrance)
-    : doorman_(&doorman), peer_(std::move(peer)), entrance_(std::move(entrance)), refusal_(doorman.enter(peer_)) {}
+Visit::Visit(ConnectionLimiter& limiter, Peer peer, Entrance entrance)
+    : limiter_(&limiter), peer_(std::move(peer)), entrance_(std::move(entrance)), refusal_(limiter.enter(peer_)) {}
 
 Visit::Visit(Visit&& other) noexcept
-    : doorman_(std::exchange(other.doorman_, nullptr)),
+    : limiter_(std::exchange(other.limiter_, nullptr)),
       peer_(std::move(other.peer_)),
       entrance_(std::move(other.entrance_)),
       refusal_(std::move(other.refusal_)),
       client_(std::move(other.client_)) {}
 
 Visit::~Visit() {
-  if (doorman_ == nullptr) return;
+  if (limiter_ == nullptr) return;
   end_request();
-  if (refusal_.ok()) doorman_->leave(peer_);
+  if (refusal_.ok()) limiter_->leave(peer_);
 }
 
 Status Visit::begin_request(std::string_view forwarded_for) {
-  std::string client = doorman_->client_of(forwarded_for);
-  Status status = client.empty() ? Status() : doorman_->begin_request(client);
+  std::string client = limiter_->client_of(forwarded_for);
+  Status status = client.empty() ? Status() : limiter_->begin_request(client);
   if (status.ok()) client_ = std::move(client);
   return status;
 }
 
 void Visit::end_request() {
-  if (!client_.empty()) doorman_->end_request(std::exchange(client_, {}));
+  if (!client_.empty()) limiter_->end_request(std::exchange(client_, {}));
 }
 
 Connection::Connection(IoThread& io, Transport transport, Visit visit)
@@ -170,7 +170,7 @@ bool Connection::read_head() {
   keep_alive_ = reader_.keep_alive();
   request_id_ = sane_request_id(reader_.header("x-request-id"));
   if (request_id_.empty()) request_id_ = io_.fresh_request_id();
-  admission_ = io_.shared().desk.admit(head, visit_.entrance(), io_.keys());
+  admission_ = io_.shared().handler.admit(head, visit_.entrance(), io_.keys());
   check_limits();
   client_ = client_identity(&io_.keys(), head.authorization, head.x_api_key, visit_.client());
   return begin_body();
@@ -178,7 +178,7 @@ bool Connection::read_head() {
 
 // Health is answered beyond the limits: load must not look like failure.
 void Connection::check_limits() {
-  const bool health = admission_.handler == Handler::health || admission_.handler == Handler::live;
+  const bool health = admission_.match.serves(Handler::health) || admission_.match.serves(Handler::live);
   if (!visit_.refusal().ok()) {
     keep_alive_ = false;
     if (!health && !visit_.entrance().open) admission_.refusal = visit_.refusal();
@@ -273,10 +273,10 @@ bool Connection::finish_request() {
   Status status = admission_.refusal;
   if (status.ok()) {
     status = shared.faults.attempt(FaultPlace::parsing, [&] {
-      outcome.emplace(shared.desk.handle(admission_, reader_.body(), request_id_, shared.draining));
+      outcome.emplace(shared.handler.handle(admission_, reader_.body(), request_id_, shared.draining));
     });
   }
-  if (!outcome) outcome.emplace(error_output(0, status, 0, admission_.style));
+  if (!outcome) outcome.emplace(error_output(0, status, 0, admission_.match.style()));
   reader_.end_request();
   return handled(*std::move(outcome));
 }
@@ -301,7 +301,7 @@ void Connection::parse_apart() {
     const Exchange exchange = known.exchange;
     std::optional<std::variant<Call, Output>> outcome;
     const Status status = shared.faults.attempt(FaultPlace::parsing, [&] {
-      std::variant<Call, Output> parsed = shared.desk.handle(admission, body, known.request_id, shared.draining);
+      std::variant<Call, Output> parsed = shared.handler.handle(admission, body, known.request_id, shared.draining);
       if (Call* call = std::get_if<Call>(&parsed)) {
         known.body = std::move(call->body);
         known.ignored_fields = std::move(call->ignored_fields);
@@ -312,7 +312,7 @@ void Connection::parse_apart() {
     });
     std::string().swap(body);
     const auto answer = [&] {
-      if (!outcome) outcome.emplace(error_output(0, status, 0, admission.style));
+      if (!outcome) outcome.emplace(error_output(0, status, 0, admission.match.style()));
       asio::post(here, [self, exchange, parser, outcome = *std::move(outcome)]() mutable {
         self->take_parsed(exchange, parser, std::move(outcome));
       });

@@ -27,10 +27,10 @@
 
 namespace troupe::http {
 
-/// Who has connected, and to which listener. Counted by the doorman until it ends.
+/// Who has connected, and to which listener. Counted by the limiter until it ends.
 class Visit {
  public:
-  Visit(Doorman& doorman, Peer peer, Entrance entrance);
+  Visit(ConnectionLimiter& limiter, Peer peer, Entrance entrance);
   ~Visit();
   Visit(Visit&& other) noexcept;
   Visit& operator=(Visit&&) = delete;
@@ -47,7 +47,7 @@ class Visit {
   const std::string& client() const { return client_.empty() ? peer_.address : client_; }
 
  private:
-  Doorman* doorman_;  // null: moved from
+  ConnectionLimiter* limiter_;  // null: moved from
   Peer peer_;
   Entrance entrance_;
   Status refusal_;

@@ -13,7 +13,7 @@ void Connection::take(Output&& output) {
   switch (output.kind) {
     case Output::Kind::whole:
       if (phase_ == Phase::streaming) {  // the head was sent already, so the error has to be an event
-        append_events(last_event(output.body, admission_.style));
+        append_events(last_event(output.body, admission_.match.style()));
         end_stream(/*failed=*/true);
       } else {
         answer(std::move(output));
@@ -62,7 +62,7 @@ void Connection::answer(Output&& output) {
   const std::uint16_t status = output.status;
   ResponseHead head = response_head(status);
   head.content_type = content_type(output.content);
-  if (status == 405) head.allow = admission_.allow;
+  if (status == 405) head.allow = admission_.match.allow;
   writer_.append_whole(head, std::move(output), method_ == "HEAD");
   end_answer(status);
 }
@@ -80,7 +80,7 @@ void Connection::end_answer(std::uint16_t status) {
 
 // For input that cannot be trusted or is not wanted: what follows it is not read as a request.
 bool Connection::refuse_and_close(const Status& status) {
-  const AnswerStyle style = unrecorded_ ? admission_.style : AnswerStyle::openai;
+  const AnswerStyle style = unrecorded_ ? admission_.match.style() : AnswerStyle::openai;
   if (!unrecorded_) {  // the head was not even read
     unrecorded_ = true;
     admission_ = {};
@@ -153,7 +153,7 @@ void Connection::count_unsent() {
 
 void Connection::cut() {
   const Status slow{Code::cancelled, "The answer was read too slowly and is cut off here", {}, "slow_reader"};
-  if (!writer_.cut_stream(last_event(error_output(0, slow, 0, admission_.style).body, admission_.style))) {
+  if (!writer_.cut_stream(last_event(error_output(0, slow, 0, admission_.match.style()).body, admission_.match.style()))) {
     abort();
     return;
   }

@@ -23,9 +23,9 @@
 
 #include "http/server/api_keys.h"
 #include "http/server/backend.h"
-#include "http/server/doorman.h"
+#include "http/server/connection_limiter.h"
 #include "http/server/faults.h"
-#include "http/server/front_desk.h"
+#include "http/server/request_handler.h"
 #include "http/server/parse_thread.h"
 #include "http/server/server.h"
 #include "http/server/tls_session.h"
@@ -50,9 +50,9 @@ std::vector<std::string> own_hosts(const config::HttpOptions& http);
 /// What all threads of one server share.
 struct Shared {
   config::LimitOptions limits;
-  FrontDesk desk;
+  RequestHandler handler;
   Backend& backend;
-  Doorman doorman;
+  ConnectionLimiter limiter;
   std::atomic<std::size_t> active{0};
   std::atomic<std::int64_t> held{0};       ///< bytes that requests take which are read, or which nothing was answered to
   std::atomic<std::int64_t> most_held{0};  ///< the most of that since memory was last returned to the system
@@ -64,9 +64,9 @@ struct Shared {
   Shared(const config::HttpOptions& http, const config::LimitOptions& limit_options, AddressSet trusted_proxies,
          ModelFacts model, Backend& behind)
       : limits(limit_options),
-        desk(Hosts(own_hosts(http), http.allowed_hosts), http.allowed_origins, limits, std::move(model), behind),
+        handler(Hosts(own_hosts(http), http.allowed_hosts), http.allowed_origins, limits, std::move(model), behind),
         backend(behind),
-        doorman(limits, std::move(trusted_proxies)),
+        limiter(limits, std::move(trusted_proxies)),
         faults(behind) {}
 };
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <string_view>
 
-#include "http/server/front_desk.h"
+#include "http/server/request_handler.h"
 #include "http/server/request_head.h"
 
 namespace troupe::http {

@@ -173,7 +173,7 @@ void IoThread::adopt(Socket socket, std::string address, Entrance entrance) {
   std::shared_ptr<Connection> connection;
   const auto admit = [&] {
     Transport transport(std::move(socket), entrance.open ? nullptr : credentials_.tls);
-    Visit visit(shared_.doorman, shared_.doorman.recognise(std::move(address)), std::move(entrance));
+    Visit visit(shared_.limiter, shared_.limiter.recognise(std::move(address)), std::move(entrance));
     const Status refusal = visit.refusal();
     if (!refusal.ok()) shared_.backend.turned_away(visit.peer().address, refusal);
     connection = std::make_shared<Connection>(*this, std::move(transport), std::move(visit));
@@ -407,7 +407,7 @@ Status Server::renew(const config::HttpOptions& http) { return impl_->renew(http
 void Server::drain() { impl_->drain(); }
 std::uint64_t Server::faults() const { return impl_->shared().faults.count(); }
 std::size_t Server::active() const { return impl_->shared().active; }
-std::size_t Server::connections() const { return impl_->shared().doorman.inside(); }
+std::size_t Server::connections() const { return impl_->shared().limiter.inside(); }
 void Server::stop() { impl_->stop(); }
 
 }  // namespace troupe::http

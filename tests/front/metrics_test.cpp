@@ -1,5 +1,4 @@
 #include "actors/metrics/registry.h"
-#include "actors/metrics/routes.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -163,17 +162,6 @@ TEST(Histogram, BoundsAreInclusive) {
   EXPECT_EQ(histogram.bucket(1), 2u);
   EXPECT_EQ(histogram.bucket(2), 1u);
   EXPECT_DOUBLE_EQ(histogram.sum(), 14.0);
-}
-
-TEST(Routes, AClientCannotInventLabels) {
-  EXPECT_EQ(route_label("/v1/chat/completions"), "/v1/chat/completions");
-  EXPECT_EQ(route_label("/v1/models/x"), "/v1/models");
-  EXPECT_EQ(route_label("/v1/messages/count_tokens"), "/v1/messages/count_tokens");
-  EXPECT_EQ(route_label("/v1/messages/x"), "other");
-  EXPECT_EQ(route_label("/made/up"), "other");
-  EXPECT_TRUE(is_generation("/v1/responses"));
-  EXPECT_TRUE(is_generation("/v1/messages"));
-  EXPECT_FALSE(is_generation("/v1/messages/count_tokens"));
 }
 
 }  // namespace

@@ -10,7 +10,7 @@
 #include "http/api/messages_request.h"
 #include "http/api/request_fields.h"
 #include "http/api/responses_request.h"
-#include "http/server/router.h"
+#include "http/server/routes.h"
 
 namespace troupe::http {
 namespace {
@@ -89,12 +89,11 @@ TEST(OpenApi, EveryRouteIsThereAndEveryReferenceLeadsSomewhere) {
   for (const auto& [path, methods] : document["paths"].items()) {
     for (const auto& [method, about] : methods.items()) {
       const std::string upper = method == "get" ? "GET" : "POST";
-      const Handler handler = route(upper, path, Pages::both).handler;
-      EXPECT_NE(handler, Handler::not_found) << path;
-      EXPECT_NE(handler, Handler::method_not_allowed) << path;
-      EXPECT_EQ(about.contains("requestBody"), takes_json(handler)) << path;
-      EXPECT_EQ(about.contains("security"), !needs_key(handler) || needs_admin(handler)) << path;
-      EXPECT_EQ(about.contains("security") && about["security"].size() > 1, needs_admin(handler)) << path;
+      const RouteMatch match = match_route(upper, path, Pages::both);
+      ASSERT_TRUE(match.allowed) << path;
+      EXPECT_EQ(about.contains("requestBody"), match.serves(Handler::json)) << path;
+      EXPECT_EQ(about.contains("security"), match.access() != Access::client) << path;
+      EXPECT_EQ(about.contains("security") && about["security"].size() > 1, match.access() == Access::admin) << path;
     }
   }
   const std::string text = document.dump();

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "http/server/front_desk.h"
+#include "http/server/request_handler.h"
 #include "http/server/origins.h"
 #include "http/support.h"
 

@@ -14,7 +14,7 @@
 #include "http/server/backend.h"
 #include "http/server/hosts.h"
 #include "http/server/origins.h"
-#include "http/server/router.h"
+#include "http/server/routes.h"
 
 namespace troupe::http {
 
@@ -44,22 +44,20 @@ struct Entrance {
 };
 
 struct Admission {
-  Handler handler = Handler::not_found;
-  std::string tail;        ///< of Handler::model, percent-decoded; of events the query's request; of page its path
-  std::string_view allow;  ///< for 405 and OPTIONS
+  RouteMatch match;
+  std::string tail;        ///< of the match, percent-decoded; of InfoRequest::Kind::events the query's request
   bool head_only = false;  ///< the method is HEAD
   std::string if_none_match;   ///< of Handler::page
   std::string allow_origin;    ///< of Origins::answer_to()
   bool vary_origin = false;
-  bool preflight = false;      ///< of Handler::options: asked by a browser for a page of an allowed origin
+  bool preflight = false;      ///< of OPTIONS: asked by a browser for a page of an allowed origin
   std::string allow_headers;   ///< for the preflight
-  AnswerStyle style = AnswerStyle::openai;
   Status refusal;          ///< not ok: the answer
 };
 
-class FrontDesk {
+class RequestHandler {
  public:
-  FrontDesk(Hosts hosts, std::vector<std::string> allowed_origins, const config::LimitOptions& limits, ModelFacts model,
+  RequestHandler(Hosts hosts, std::vector<std::string> allowed_origins, const config::LimitOptions& limits, ModelFacts model,
             const Backend& backend);
 
   /// Decides by the head alone: host, origin, route, key, media type. Every path needs a key of `keys`, unknown ones too;
@@ -73,8 +71,9 @@ class FrontDesk {
 
  private:
   Output health(Handler handler, bool draining) const;
-  Status check_host(const HeadView& head, Handler handler, const Entrance& entrance, bool keyless) const;
-  Status check_origin(const HeadView& head, Handler handler) const;
+  std::variant<Call, Output> info(const Admission& admission, bool draining) const;
+  Status check_host(const HeadView& head, const RouteMatch& match, const Entrance& entrance, bool keyless) const;
+  Status check_origin(const HeadView& head, const RouteMatch& match) const;
 
   Hosts hosts_;
   Origins origins_;

@@ -1,4 +1,4 @@
-#include "http/server/doorman.h"
+#include "http/server/connection_limiter.h"
 
 #include <utility>
 
@@ -31,7 +31,7 @@ std::string_view without_port(std::string_view text) {
 
 }  // namespace
 
-Peer Doorman::recognise(std::string address) const {
+Peer ConnectionLimiter::recognise(std::string address) const {
   const auto parsed = parse_address(address);
   std::string network = client_network(address);
   Peer peer{.address = std::move(address), .network = std::move(network)};
@@ -40,12 +40,12 @@ Peer Doorman::recognise(std::string address) const {
   return peer;
 }
 
-int Doorman::limit_of(bool loopback) const {
+int ConnectionLimiter::limit_of(bool loopback) const {
   if (limits_.max_connections_per_address > 0) return limits_.max_connections_per_address;
   return loopback ? limits_.max_connections : kUsualPerAddress;
 }
 
-Status Doorman::count(const std::string& network, int limit) {
+Status ConnectionLimiter::count(const std::string& network, int limit) {
   const auto found = per_network_.find(network);
   if ((found == per_network_.end() ? 0 : found->second) >= limit) {
     return too_many("from " + network, "--max-connections-per-address", limit);
@@ -54,12 +54,12 @@ Status Doorman::count(const std::string& network, int limit) {
   return {};
 }
 
-void Doorman::forget(const std::string& network) {
+void ConnectionLimiter::forget(const std::string& network) {
   const auto found = per_network_.find(network);
   if (--found->second == 0) per_network_.erase(found);
 }
 
-Status Doorman::enter(const Peer& peer) {
+Status ConnectionLimiter::enter(const Peer& peer) {
   const std::lock_guard lock(mutex_);
   if (total_ >= static_cast<std::size_t>(limits_.max_connections)) {
     return too_many("in all", "--max-connections", limits_.max_connections);
@@ -71,23 +71,23 @@ Status Doorman::enter(const Peer& peer) {
   return {};
 }
 
-void Doorman::leave(const Peer& peer) {
+void ConnectionLimiter::leave(const Peer& peer) {
   const std::lock_guard lock(mutex_);
   --total_;
   if (!peer.trusted_proxy) forget(peer.network);
 }
 
-Status Doorman::begin_request(const std::string& client) {
+Status ConnectionLimiter::begin_request(const std::string& client) {
   const std::lock_guard lock(mutex_);
   return count(client_network(client), limit_of(false));
 }
 
-void Doorman::end_request(const std::string& client) {
+void ConnectionLimiter::end_request(const std::string& client) {
   const std::lock_guard lock(mutex_);
   forget(client_network(client));
 }
 
-std::string Doorman::client_of(std::string_view forwarded_for) const {
+std::string ConnectionLimiter::client_of(std::string_view forwarded_for) const {
   while (!forwarded_for.empty()) {
     const std::size_t comma = forwarded_for.rfind(',');
     const std::size_t begin = comma == forwarded_for.npos ? 0 : comma + 1;
@@ -100,7 +100,7 @@ std::string Doorman::client_of(std::string_view forwarded_for) const {
   return {};
 }
 
-std::size_t Doorman::inside() const {
+std::size_t ConnectionLimiter::inside() const {
   const std::lock_guard lock(mutex_);
   return total_;
 }

@@ -1,5 +1,5 @@
 // Limits on connections, and how connections beyond them are told.
-#include "http/server/doorman.h"
+#include "http/server/connection_limiter.h"
 
 #include "http/support.h"
 
@@ -12,84 +12,84 @@ AddressSet networks(std::initializer_list<const char*> list) {
   return set;
 }
 
-int admitted(Doorman& doorman, const Peer& peer, int tries) {
+int admitted(ConnectionLimiter& limiter, const Peer& peer, int tries) {
   int in = 0;
-  for (int i = 0; i < tries; ++i) in += doorman.enter(peer).ok() ? 1 : 0;
+  for (int i = 0; i < tries; ++i) in += limiter.enter(peer).ok() ? 1 : 0;
   return in;
 }
 
-TEST(Doorman, OneAddressMayHave256ConnectionsAndThisMachineAll) {
+TEST(ConnectionLimiter, OneAddressMayHave256ConnectionsAndThisMachineAll) {
   const config::LimitOptions limits{.max_connections = 1000};
-  Doorman doorman(limits, networks({"10.0.0.0/8"}));
-  EXPECT_EQ(admitted(doorman, doorman.recognise("203.0.113.5"), 300), 256);
-  EXPECT_EQ(admitted(doorman, doorman.recognise("127.0.0.1"), 300), 300);
-  EXPECT_EQ(admitted(doorman, doorman.recognise("10.1.2.3"), 300), 300);
-  EXPECT_EQ(admitted(doorman, doorman.recognise("::1"), 300), 144);  // the rest of all
-  EXPECT_EQ(doorman.inside(), 1000u);
-  doorman.leave(doorman.recognise("203.0.113.5"));
-  EXPECT_EQ(admitted(doorman, doorman.recognise("203.0.113.5"), 2), 1);
+  ConnectionLimiter limiter(limits, networks({"10.0.0.0/8"}));
+  EXPECT_EQ(admitted(limiter, limiter.recognise("203.0.113.5"), 300), 256);
+  EXPECT_EQ(admitted(limiter, limiter.recognise("127.0.0.1"), 300), 300);
+  EXPECT_EQ(admitted(limiter, limiter.recognise("10.1.2.3"), 300), 300);
+  EXPECT_EQ(admitted(limiter, limiter.recognise("::1"), 300), 144);  // the rest of all
+  EXPECT_EQ(limiter.inside(), 1000u);
+  limiter.leave(limiter.recognise("203.0.113.5"));
+  EXPECT_EQ(admitted(limiter, limiter.recognise("203.0.113.5"), 2), 1);
 }
 
-TEST(Doorman, AGivenLimitIsThisMachinesTooButNoProxys) {
+TEST(ConnectionLimiter, AGivenLimitIsThisMachinesTooButNoProxys) {
   const config::LimitOptions limits{.max_connections = 100, .max_connections_per_address = 2};
-  Doorman doorman(limits, networks({"10.0.0.0/8"}));
-  EXPECT_EQ(admitted(doorman, doorman.recognise("127.0.0.1"), 5), 2);
-  EXPECT_EQ(admitted(doorman, doorman.recognise("10.1.2.3"), 5), 5);
-  const Status status = doorman.enter(doorman.recognise("127.0.0.1"));
+  ConnectionLimiter limiter(limits, networks({"10.0.0.0/8"}));
+  EXPECT_EQ(admitted(limiter, limiter.recognise("127.0.0.1"), 5), 2);
+  EXPECT_EQ(admitted(limiter, limiter.recognise("10.1.2.3"), 5), 5);
+  const Status status = limiter.enter(limiter.recognise("127.0.0.1"));
   EXPECT_EQ(status.code, Code::overloaded);
   EXPECT_EQ(status.reason, "too_many_connections");
   EXPECT_NE(status.message.find("127.0.0.1"), std::string::npos);
   EXPECT_NE(status.message.find("--max-connections-per-address"), std::string::npos);
 }
 
-TEST(Doorman, AddressesOfOneIpv6NetworkCountTogether) {
+TEST(ConnectionLimiter, AddressesOfOneIpv6NetworkCountTogether) {
   const config::LimitOptions limits{.max_connections_per_address = 2};
-  Doorman doorman(limits, {});
-  EXPECT_TRUE(doorman.enter(doorman.recognise("2001:db8:0:7::1")).ok());
-  EXPECT_TRUE(doorman.enter(doorman.recognise("2001:db8:0:7:8::2")).ok());
-  const Status status = doorman.enter(doorman.recognise("2001:db8:0:7:ffff::3"));
+  ConnectionLimiter limiter(limits, {});
+  EXPECT_TRUE(limiter.enter(limiter.recognise("2001:db8:0:7::1")).ok());
+  EXPECT_TRUE(limiter.enter(limiter.recognise("2001:db8:0:7:8::2")).ok());
+  const Status status = limiter.enter(limiter.recognise("2001:db8:0:7:ffff::3"));
   EXPECT_EQ(status.reason, "too_many_connections");
   EXPECT_NE(status.message.find("2001:db8:0:7::/64"), std::string::npos) << status.message;
-  EXPECT_TRUE(doorman.enter(doorman.recognise("2001:db8:0:8::1")).ok());
-  doorman.leave(doorman.recognise("2001:db8:0:7::1"));
-  EXPECT_TRUE(doorman.enter(doorman.recognise("2001:db8:0:7::9")).ok());
+  EXPECT_TRUE(limiter.enter(limiter.recognise("2001:db8:0:8::1")).ok());
+  limiter.leave(limiter.recognise("2001:db8:0:7::1"));
+  EXPECT_TRUE(limiter.enter(limiter.recognise("2001:db8:0:7::9")).ok());
 
-  EXPECT_TRUE(doorman.enter(doorman.recognise("::ffff:203.0.113.5")).ok());
-  EXPECT_TRUE(doorman.enter(doorman.recognise("203.0.113.5")).ok());
-  EXPECT_FALSE(doorman.enter(doorman.recognise("::ffff:203.0.113.5")).ok()) << "the two forms of an IPv4 address are one";
-  EXPECT_TRUE(doorman.enter(doorman.recognise("203.0.113.6")).ok());
+  EXPECT_TRUE(limiter.enter(limiter.recognise("::ffff:203.0.113.5")).ok());
+  EXPECT_TRUE(limiter.enter(limiter.recognise("203.0.113.5")).ok());
+  EXPECT_FALSE(limiter.enter(limiter.recognise("::ffff:203.0.113.5")).ok()) << "the two forms of an IPv4 address are one";
+  EXPECT_TRUE(limiter.enter(limiter.recognise("203.0.113.6")).ok());
 
-  EXPECT_TRUE(doorman.begin_request("fd12::1").ok());
-  EXPECT_TRUE(doorman.begin_request("fd12::2").ok());
-  EXPECT_FALSE(doorman.begin_request("fd12::3").ok()) << "clients behind a proxy likewise";
-  doorman.end_request("fd12::2");
-  EXPECT_TRUE(doorman.begin_request("fd12::3").ok());
+  EXPECT_TRUE(limiter.begin_request("fd12::1").ok());
+  EXPECT_TRUE(limiter.begin_request("fd12::2").ok());
+  EXPECT_FALSE(limiter.begin_request("fd12::3").ok()) << "clients behind a proxy likewise";
+  limiter.end_request("fd12::2");
+  EXPECT_TRUE(limiter.begin_request("fd12::3").ok());
 }
 
-TEST(Doorman, RequestsBehindAProxyAreCountedPerClient) {
+TEST(ConnectionLimiter, RequestsBehindAProxyAreCountedPerClient) {
   const config::LimitOptions limits{.max_connections_per_address = 2};
-  Doorman doorman(limits, {});
-  EXPECT_TRUE(doorman.begin_request("203.0.113.5").ok());
-  EXPECT_TRUE(doorman.begin_request("203.0.113.5").ok());
-  EXPECT_FALSE(doorman.begin_request("203.0.113.5").ok());
-  EXPECT_TRUE(doorman.begin_request("203.0.113.6").ok());
-  doorman.end_request("203.0.113.5");
-  EXPECT_TRUE(doorman.begin_request("203.0.113.5").ok());
+  ConnectionLimiter limiter(limits, {});
+  EXPECT_TRUE(limiter.begin_request("203.0.113.5").ok());
+  EXPECT_TRUE(limiter.begin_request("203.0.113.5").ok());
+  EXPECT_FALSE(limiter.begin_request("203.0.113.5").ok());
+  EXPECT_TRUE(limiter.begin_request("203.0.113.6").ok());
+  limiter.end_request("203.0.113.5");
+  EXPECT_TRUE(limiter.begin_request("203.0.113.5").ok());
 }
 
-TEST(Doorman, TheClientIsTheLastAddressThatIsNoProxy) {
+TEST(ConnectionLimiter, TheClientIsTheLastAddressThatIsNoProxy) {
   const config::LimitOptions limits;
-  const Doorman doorman(limits, networks({"10.0.0.0/8", "fd00::/8"}));
-  EXPECT_EQ(doorman.client_of("203.0.113.5"), "203.0.113.5");
-  EXPECT_EQ(doorman.client_of("1.1.1.1, 203.0.113.5 ,10.0.0.1"),
+  const ConnectionLimiter limiter(limits, networks({"10.0.0.0/8", "fd00::/8"}));
+  EXPECT_EQ(limiter.client_of("203.0.113.5"), "203.0.113.5");
+  EXPECT_EQ(limiter.client_of("1.1.1.1, 203.0.113.5 ,10.0.0.1"),
             "203.0.113.5");  // the first is the client's own claim
-  EXPECT_EQ(doorman.client_of("203.0.113.5:4711"), "203.0.113.5");
-  EXPECT_EQ(doorman.client_of("[2001:db8::1]:80, fd00::1"), "2001:db8::1");
-  EXPECT_EQ(doorman.client_of("2001:db8::1"), "2001:db8::1");
-  EXPECT_EQ(doorman.client_of("10.0.0.2, 10.0.0.1"), "");
-  EXPECT_EQ(doorman.client_of("203.0.113.5, unknown"), "");
+  EXPECT_EQ(limiter.client_of("203.0.113.5:4711"), "203.0.113.5");
+  EXPECT_EQ(limiter.client_of("[2001:db8::1]:80, fd00::1"), "2001:db8::1");
+  EXPECT_EQ(limiter.client_of("2001:db8::1"), "2001:db8::1");
+  EXPECT_EQ(limiter.client_of("10.0.0.2, 10.0.0.1"), "");
+  EXPECT_EQ(limiter.client_of("203.0.113.5, unknown"), "");
   for (const char* odd : {"", ",", " , ", "[", "[]", ":", "1.2.3.4,,"})
-    EXPECT_EQ(doorman.client_of(odd), "") << odd;
+    EXPECT_EQ(limiter.client_of(odd), "") << odd;
 }
 
 TEST_F(ServerTest, AConnectionBeyondTheLimitGets429AndMayAskForHealth) {

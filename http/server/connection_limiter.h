@@ -22,9 +22,9 @@ struct Peer {
 };
 
 /// Any thread.
-class Doorman {
+class ConnectionLimiter {
  public:
-  Doorman(const config::LimitOptions& limits, AddressSet trusted_proxies)
+  ConnectionLimiter(const config::LimitOptions& limits, AddressSet trusted_proxies)
       : limits_(limits), trusted_proxies_(std::move(trusted_proxies)) {}
 
   Peer recognise(std::string address) const;

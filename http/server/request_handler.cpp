@@ -1,12 +1,10 @@
-#include "http/server/front_desk.h"
+#include "http/server/request_handler.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "http/api/messages_request.h"
 #include "http/api/openai_error.h"
 #include "http/api/openapi.h"
-#include "http/api/responses_request.h"
 #include "http/pages/pages.h"
 #include "http/server/request_head.h"
 
@@ -59,25 +57,10 @@ Status not_serving(Health::State state) {
   return {};
 }
 
-template <class T>
-std::variant<Call, Output> as_call(Result<Parsed<T>>&& parsed, AnswerStyle style = AnswerStyle::openai) {
-  if (!parsed.ok()) return error_output(0, parsed.status(), 0, style);
-  Call call;
-  call.body = std::move(parsed->request);
-  call.ignored_fields = std::move(parsed->ignored_fields);
-  return call;
-}
-
-Call info_call(InfoRequest::Kind kind, std::string name = {}) {
-  Call call;
-  call.body = InfoRequest{.kind = kind, .name = std::move(name)};
-  return call;
-}
-
 /// A client key opens all but the routes that control the server. Those are open only where no key at all is configured.
-Status check_key(const HeadView& head, Handler handler, const ApiKeys& keys) {
-  const bool admin = needs_admin(handler) && (keys.required() || keys.admins());
-  if (!needs_key(handler) || !(keys.required() || admin)) return {};
+Status check_key(const HeadView& head, Access needed, const ApiKeys& keys) {
+  const bool admin = needed == Access::admin && (keys.required() || keys.admins());
+  if (needed == Access::none || !(keys.required() || admin)) return {};
   const Access access = keys.access(head.authorization, head.x_api_key);
   if (access == Access::none) {
     return {Code::unauthorized, "A valid API key is required: Authorization: Bearer KEY, or x-api-key: KEY", {}, "invalid_api_key"};
@@ -94,9 +77,9 @@ Status check_key(const HeadView& head, Handler handler, const ApiKeys& keys) {
 
 Output options_output(const Admission& admission) {
   Output output{.kind = Output::Kind::whole, .status = 204};
-  output.headers.emplace_back("Allow", std::string(admission.allow));
+  output.headers.emplace_back("Allow", std::string(admission.match.allow));
   if (!admission.preflight) return output;
-  output.headers.emplace_back("Access-Control-Allow-Methods", std::string(admission.allow));
+  output.headers.emplace_back("Access-Control-Allow-Methods", std::string(admission.match.allow));
   if (!admission.allow_headers.empty()) {
     output.headers.emplace_back("Access-Control-Allow-Headers", admission.allow_headers);
   }
@@ -135,7 +118,7 @@ std::string_view sane_request_id(std::string_view given) {
   return sane ? given : std::string_view();
 }
 
-FrontDesk::FrontDesk(Hosts hosts, std::vector<std::string> allowed_origins, const config::LimitOptions& limits,
+RequestHandler::RequestHandler(Hosts hosts, std::vector<std::string> allowed_origins, const config::LimitOptions& limits,
                      ModelFacts model, const Backend& backend)
     : hosts_(std::move(hosts)),
       origins_(std::move(allowed_origins)),
@@ -147,8 +130,9 @@ FrontDesk::FrontDesk(Hosts hosts, std::vector<std::string> allowed_origins, cons
 /// Without a key on a loopback address Host must name this server: else any web page that resolves its own name to this
 /// machine could use it. With --allowed-hosts it must in any case, but for health and for a listener of its own for
 /// metrics: what probes and scrapes a server asks it by its address, which the list need not have.
-Status FrontDesk::check_host(const HeadView& head, Handler handler, const Entrance& entrance, bool keyless) const {
-  const bool probed = handler == Handler::health || handler == Handler::live || entrance.open;
+Status RequestHandler::check_host(const HeadView& head, const RouteMatch& match, const Entrance& entrance,
+                                  bool keyless) const {
+  const bool probed = match.serves(Handler::health) || match.serves(Handler::live) || entrance.open;
   const bool checked = (keyless && entrance.loopback) || (hosts_.listed() && !probed);
   if (!checked) return {};
   // In the absolute form the target names a host too, and that one would count.
@@ -163,8 +147,8 @@ Status FrontDesk::check_host(const HeadView& head, Handler handler, const Entran
           "Host", "host_not_allowed"};
 }
 
-Status FrontDesk::check_origin(const HeadView& head, Handler handler) const {
-  if (!acts(handler) || !origins_.foreign(head.origin, head.fetch_site, head.host)) return {};
+Status RequestHandler::check_origin(const HeadView& head, const RouteMatch& match) const {
+  if (!match.allowed || !match.route->acts() || !origins_.foreign(head.origin, head.fetch_site, head.host)) return {};
   const std::string field = head.origin.empty() ? "Sec-Fetch-Site" : "Origin";
   const std::string_view value = head.origin.empty() ? head.fetch_site : head.origin;
   return {Code::forbidden,
@@ -173,39 +157,37 @@ Status FrontDesk::check_origin(const HeadView& head, Handler handler) const {
           field, "origin_not_allowed"};
 }
 
-Admission FrontDesk::admit(const HeadView& head, const Entrance& entrance, const ApiKeys& keys) const {
-  const std::string_view path = path_of(head.target);
-  const Route routed = route(head.method, path, entrance.pages);
-  Admission admission;
-  admission.handler = routed.handler;
-  admission.tail = routed.handler == Handler::events ? query_value(head.target, "request") : percent_decoded(routed.tail);
+Admission RequestHandler::admit(const HeadView& head, const Entrance& entrance, const ApiKeys& keys) const {
+  Admission admission{.match = match_route(head.method, path_of(head.target), entrance.pages)};
+  const RouteMatch& match = admission.match;
+  const bool events = match.serves(Handler::info) && match.route->info == InfoRequest::Kind::events;
+  admission.tail = events ? query_value(head.target, "request") : percent_decoded(match.tail);
+  admission.match.tail = {};  // a view into the parser
   admission.head_only = head.method == "HEAD";
-  admission.allow = routed.allow;
-  admission.style = routed.style;
-  if (routed.handler == Handler::page) admission.if_none_match = head.if_none_match;
+  if (match.serves(Handler::page)) admission.if_none_match = head.if_none_match;
   admission.allow_origin = origins_.answer_to(head.origin);
   admission.vary_origin = origins_.vary();
   admission.preflight = !admission.allow_origin.empty() && !head.preflight_method.empty();
   if (admission.preflight) admission.allow_headers = allowed_headers(head.preflight_headers);
-  admission.refusal = check_host(head, routed.handler, entrance, entrance.open || !keys.required());
-  if (admission.refusal.ok()) admission.refusal = check_origin(head, routed.handler);
-  if (admission.refusal.ok() && !entrance.open) admission.refusal = check_key(head, routed.handler, keys);
+  admission.refusal = check_host(head, match, entrance, entrance.open || !keys.required());
+  if (admission.refusal.ok()) admission.refusal = check_origin(head, match);
+  if (admission.refusal.ok() && !entrance.open) admission.refusal = check_key(head, match.access(), keys);
   if (!admission.refusal.ok()) return admission;
-  if (routed.handler == Handler::not_found) {
+  if (match.allow.empty()) {
     admission.refusal = {Code::not_found, "There is no such page", {}, "not_found"};
-  } else if (routed.handler == Handler::method_not_allowed) {
+  } else if (!match.allowed && !match.options) {
     admission.refusal = {
-        Code::invalid_argument, "This page takes " + std::string(routed.allow), {}, "method_not_allowed"};
+        Code::invalid_argument, "This page takes " + std::string(match.allow), {}, "method_not_allowed"};
   } else if (head.encoded) {
     admission.refusal = {Code::invalid_argument, "A body must not be compressed", {}, "unsupported_encoding"};
-  } else if (takes_json(routed.handler) && !is_json(head.content_type)) {
+  } else if (match.serves(Handler::json) && !is_json(head.content_type)) {
     admission.refusal = {
         Code::invalid_argument, "Content-Type must be application/json", {}, "unsupported_media_type"};
   }
   return admission;
 }
 
-Output FrontDesk::health(Handler handler, bool draining) const {
+Output RequestHandler::health(Handler handler, bool draining) const {
   Health health = backend_.health();
   if (draining) health.state = Health::State::draining;
   const bool good = handler == Handler::live ? health.live : health.live && health.ready();
@@ -218,45 +200,42 @@ Output FrontDesk::health(Handler handler, bool draining) const {
   return output;
 }
 
-std::variant<Call, Output> FrontDesk::handle(const Admission& admission, std::string_view body,
-                                             std::string_view request_id, bool draining) const {
-  const AnswerStyle style = admission.style;
-  if (takes_json(admission.handler)) {
-    const Status status = not_serving(draining ? Health::State::draining : backend_.health().state);
-    if (!status.ok()) return error_output(0, status, 0, style);
+std::variant<Call, Output> RequestHandler::info(const Admission& admission, bool draining) const {
+  InfoRequest request{.kind = admission.match.route->info};
+  if (request.kind == InfoRequest::Kind::model) request.name = admission.tail;
+  if (request.kind == InfoRequest::Kind::events) {
+    if (admission.head_only) return Output{.kind = Output::Kind::whole, .content = Output::Content::events};
+    if (draining) return error_output(0, not_serving(Health::State::draining));
+    request.name = sane_request_id(admission.tail);
   }
-  const RequestRules rules{limits_, model_};
-  switch (admission.handler) {
-    case Handler::chat: return as_call(parse_chat(body, rules, request_id));
-    case Handler::completions: return as_call(parse_completion(body, rules, request_id));
-    case Handler::responses: return as_call(parse_responses(body, rules, request_id), style);
-    case Handler::messages: return as_call(parse_messages(body, rules, request_id), style);
-    case Handler::count_tokens: return as_call(parse_count_tokens(body, rules), style);
-    case Handler::tokenize: return as_call(parse_tokenize(body, rules));
-    case Handler::detokenize: return as_call(parse_detokenize(body, rules));
-    case Handler::models: return info_call(InfoRequest::Kind::models);
-    case Handler::model: return info_call(InfoRequest::Kind::model, admission.tail);
-    case Handler::metrics: return info_call(InfoRequest::Kind::metrics);
-    case Handler::config_info: return info_call(InfoRequest::Kind::config_info);
-    case Handler::reset_prefix_cache: return info_call(InfoRequest::Kind::reset_prefix_cache);
+  Call call;
+  call.body = std::move(request);
+  return call;
+}
+
+std::variant<Call, Output> RequestHandler::handle(const Admission& admission, std::string_view body,
+                                                  std::string_view request_id, bool draining) const {
+  if (admission.match.options) return options_output(admission);
+  const Route& route = *admission.match.route;
+  switch (route.handler) {
+    case Handler::json: {
+      const Status status = not_serving(draining ? Health::State::draining : backend_.health().state);
+      if (!status.ok()) return error_output(0, status, 0, route.style);
+      Result<Call> call = route.parse(body, {limits_, model_}, request_id);
+      if (!call.ok()) return error_output(0, call.status(), 0, route.style);
+      return *std::move(call);
+    }
+    case Handler::info: return info(admission, draining);
     case Handler::openapi: {
       Output output{.kind = Output::Kind::whole};
       output.body = openapi_;
       return output;
     }
     case Handler::page: return page_output(*find_page(admission.tail), admission.if_none_match);
-    case Handler::options: return options_output(admission);
-    case Handler::events: {
-      if (admission.head_only) return Output{.kind = Output::Kind::whole, .content = Output::Content::events};
-      if (draining) return error_output(0, not_serving(Health::State::draining));
-      return info_call(InfoRequest::Kind::events, std::string(sane_request_id(admission.tail)));
-    }
     case Handler::health:
-    case Handler::live: return health(admission.handler, draining);
-    case Handler::not_found:
-    case Handler::method_not_allowed: break;
+    case Handler::live: break;
   }
-  return error_output(0, {Code::not_found, "There is no such page", {}, "not_found"});
+  return health(route.handler, draining);
 }
 
 }  // namespace troupe::http

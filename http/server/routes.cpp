@@ -1,0 +1,130 @@
+#include "http/server/routes.h"
+
+#include <utility>
+
+#include "http/api/messages_request.h"
+#include "http/api/request_fields.h"
+#include "http/api/responses_request.h"
+#include "http/pages/pages.h"
+
+namespace troupe::http {
+namespace {
+
+template <auto kParse>
+Result<Call> call_of(std::string_view body, const RequestRules& rules, [[maybe_unused]] std::string_view request_id) {
+  auto parsed = [&] {
+    if constexpr (requires { kParse(body, rules, request_id); }) {
+      return kParse(body, rules, request_id);
+    } else {
+      return kParse(body, rules);
+    }
+  }();
+  if (!parsed.ok()) return parsed.status();
+  Call call;
+  call.body = std::move(parsed->request);
+  call.ignored_fields = std::move(parsed->ignored_fields);
+  return call;
+}
+
+constexpr Route kRoutes[] = {
+    {.path = "/v1/chat/completions", .methods = kPost, .handler = Handler::json, .parse = call_of<parse_chat>,
+     .about = "OpenAI's chat completions", .answer = "Chat", .event = "ChatChunk", .api = kChatApi},
+    {.path = "/v1/completions", .methods = kPost, .handler = Handler::json, .parse = call_of<parse_completion>,
+     .about = "OpenAI's completions", .answer = "Completion", .event = "Completion", .api = kCompletionsApi},
+    {.path = "/v1/responses", .methods = kPost, .handler = Handler::json, .parse = call_of<parse_responses>,
+     .style = AnswerStyle::responses, .about = "OpenAI's responses, without storage", .answer = "Response",
+     .event = "ResponseEvent", .api = kResponsesApi, .required = {"input"}},
+    {.path = "/v1/messages", .methods = kPost, .handler = Handler::json, .parse = call_of<parse_messages>,
+     .style = AnswerStyle::messages, .about = "Anthropic's messages", .answer = "Message", .event = "MessageEvent",
+     .api = kMessagesApi, .required = {"messages", "max_tokens"}},
+    {.path = "/v1/messages/count_tokens", .methods = kPost, .handler = Handler::json, .parse = call_of<parse_count_tokens>,
+     .style = AnswerStyle::messages, .about = "The tokens of a message's prompt", .answer = "TokenCount",
+     .api = kCountTokensApi, .required = {"messages"}},
+    {.path = "/tokenize", .methods = kPost, .handler = Handler::json, .parse = call_of<parse_tokenize>,
+     .about = "A prompt or messages to token ids", .answer = "Tokens", .api = kTokenizeApi},
+    {.path = "/detokenize", .methods = kPost, .handler = Handler::json, .parse = call_of<parse_detokenize>,
+     .about = "Token ids to text", .answer = "Text", .api = kDetokenizeApi, .required = {"tokens"}},
+
+    {.path = "/v1/models", .info = InfoRequest::Kind::models, .about = "The served models", .answer = "Models"},
+    {.path = "/v1/models/{model}", .info = InfoRequest::Kind::model, .label = "/v1/models", .about = "One of them",
+     .answer = "Model"},
+    {.path = "/openapi.json", .handler = Handler::openapi, .about = "This document"},
+    {.path = "/v1/troupe/events", .access = Access::admin, .info = InfoRequest::Kind::events,
+     .about = "The live state of the engine, as server-sent events"},
+    {.path = "/reset_prefix_cache", .methods = kPost, .access = Access::admin, .info = InfoRequest::Kind::reset_prefix_cache,
+     .about = "Forget what the prefix cache holds"},
+
+    {.path = "/", .handler = Handler::page, .access = Access::none, .about = "The chat page"},
+    {.path = "/topology", .handler = Handler::page, .access = Access::none, .about = "The page that shows the live state"},
+    {.path = "/docs", .handler = Handler::page, .access = Access::none, .about = "The page that shows this document"},
+    {.path = "/pages/{file}", .handler = Handler::page, .access = Access::none, .label = "/pages"},
+
+    {.path = "/health", .handler = Handler::health, .access = Access::none, .pages = Pages::both,
+     .about = "200 when requests are served, else 503"},
+    {.path = "/health/ready", .handler = Handler::health, .access = Access::none, .pages = Pages::both, .about = "The same"},
+    {.path = "/health/live", .handler = Handler::live, .access = Access::none, .pages = Pages::both,
+     .about = "200 while the event loop is alive"},
+    {.path = "/ping", .methods = kGet | kPost, .handler = Handler::health, .access = Access::none, .pages = Pages::both,
+     .about = "As /health"},
+    {.path = "/metrics", .pages = Pages::operations, .info = InfoRequest::Kind::metrics, .about = "Prometheus metrics"},
+    {.path = "/config-info", .pages = Pages::operations, .info = InfoRequest::Kind::config_info, .about = "The configuration"},
+};
+
+bool serves(Pages listener, const Route& route) {
+  return route.pages == Pages::both || listener == Pages::both || route.pages == listener;
+}
+
+bool takes(const Route& route, std::string_view method) {
+  return ((route.methods & kGet) != 0 && (method == "GET" || method == "HEAD")) ||
+         ((route.methods & kPost) != 0 && method == "POST");
+}
+
+std::string_view allow_header(std::uint8_t methods) {
+  switch (methods) {
+    case kGet: return "GET, HEAD, OPTIONS";
+    case kPost: return "POST, OPTIONS";
+    default: return "GET, HEAD, POST, OPTIONS";
+  }
+}
+
+/// What stands for the name in braces, which must be something; `path` itself where the route has no such name.
+std::string_view tail_of(const Route& route, std::string_view path) {
+  const std::size_t brace = route.path.find('{');
+  return brace == route.path.npos ? path : path.substr(brace);
+}
+
+bool matches(const Route& route, std::string_view path) {
+  const std::size_t brace = route.path.find('{');
+  if (brace == route.path.npos) return path == route.path;
+  return path.size() > brace && path.starts_with(route.path.substr(0, brace));
+}
+
+}  // namespace
+
+std::span<const Route> routes() { return kRoutes; }
+
+const Route* find_route(std::string_view path) {
+  for (const Route& route : kRoutes) {
+    if (matches(route, path)) return &route;
+  }
+  return nullptr;
+}
+
+RouteMatch match_route(std::string_view method, std::string_view path, Pages pages) {
+  const bool options = method == "OPTIONS";
+  if (path == "*" && options) return {.options = true, .allow = allow_header(kGet | kPost)};
+  const Route* route = find_route(path);
+  if (route == nullptr || !serves(pages, *route)) return {};
+  const bool page = route->handler == Handler::page;
+  if (page && find_page(path) == nullptr) return {};
+  return {.route = route, .allowed = takes(*route, method), .options = options, .allow = allow_header(route->methods),
+          .tail = page ? path : tail_of(*route, path)};
+}
+
+std::string_view metrics_label(std::string_view path) {
+  const Route* route = find_route(path);
+  if (route == nullptr) return "other";
+  return route->label.empty() ? route->path : route->label;
+}
+
+}  // namespace troupe::http

@@ -1,0 +1,90 @@
+#pragma once
+// The routes of the HTTP API: one table. Whatever depends on the route (the handler, the parser of its body, who may use it,
+// the label of its metrics, its entry in /openapi.json) is a column of it.
+//
+// Paths are compared byte for byte, nothing is decoded or merged: a route has one spelling, so no check of it can be
+// bypassed by another.
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+#include "base/status.h"
+#include "http/api/answer_style.h"
+#include "http/api/openai_request.h"
+#include "http/api/request.h"
+#include "http/server/api_keys.h"
+#include "http/server/backend.h"
+
+namespace troupe::http {
+
+/// What serves a route.
+enum class Handler : std::uint8_t {
+  json,     ///< a body that Route::parse turns into a Call
+  info,     ///< a Call with Route::info
+  health,   ///< ready or not, under the names that load balancers use
+  live,     ///< 200 while the event loop is alive
+  openapi,  ///< the document of /openapi.json
+  page,     ///< for people: http/pages/pages.h
+};
+
+/// What a listening socket serves.
+enum class Pages : std::uint8_t { api, operations, both };
+
+/// A set. HEAD is taken wherever GET is, OPTIONS everywhere.
+enum Methods : std::uint8_t { kGet = 1, kPost = 2 };
+
+/// Parses and checks a JSON body: the Call without exchange and time, or an error that names the field.
+using BodyParser = Result<Call> (*)(std::string_view body, const RequestRules& rules, std::string_view request_id);
+
+struct Route {
+  std::string_view path;                    ///< with a name in braces at its end where any text may stand ("/v1/models/{model}")
+  std::uint8_t methods = kGet;              ///< of Methods
+  Handler handler = Handler::info;
+  Access access = Access::client;           ///< the least key that opens it where keys are asked for
+  Pages pages = Pages::api;                 ///< listeners that serve it; `both`: every one
+  InfoRequest::Kind info{};                 ///< of Handler::info
+  BodyParser parse = nullptr;               ///< of Handler::json
+  AnswerStyle style = AnswerStyle::openai;  ///< in whose words answers and errors are told
+  std::string_view label{};                 ///< of its metrics; empty: the path
+
+  // For /openapi.json.
+  std::string_view about{};                 ///< empty: not in the document
+  const char* answer = nullptr;             ///< component of the answer's schema; null: no JSON, or not described
+  const char* event = nullptr;              ///< component of the data of an event; null: never streams
+  std::uint16_t api = 0;                    ///< of Handler::json: which of request_fields() it takes
+  std::array<const char*, 2> required{};    ///< members that the body must have
+
+  /// The model generates text for it.
+  bool generates() const { return event != nullptr && handler == Handler::json; }
+  /// It changes the server or has it compute: no web page of a foreign origin may do that.
+  bool acts() const { return methods == kPost; }
+};
+
+std::span<const Route> routes();
+
+/// What a method and a path lead to.
+struct RouteMatch {
+  const Route* route = nullptr;  ///< null: there is no such path, or it is "*"
+  bool allowed = false;          ///< the route takes the method
+  bool options = false;          ///< the method is OPTIONS: what the path takes, also asked by browsers before a request to
+                                 ///< another origin
+  std::string_view allow{};      ///< the Allow header; empty: there is no such path
+  std::string_view tail{};       ///< what stands for the name in braces; of a page the path
+
+  AnswerStyle style() const { return route != nullptr ? route->style : AnswerStyle::openai; }
+  bool serves(Handler handler) const { return allowed && route->handler == handler; }
+  /// The least key that opens it where keys are asked for. Browsers cannot add one to OPTIONS.
+  Access access() const { return allowed ? route->access : options ? Access::none : Access::client; }
+};
+
+/// `path` is the target without its query.
+RouteMatch match_route(std::string_view method, std::string_view path, Pages pages);
+
+/// The route of a path, whatever the method and the listener; null: none.
+const Route* find_route(std::string_view path);
+
+/// Label values of HTTP counters: a fixed set, so that clients cannot create new series.
+std::string_view metrics_label(std::string_view path);
+
+}  // namespace troupe::http
