@@ -23,7 +23,7 @@ using Bytes = std::vector<char>;
 
 // ------------------------------------------------------------------------------ requests
 
-enum class Api : std::uint8_t { chat, completion, tokenize, detokenize, metrics, config_info, reset_prefix_cache };
+using http::Api;
 
 /// What has to become token ids: a conversation with messages, or texts, or ids.
 struct Source {
@@ -78,8 +78,7 @@ struct Answer {
   bool return_token_ids = false;
   std::int32_t tokens_per_event = 1;  ///< of a stream
   bool function_call = false;  ///< tool calls are told in the form of the field `functions`
-  http::AnswerStyle style = http::AnswerStyle::openai;
-  std::string settings;  ///< of style responses: members of the answer that repeat the request (http::ChatRequest)
+  std::string settings;  ///< of Api::responses: members of the answer that repeat the request (http::ChatRequest)
 };
 
 /// One HTTP request that needs an actor; from GATEWAY's HTTP side.
@@ -97,6 +96,14 @@ struct Ask {
   Generation generation;
   PrefixUse prefix;
   Answer answer;
+};
+
+/// A page or an action that another actor has; from GATEWAY's HTTP side.
+struct InfoAsk {
+  std::uint32_t io = 0;
+  std::uint64_t exchange = 0;
+  std::string request_id;
+  http::InfoRequest::Kind kind{};  ///< metrics, config_info or reset_prefix_cache
 };
 
 /// The client of an exchange has left.
@@ -125,7 +132,6 @@ struct Encode {
   Source source;
   std::vector<std::string> bad_words;
   bool token_strs = false;  ///< Api::tokenize: the tokens' text, too
-  http::AnswerStyle style = http::AnswerStyle::openai;
   bool echo = false;            ///< the prompts' text, too
   std::int64_t echo_tokens = 0; ///< with echo: of a prompt of ids, its last so many
 };
@@ -141,7 +147,7 @@ struct Encoded {
   std::vector<std::vector<TokenId>> prompts;
   std::vector<PromptText> texts;      ///< with Encode::echo: of the prompts
   std::vector<wire::LogitBias> bans;  ///< of the bad words
-  std::string answer;                 ///< Api::tokenize and detokenize: the whole answer
+  std::string answer;                 ///< of what the model does not run for: the whole answer
 };
 
 // ------------------------------------------------------------------------- grammar

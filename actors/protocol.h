@@ -110,13 +110,14 @@ TROUPE_INSPECT(Generation, x.sampling, x.choices, x.best_of, x.max_tokens, x.ign
                x.bad_words, x.stop, x.include_stop, x.form, x.thinking, x.limits)
 TROUPE_INSPECT(PrefixUse, x.enabled, x.salt)
 TROUPE_INSPECT(Answer, x.id, x.model, x.created_s, x.stream, x.include_usage, x.continuous_usage, x.echo, x.return_token_ids,
-               x.tokens_per_event, x.function_call, x.style, x.settings)
+               x.tokens_per_event, x.function_call, x.settings)
 TROUPE_INSPECT(Ask, x.io, x.exchange, x.request_id, x.api, x.arrived_ns, x.timeout_ns, x.body_bytes, x.priority, x.client,
                x.source, x.generation, x.prefix, x.answer)
+TROUPE_INSPECT(InfoAsk, x.io, x.exchange, x.request_id, x.kind)
 TROUPE_INSPECT(Withdraw, x.io, x.exchange)
 TROUPE_INSPECT(Resume, x.exchange)
 TROUPE_INSPECT(Closed, x.exchange)
-TROUPE_INSPECT(Encode, x.request_id, x.api, x.source, x.bad_words, x.token_strs, x.style, x.echo, x.echo_tokens)
+TROUPE_INSPECT(Encode, x.request_id, x.api, x.source, x.bad_words, x.token_strs, x.echo, x.echo_tokens)
 TROUPE_INSPECT(PromptText, x.text, x.chars)
 TROUPE_INSPECT(Encoded, x.status, x.prompts, x.texts, x.bans, x.answer)
 TROUPE_INSPECT(SequenceSpec, x.key, x.parent, x.host, x.prompt, x.prompt_tokens, x.max_output_tokens, x.sampling,
@@ -353,6 +354,7 @@ using gateway_actor = caf::typed_actor<
     caf::reacts_to<Beat>,
     // Admits or refuses a call; from its HTTP side.
     caf::reacts_to<Ask>,
+    caf::reacts_to<InfoAsk>,
     // A client went away; from its HTTP side, so that it never overtakes the Ask it concerns.
     caf::reacts_to<Withdraw>,
     // The engine's worker came, or it or the engine went: readiness; from ENGINE LINK's thread.

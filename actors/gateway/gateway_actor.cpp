@@ -18,8 +18,8 @@ using GatewaySelf = gateway_actor::stateful_pointer<GatewayState>;
 
 /// The Ask of a request that was resolved before it was submitted.
 struct PreparedAsk : http::Prepared {
-  PreparedAsk(http::AnswerStyle of, Result<Ask> resolved) : style(of), ask(std::move(resolved)) {}
-  http::AnswerStyle style;
+  PreparedAsk(http::Api of, Result<Ask> resolved) : api(of), ask(std::move(resolved)) {}
+  http::Api api;
   Result<Ask> ask;
 };
 
@@ -56,10 +56,11 @@ void publish_health(GatewayState& state) {
   }
 }
 
-void refuse(GatewayState& state, const Ask& ask, const Status& status) {
+template <class AnyAsk>
+void refuse(GatewayState& state, const AnyAsk& ask, const Status& status, Api api = Api::chat) {
   state.parts.log.info(
       "refused", {kv("req", ask.request_id), kv("code", to_string(status.code)), kv("why", status.message)});
-  deliver_one(state.parts.deliver, ask.io, http::error_output(ask.exchange, status, 0, ask.answer.style));
+  deliver_one(state.parts.deliver, ask.io, http::error_output(ask.exchange, status, 0, api));
 }
 
 Status admissible(const GatewayState& state) {
@@ -87,7 +88,7 @@ void close_one(GatewayState& state) {
 void admit(GatewaySelf self, Ask& ask) {
   auto& state = self->state;
   if (const Status status = admissible(state); !status.ok()) {
-    refuse(state, ask, status);
+    refuse(state, ask, status, ask.api);
     return;
   }
   ++state.open;
@@ -95,7 +96,7 @@ void admit(GatewaySelf self, Ask& ask) {
   const auto& host = state.parts.hosts[ask.io % state.parts.hosts.size()];
   const auto exchange = ask.exchange;
   const auto io = ask.io;
-  const auto style = ask.answer.style;
+  const auto api = ask.api;
   const auto patience = std::chrono::nanoseconds(ask.timeout_ns) + kAfterTimeout;
   auto pending = self->request(host, patience, std::move(ask));
   pending.then(
@@ -103,21 +104,20 @@ void admit(GatewaySelf self, Ask& ask) {
         end_deadline();
         close_one(self->state);
       },
-      [self, host, exchange, io, style, end_deadline = deadline_end(self, pending)](const caf::error&) {
+      [self, host, exchange, io, api, end_deadline = deadline_end(self, pending)](const caf::error&) {
         end_deadline();
         self->send(host, Withdraw{io, exchange});
         const Status lost = failure(Code::internal, "the request's session was lost");
-        deliver_one(self->state.parts.deliver, io, http::error_output(exchange, lost, 0, style));
+        deliver_one(self->state.parts.deliver, io, http::error_output(exchange, lost, 0, api));
         close_one(self->state);
       });
 }
 
-void dispatch(GatewaySelf self, Ask& ask) {
-  auto& state = self->state;
-  if (ask.api == Api::config_info) {
-    deliver_one(state.parts.deliver, ask.io, page_output(ask.exchange, state.parts.config_json));
-  } else if (ask.api == Api::metrics) {
-    self->request(state.parts.metrics, kTurnPatience, caf::get_atom::value)
+void inform(GatewaySelf self, const InfoAsk& ask) {
+  using Kind = http::InfoRequest::Kind;
+  auto& parts = self->state.parts;
+  if (ask.kind == Kind::metrics) {
+    self->request(parts.metrics, kTurnPatience, caf::get_atom::value)
         .then(
             [self, ask](std::string& text) {
               deliver_one(self->state.parts.deliver, ask.io,
@@ -126,8 +126,8 @@ void dispatch(GatewaySelf self, Ask& ask) {
             [self, ask](const caf::error&) {
               refuse(self->state, ask, failure(Code::unavailable, "the metrics are being restarted"));
             });
-  } else if (ask.api == Api::reset_prefix_cache) {
-    self->request(state.parts.blocks, kTurnPatience, ResetPrefixCache{})
+  } else if (ask.kind == Kind::reset_prefix_cache) {
+    self->request(parts.blocks, kTurnPatience, ResetPrefixCache{})
         .then(
             [self, ask](std::int32_t blocks) {
               deliver_one(self->state.parts.deliver, ask.io,
@@ -137,7 +137,7 @@ void dispatch(GatewaySelf self, Ask& ask) {
               refuse(self->state, ask, failure(Code::unavailable, "the engine is being restarted"));
             });
   } else {
-    admit(self, ask);
+    deliver_one(parts.deliver, ask.io, page_output(ask.exchange, parts.config_json));
   }
 }
 
@@ -147,11 +147,11 @@ void take(GatewaySelf self, Ask& ask) {
   const auto open = state.open;
   const std::uint64_t exchange = ask.exchange;
   const std::uint32_t io = ask.io;
-  const auto style = ask.answer.style;
+  const auto api = ask.api;
   const std::string request_id = ask.request_id;
-  const Status fault = contain(state.parts.log, "gateway", request_id, [&] { dispatch(self, ask); });
+  const Status fault = contain(state.parts.log, "gateway", request_id, [&] { admit(self, ask); });
   if (fault.ok()) return;
-  deliver_one(state.parts.deliver, io, http::error_output(exchange, fault, 0, style));
+  deliver_one(state.parts.deliver, io, http::error_output(exchange, fault, 0, api));
   if (state.open > open) close_one(state);
 }
 
@@ -195,6 +195,11 @@ gateway_actor::behavior_type gateway_behavior(GatewaySelf self, GatewayParts par
   return {
       answer_beat,
       [self](Ask& ask) { take(self, ask); },
+      [self](const InfoAsk& ask) {
+        const auto& parts = self->state.parts;
+        const Status fault = contain(parts.log, "gateway", ask.request_id, [&] { inform(self, ask); });
+        if (!fault.ok()) deliver_one(parts.deliver, ask.io, http::error_output(ask.exchange, fault));
+      },
       [self](const Withdraw& gone) {
         auto& hosts = self->state.parts.hosts;
         self->send(hosts[gone.io % hosts.size()], gone);
@@ -241,8 +246,8 @@ Result<Ask> HttpSide::resolve(http::Call& call) const {
 
 void HttpSide::prepare(http::Call& call) {
   if (std::holds_alternative<http::InfoRequest>(call.body)) return;
-  const http::AnswerStyle style = http::style_of(call.body);
-  call.prepared = std::make_shared<PreparedAsk>(style, resolve(call));
+  const http::Api api = http::api_of(call.body);
+  call.prepared = std::make_shared<PreparedAsk>(api, resolve(call));
   call.body = http::DetokenizeRequest();  // frees here what the Ask has left of a large one
 }
 
@@ -258,6 +263,8 @@ void HttpSide::submit(http::Call&& call) {
       if (!status.ok()) deliver_one(deliver_, call.exchange.io, http::error_output(call.exchange.id, status));
       return;
     }
+    caf::anon_send(gateway_, InfoAsk{call.exchange.io, call.exchange.id, call.request_id, page->kind});
+    return;
   }
   if (!call.ignored_fields.empty()) {
     if (const auto requests = unknown_field_lines_.admit(Clock::now())) {
@@ -266,10 +273,10 @@ void HttpSide::submit(http::Call&& call) {
     }
   }
   auto* prepared = static_cast<PreparedAsk*>(call.prepared.get());  // of no other kind: prepare() made it
-  const http::AnswerStyle style = prepared != nullptr ? prepared->style : http::style_of(call.body);
+  const http::Api api = prepared != nullptr ? prepared->api : http::api_of(call.body);
   auto ask = prepared != nullptr ? std::move(prepared->ask) : resolve(call);
   if (!ask.ok()) {
-    deliver_one(deliver_, call.exchange.io, http::error_output(call.exchange.id, ask.status(), 0, style));
+    deliver_one(deliver_, call.exchange.io, http::error_output(call.exchange.id, ask.status(), 0, api));
     return;
   }
   caf::anon_send(gateway_, *std::move(ask));

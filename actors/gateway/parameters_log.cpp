@@ -29,7 +29,7 @@ std::string json_list(const std::vector<std::string>& texts) {
 }  // namespace
 
 void log_parameters(const Log& log, const Ask& ask) {
-  if (ask.api != Api::chat && ask.api != Api::completion) return;
+  if (!http::generates(ask.api)) return;
   const Generation& g = ask.generation;
   const wire::Sampling& s = g.sampling;
   const auto plain = [](float value) {
@@ -37,7 +37,7 @@ void log_parameters(const Log& log, const Ask& ask) {
   };  // 0.9 and not 0.8999999761581421
   const std::size_t prompts = ask.source.texts.size() + ask.source.ids.size();
   log.detail("parameters", {kv("req", ask.request_id),
-                            kv("api", ask.api == Api::chat ? "chat" : "completion"),
+                            kv("api", to_string(ask.api)),
                             kv("model", ask.answer.model),
                             kv("stream", ask.answer.stream),
                             kv("messages", ask.source.conversation.messages.size()),

@@ -110,12 +110,11 @@ Answer RequestResolver::answer(const std::string& id, const std::string& model, 
 }
 
 Status RequestResolver::chat(http::ChatRequest& request, std::uint64_t random, Ask& ask) const {
-  ask.api = Api::chat;
+  ask.api = request.api;
   ask.generation = generation(request.sampling, random);
   ask.generation.form = std::move(request.form);
   take_handling(request.sampling, ask);
   ask.answer = answer(request.id, request.model, request.sampling, ask.answer.created_s);
-  ask.answer.style = request.style;
   ask.answer.settings = std::move(request.settings);
   if (Status status = thinking(request.thinking, request.conversation, ask.generation); !status.ok()) return status;
   if (Status status = tools(request, ask); !status.ok()) return status;
@@ -213,7 +212,7 @@ void RequestResolver::switch_thinking(http::Conversation& conversation, bool on)
 }
 
 Status RequestResolver::completion(http::CompletionRequest& request, std::uint64_t random, Ask& ask) const {
-  ask.api = Api::completion;
+  ask.api = Api::completions;
   ask.generation = generation(request.sampling, random);
   ask.generation.form = std::move(request.form);
   take_handling(request.sampling, ask);
@@ -249,7 +248,7 @@ Result<Ask> RequestResolver::resolve(http::Call& call, std::uint64_t random, std
   } else if (auto* request = std::get_if<http::CompletionRequest>(&call.body)) {
     status = completion(*request, random, ask);
   } else if (auto* request = std::get_if<http::TokenizeRequest>(&call.body)) {
-    ask.api = Api::tokenize;
+    ask.api = request->api;
     if (request->prompt) {
       ask.source.texts.push_back(*std::move(request->prompt));
     } else {
@@ -259,17 +258,9 @@ Result<Ask> RequestResolver::resolve(http::Call& call, std::uint64_t random, std
       ask.source.conversation = std::move(request->conversation);
     }
     ask.answer.return_token_ids = request->return_token_strs;
-    ask.answer.style = request->style;
-  } else if (auto* request = std::get_if<http::DetokenizeRequest>(&call.body)) {
-    ask.api = Api::detokenize;
-    ask.source.ids.push_back(std::move(request->tokens));
   } else {
-    const auto& page = std::get<http::InfoRequest>(call.body);
-    switch (page.kind) {
-      case http::InfoRequest::Kind::metrics: ask.api = Api::metrics; break;
-      case http::InfoRequest::Kind::reset_prefix_cache: ask.api = Api::reset_prefix_cache; break;
-      default: ask.api = Api::config_info;
-    }
+    ask.api = Api::detokenize;
+    ask.source.ids.push_back(std::move(std::get<http::DetokenizeRequest>(call.body).tokens));
   }
   if (!status.ok()) return status;
   return ask;

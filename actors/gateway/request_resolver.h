@@ -40,8 +40,7 @@ class RequestResolver {
   explicit RequestResolver(ResolverOptions options) : options_(std::move(options)) {}
 
   /// Moves prompts and conversation out of `call`. `random` is the seed of a request that names none. A
-  /// combination that cannot be served is invalid_argument. `call` is no InfoRequest of Kind::models or
-  /// Kind::model: those the GATEWAY's HTTP side answers.
+  /// combination that cannot be served is invalid_argument. `call` is no InfoRequest.
   Result<Ask> resolve(http::Call& call, std::uint64_t random, std::int64_t unix_s) const;
 
  private:

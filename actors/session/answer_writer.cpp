@@ -14,10 +14,10 @@ bool AnswerContent::finished() const {
 }
 
 std::unique_ptr<AnswerWriter> make_answer_writer(const Ask& ask, const Tokenizer& tokenizer) {
-  switch (ask.answer.style) {
-    case http::AnswerStyle::responses: return std::make_unique<ResponsesWriter>(ask);
-    case http::AnswerStyle::messages: return std::make_unique<MessagesWriter>(ask);
-    case http::AnswerStyle::openai: break;
+  switch (ask.api) {
+    case Api::responses: return std::make_unique<ResponsesWriter>(ask);
+    case Api::messages: return std::make_unique<MessagesWriter>(ask);
+    default: break;
   }
   return std::make_unique<ChoicesWriter>(ask, tokenizer);
 }

@@ -26,7 +26,7 @@ std::vector<http::ToolCall> named_calls(std::vector<ToolCallPiece>&& pieces, con
 ChoicesWriter::ChoicesWriter(const Ask& ask, const Tokenizer& tokenizer)
     : ask_(ask),
       tokenizer_(tokenizer),
-      frame_(ask.api == Api::chat ? http::Dialect::chat : http::Dialect::completion, ask.answer.id,
+      frame_(ask.api, ask.answer.id,
              ask.answer.model, ask.answer.created_s) {}
 
 bool ChoicesWriter::append(std::string& out, AnswerContent& content, const Slice& slice) {
@@ -133,7 +133,7 @@ void ChoicesWriter::add_choice(AnswerContent& content, SessionSequence& sequence
   choice_ = whole_choice(content, sequence);
   choice_.index = static_cast<std::int32_t>(added_);
   std::string text = added_ > 0 ? "," : "";
-  http::append_choice_begin(text, frame_.dialect(), choice_);
+  http::append_choice_begin(text, frame_.api(), choice_);
   const auto add_list = [&](const char* before, List list, PromptScores* prompt) {
     text += before;
     rope_.text(std::exchange(text, {}));

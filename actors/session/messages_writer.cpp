@@ -41,7 +41,7 @@ void MessagesWriter::append_whole(std::string& out, const AnswerContent& content
 
 void MessagesWriter::append_failure(std::string& out, const Status& status) {
   out += http::last_event(http::message_error_json(status, http::http_status(status)),
-                          http::AnswerStyle::messages);
+                          Api::messages);
 }
 
 }  // namespace troupe

@@ -32,7 +32,7 @@ Session::Session(std::shared_ptr<const SessionContext> context, Ask ask)
 
 Encode Session::take_encode() {
   Encode job{ask_.request_id, ask_.api, std::move(ask_.source), std::move(ask_.generation.bad_words),
-             ask_.answer.return_token_ids, ask_.answer.style, ask_.answer.echo, kept_tokens(*context_, ask_)};
+             ask_.answer.return_token_ids, ask_.answer.echo, kept_tokens(*context_, ask_)};
   ask_.source = {};
   ask_.source.keep_tokens = job.source.keep_tokens;
   return job;
@@ -42,7 +42,7 @@ void Session::encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns, E
   if (closed_) return;
   truncate_prompts(*context_, ask_, encoded.prompts);
   if (const Status status = check(encoded); !status.ok()) return fail(status, now_ns, effects);
-  if (ask_.api == Api::tokenize || ask_.api == Api::detokenize) {
+  if (!http::generates(ask_.api)) {
     send(effects, http::Output::Kind::whole, std::move(encoded.answer));
     return close(Ending::stop, now_ns, effects);
   }
@@ -54,7 +54,7 @@ void Session::encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns, E
     return fail(status, now_ns, effects);
   }
   AnswerStart start = AnswerStart::answer;
-  if (ask_.api == Api::chat) start = begin_answer(*context_, content_.prompts.front().ids, ask_.generation);
+  if (http::is_chat(ask_.api)) start = begin_answer(*context_, content_.prompts.front().ids, ask_.generation);
   for (std::size_t prompt = 0; prompt < content_.prompts.size(); ++prompt) {
     const ChoiceOptions options{ask_.generation.stop, ask_.generation.include_stop, content_.prompts[prompt].tokens,
                                 ask_.generation.sampling.logprobs, ask_.generation.sampling.min_tokens,
@@ -136,7 +136,7 @@ Status Session::check(const Encoded& encoded) {
     return status;
   }
   if (Status status = check_prompts(*context_, ask_, encoded.prompts); !status.ok()) return status;
-  if (ask_.api == Api::tokenize) return {};
+  if (!http::generates(ask_.api)) return {};
   auto& all = ask_.generation.logit_bias;
   all.insert(all.end(), encoded.bans.begin(), encoded.bans.end());
   return {};
@@ -217,14 +217,14 @@ void Session::resume(std::int64_t now_ns, const Slice& slice, Effects& effects) 
 void Session::fail(const Status& status, std::int64_t now_ns, Effects& effects) {
   if (closed_) return;
   Status told = status;
-  if (told.param == "prompt" && ask_.api == Api::chat) told.param = conversation_field(ask_);  // as the client calls it
+  if (told.param == "prompt" && http::is_chat(ask_.api)) told.param = conversation_field(ask_);  // as the client calls it
   if (streaming_) {
     std::string events;
     writer_->append_failure(events, told);
     send(effects, http::Output::Kind::data, std::move(events));
     send(effects, http::Output::Kind::end, {}, /*failed=*/true);
   } else {
-    effects.outputs.push_back(http::error_output(ask_.exchange, told, 0, ask_.answer.style));
+    effects.outputs.push_back(http::error_output(ask_.exchange, told, 0, ask_.api));
   }
   close(status.code == Code::timeout ? Ending::timeout : Ending::error, now_ns, effects);
 }
@@ -256,7 +256,7 @@ void Session::close(Ending unfinished, std::int64_t now_ns, Effects& effects) {
   const http::Usage used = usage_of(ask_, content_);
   RequestStats stats;
   stats.ok = unfinished == Ending::stop;
-  if (ask_.api == Api::chat || ask_.api == Api::completion) {
+  if (http::generates(ask_.api)) {
     for (const SessionSequence& sequence : content_.sequences) {
       ++stats.endings[static_cast<std::size_t>(ending_of(sequence.choice.finish(), unfinished))];
     }
@@ -291,7 +291,7 @@ std::vector<ChoiceText> Session::take_logged() {
 
 /// Null when the answer is text alone.
 const AnswerSyntax* Session::syntax_of_answer() const {
-  return ask_.api == Api::chat && !context_->syntax.plain() ? &context_->syntax : nullptr;
+  return http::is_chat(ask_.api) && !context_->syntax.plain() ? &context_->syntax : nullptr;
 }
 
 void Session::send(Effects& effects, http::Output::Kind kind, std::string body, bool failed) const {

@@ -294,7 +294,7 @@ void begin(SessionHostSelf self, Ask& ask, const caf::typed_response_promise<Clo
 caf::typed_response_promise<Closed> open(SessionHostSelf self, Ask& ask) {
   auto& state = self->state;
   const std::uint64_t exchange = ask.exchange;
-  const http::AnswerStyle style = ask.answer.style;
+  const http::Api api = ask.api;
   auto credit = self->make_response_promise<Closed>();
   const std::string request_id = ask.request_id;
   const Status fault = contain(state.parts.log, "new session", request_id, [&] { begin(self, ask, credit); });
@@ -302,7 +302,7 @@ caf::typed_response_promise<Closed> open(SessionHostSelf self, Ask& ask) {
   fail(self, exchange, fault);  // if the session is open by now
   if (!credit.pending()) return credit;
   std::vector<http::Output> outputs;
-  outputs.push_back(http::error_output(exchange, fault, 0, style));
+  outputs.push_back(http::error_output(exchange, fault, 0, api));
   state.parts.deliver(state.parts.io, std::move(outputs));
   if (const auto place = state.credits.find(exchange); place != state.credits.end()) {
     state.deadlines.erase({place->second.deadline_ns, exchange});

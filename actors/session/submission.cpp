@@ -9,8 +9,8 @@ namespace troupe {
 namespace {
 
 Status check_prompt(const SessionContext& context, const Ask& ask, const std::vector<TokenId>& prompt) {
-  const bool generates = ask.api != Api::tokenize;
-  const char* field = ask.api == Api::chat ? conversation_field(ask) : "prompt";
+  const bool generates = http::generates(ask.api);
+  const char* field = http::is_chat(ask.api) ? conversation_field(ask) : "prompt";
   if (prompt.empty()) {
     if (!generates) return {};
     return invalid(std::string(field) + " is empty: at least one token is needed", field, "empty_prompt");
@@ -53,7 +53,7 @@ std::vector<TokenId> denied_in_thoughts(const SessionContext& context, const Gen
 }  // namespace
 
 const char* conversation_field(const Ask& ask) {
-  return ask.answer.style == http::AnswerStyle::responses ? "input" : "messages";
+  return ask.api == Api::responses ? "input" : "messages";
 }
 
 std::int32_t candidates(const Generation& generation) { return std::max(generation.choices, generation.best_of); }
@@ -107,7 +107,7 @@ Status bound_answer(const SessionContext& context, Ask& ask, const std::vector<S
   }
   const AnswerBounds& bounds = context.bounds;
   if (prompt_scores + output_scores > bounds.scores) {
-    const char* field = ask.api == Api::chat && of_output > 0       ? "top_logprobs"
+    const char* field = http::is_chat(ask.api) && of_output > 0       ? "top_logprobs"
                         : of_prompt > 0 && sampling.logprobs < 0 ? "prompt_logprobs"
                                                                  : "logprobs";
     return invalid("n = " + std::to_string(choices) + " choices of this prompt would have " +

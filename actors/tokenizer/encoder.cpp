@@ -70,7 +70,7 @@ Status Encoder::encode_source(Encode& job, Encoded& out) const {
   }
   if (job.echo) add_texts(job, out);
   for (auto& ids : job.source.ids) out.prompts.push_back(std::move(ids));
-  if (job.api == Api::tokenize) out.answer = tokenized(job, out);
+  if (!http::generates(job.api)) out.answer = tokenized(job, out);
   return ban_words(job.bad_words, out.bans);
 }
 
@@ -90,7 +90,7 @@ void Encoder::add_texts(Encode& job, Encoded& out) const {
 }
 
 Status Encoder::check_bytes(std::size_t bytes, const Encode& job, const char* field) const {
-  if (bytes <= bounds_.max_text_bytes || job.api == Api::tokenize) return {};
+  if (bytes <= bounds_.max_text_bytes || !http::generates(job.api)) return {};
   return invalid("the prompt has " + std::to_string(bytes) + " bytes, which are more than the " +
                      std::to_string(bounds_.max_model_len) + " tokens that this model takes in all: shorten the prompt",
                  field, "context_length_exceeded");
@@ -112,7 +112,7 @@ Status Encoder::ban_words(const std::vector<std::string>& words, std::vector<wir
 
 std::string Encoder::tokenized(const Encode& job, const Encoded& out) const {
   const std::vector<TokenId>& ids = out.prompts.front();
-  if (job.style == http::AnswerStyle::messages) {
+  if (job.api == Api::count_tokens) {
     return http::format_token_count(static_cast<std::int64_t>(ids.size()));
   }
   std::vector<std::string> pieces;

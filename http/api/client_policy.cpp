@@ -171,7 +171,7 @@ bool applies(Fields& fields, const FieldPolicy& row, const Json& value) {
 
 std::span<const FieldPolicy> field_policies() { return kFieldPolicies; }
 
-void apply_policies(Fields& fields, std::uint16_t api) {
+void apply_policies(Fields& fields, ApiSet api) {
   for (const FieldPolicy& row : kFieldPolicies) {
     const Json* value = (row.apis & api) != 0 ? fields.find(row.field) : nullptr;
     if (value == nullptr) continue;

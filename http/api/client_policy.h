@@ -31,7 +31,7 @@ struct FieldPolicy {
     not_text,   ///< when it is something else than ["text"]
   };
   std::string_view field;
-  std::uint16_t apis;  ///< ApiBits
+  ApiSet apis;
   When when;
   PartUse use;
   std::string_view why;  ///< of a refusal: goes on after the field's name
@@ -39,7 +39,7 @@ struct FieldPolicy {
 std::span<const FieldPolicy> field_policies();
 
 /// Applies the policies of `api` to the body: records the first refusal, and what is left out.
-void apply_policies(Fields& fields, std::uint16_t api);
+void apply_policies(Fields& fields, ApiSet api);
 
 /// Whether a tool is left out for its `type`: every kind but functions (`known`) runs at another server, or
 /// has a form that only its own clients know. A tool that is no object, or whose type is no string, is not:

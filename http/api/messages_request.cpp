@@ -146,7 +146,7 @@ Json messages_to_chat(Fields& own, Json& body, const config::LimitOptions& limit
 }
 
 template <class T, class Read>
-Result<Parsed<T>> parse_blocks(std::string_view body, const RequestRules& rules, std::uint16_t api, Read read) {
+Result<Parsed<T>> parse_blocks(std::string_view body, const RequestRules& rules, ApiSet api, Read read) {
   const bool answered = api == kMessagesApi;
   auto root = parse_object(body, rules.limits);
   if (!root.ok()) return root.status();
@@ -161,7 +161,7 @@ Result<Parsed<T>> parse_blocks(std::string_view body, const RequestRules& rules,
   auto ignored = ignored_fields(*root, api, rules.limits.strict_requests, own.left_out());
   if (!ignored.ok()) return ignored.status();
   parsed.ignored_fields = *std::move(ignored);
-  parsed.request.style = AnswerStyle::messages;
+  parsed.request.api = Api::messages;
   return parsed;
 }
 

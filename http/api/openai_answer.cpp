@@ -64,11 +64,11 @@ void append_message(std::string& out, const AnswerChoice& choice) {
   out.push_back('}');
 }
 
-void append_choice(std::string& out, Dialect dialect, const AnswerChoice& choice) {
-  append_choice_begin(out, dialect, choice);
+void append_choice(std::string& out, Api api, const AnswerChoice& choice) {
+  append_choice_begin(out, api, choice);
   if (!choice.with_logprobs) {
     out.append("null");
-  } else if (dialect == Dialect::chat) {
+  } else if (api == Api::chat) {
     append_chat_logprobs(out, choice.logprobs);
   } else {
     append_completion_logprobs(out, choice.logprobs, 0);
@@ -94,10 +94,10 @@ void append_model(std::string& out, const ModelCard& model) {
 
 }  // namespace
 
-void append_choice_begin(std::string& out, Dialect dialect, const AnswerChoice& choice) {
+void append_choice_begin(std::string& out, Api api, const AnswerChoice& choice) {
   out.append(R"({"index":)");
   append_integer(out, choice.index);
-  if (dialect == Dialect::chat) {
+  if (api == Api::chat) {
     append_message(out, choice);
   } else {
     out.append(R"(,"text":)");
@@ -121,7 +121,7 @@ std::string format_answer(const AnswerFrame& frame, std::span<const AnswerChoice
   std::string out = frame.answer_prefix();
   for (std::size_t i = 0; i < choices.size(); ++i) {
     if (i > 0) out.push_back(',');
-    append_choice(out, frame.dialect(), choices[i]);
+    append_choice(out, frame.api(), choices[i]);
   }
   append_answer_end(out, usage);
   return out;

@@ -31,9 +31,9 @@ void append_call_parts(std::string& out, std::span<const ToolCall> calls, bool l
 
 }  // namespace
 
-AnswerFrame::AnswerFrame(Dialect dialect, std::string_view id, std::string_view model, std::int64_t created_s)
-    : dialect_(dialect) {
-  const bool chat = dialect == Dialect::chat;
+AnswerFrame::AnswerFrame(Api api, std::string_view id, std::string_view model, std::int64_t created_s)
+    : api_(api) {
+  const bool chat = api == Api::chat;
   const auto prefix = [&](std::string_view object) {
     std::string out = R"({"id":)";
     append_json_string(out, id);
@@ -100,7 +100,7 @@ void append_role(std::string& out, const AnswerFrame& frame, std::int32_t index,
 }
 
 void append_piece(std::string& out, const AnswerFrame& frame, const Piece& piece) {
-  const bool chat = frame.dialect() == Dialect::chat;
+  const bool chat = frame.api() == Api::chat;
   out.append(frame.chunk_prefix()).append(R"({"index":)");
   append_integer(out, piece.index);
   if (chat) {

@@ -71,10 +71,10 @@ std::string error_json(const Status& status) {
   return out;
 }
 
-Output error_output(std::uint64_t exchange_id, const Status& status, std::uint32_t retry_after_ms, AnswerStyle style) {
+Output error_output(std::uint64_t exchange_id, const Status& status, std::uint32_t retry_after_ms, Api api) {
   Output output{.exchange_id = exchange_id, .kind = Output::Kind::whole};
   output.status = static_cast<std::uint16_t>(http_status(status));
-  output.body = style == AnswerStyle::messages ? message_error_json(status, output.status) : error_json(status);
+  output.body = is_anthropic(api) ? message_error_json(status, output.status) : error_json(status);
   if (output.status == 429 || output.status == 503) {
     const std::uint32_t ms = retry_after_ms > 0 ? retry_after_ms : 1000;
     output.headers.emplace_back("Retry-After", std::to_string((ms + 999) / 1000));
@@ -84,8 +84,8 @@ Output error_output(std::uint64_t exchange_id, const Status& status, std::uint32
   return output;
 }
 
-std::string last_event(const std::string& error_body, AnswerStyle style) {
-  if (style == AnswerStyle::openai) return "data: " + error_body + "\n\ndata: [DONE]\n\n";
+std::string last_event(const std::string& error_body, Api api) {
+  if (api != Api::responses && !is_anthropic(api)) return "data: " + error_body + "\n\ndata: [DONE]\n\n";
   return "event: error\ndata: " + error_body + "\n\n";
 }
 

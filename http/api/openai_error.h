@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "base/status.h"
-#include "http/api/answer_style.h"
+#include "http/api/api.h"
 #include "http/server/backend.h"
 
 namespace troupe::http {
@@ -18,12 +18,12 @@ int http_status(const Status& status);
 std::string error_json(const Status& status);
 
 /// The whole answer for a failure that happened before anything was sent: status, error object in the words of
-/// `style`, and Retry-After with retry-after-ms on 429 and 503. `retry_after_ms` 0 means one second.
+/// `api`, and Retry-After with retry-after-ms on 429 and 503. `retry_after_ms` 0 means one second.
 Output error_output(std::uint64_t exchange_id, const Status& status, std::uint32_t retry_after_ms = 0,
-                    AnswerStyle style = AnswerStyle::openai);
+                    Api api = Api::chat);
 
 /// What ends a stream that has begun when only the body of error_output() is known.
-std::string last_event(const std::string& error_body, AnswerStyle style);
+std::string last_event(const std::string& error_body, Api api);
 
 /// The failure as an SSE frame, for a stream that has begun. Follow it with append_done().
 void append_error_event(std::string& out, const Status& status);

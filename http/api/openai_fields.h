@@ -16,10 +16,10 @@ namespace troupe::http {
 inline constexpr std::int64_t kMaxInteger = std::numeric_limits<std::int64_t>::max();
 
 /// Everything of SamplingRequest except `logprobs`, which chat and completions spell differently.
-SamplingRequest read_sampling(Fields& fields, const RequestRules& rules, Dialect dialect);
+SamplingRequest read_sampling(Fields& fields, const RequestRules& rules, Api api);
 
 /// logprobs: true with top_logprobs (chat), or logprobs: 5 (completions).
-void read_logprobs(Fields& fields, const RequestRules& rules, Dialect dialect, SamplingRequest& sampling);
+void read_logprobs(Fields& fields, const RequestRules& rules, Api api, SamplingRequest& sampling);
 
 /// The model's name: one of rules.model.names, or empty when the request names none. 404 otherwise.
 std::string read_model(Fields& fields, const RequestRules& rules);

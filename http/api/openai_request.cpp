@@ -20,7 +20,7 @@ constexpr std::int64_t kMaxSequences = 1024;  // prompts times candidates of one
 
 // Parses the object and lets `read` fill the request. Returns the request or the first failure.
 template <class T, class Read>
-Result<Parsed<T>> parse_with(std::string_view body, const RequestRules& rules, std::uint16_t api, Read read) {
+Result<Parsed<T>> parse_with(std::string_view body, const RequestRules& rules, ApiSet api, Read read) {
   auto root = parse_object(body, rules.limits);
   if (!root.ok()) return root.status();
   Fields fields(*root);
@@ -153,10 +153,10 @@ void read_chat(Fields& fields, const RequestRules& rules, std::string_view id_pr
   request.conversation.without_template = fields.boolean("disable_chat_template");
   read_continuation(fields, request.conversation);
   request.thinking = read_thinking(fields);
-  request.sampling = read_sampling(fields, rules, Dialect::chat);
+  request.sampling = read_sampling(fields, rules, Api::chat);
   request.form = read_answer_form(fields, rules);
   check_beside_form(fields, request.form, request.sampling);
-  read_logprobs(fields, rules, Dialect::chat, request.sampling);
+  read_logprobs(fields, rules, Api::chat, request.sampling);
 }
 
 Result<Parsed<ChatRequest>> parse_chat(std::string_view body, const RequestRules& rules,
@@ -180,10 +180,10 @@ Result<Parsed<CompletionRequest>> parse_completion(std::string_view body, const 
       fields.fail("prompt", "is missing", "missing_required_parameter");
     }
     request.echo = fields.boolean("echo");
-    request.sampling = read_sampling(fields, rules, Dialect::completion);
+    request.sampling = read_sampling(fields, rules, Api::completions);
     request.form = read_answer_form(fields, rules);
     check_beside_form(fields, request.form, request.sampling);
-    read_logprobs(fields, rules, Dialect::completion, request.sampling);
+    read_logprobs(fields, rules, Api::completions, request.sampling);
     if (const auto best_of = fields.integer("best_of", 1, rules.limits.max_best_of)) {
       request.best_of = static_cast<std::int32_t>(*best_of);
       if (*best_of < request.sampling.n) {

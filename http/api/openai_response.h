@@ -13,10 +13,10 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "http/api/api.h"
 
 namespace troupe::http {
 
-enum class Dialect : std::uint8_t { chat, completion };
 enum class FinishReason : std::uint8_t { none, stop, length, tool_calls, function_call, timeout, abort };
 
 struct Usage {
@@ -53,16 +53,16 @@ struct TokenLogprob {
 /// The part of every chunk of one answer that never changes. Immutable, so any thread may use it.
 class AnswerFrame {
  public:
-  AnswerFrame(Dialect dialect, std::string_view id, std::string_view model, std::int64_t created_s);
+  AnswerFrame(Api api, std::string_view id, std::string_view model, std::int64_t created_s);
 
-  Dialect dialect() const { return dialect_; }
+  Api api() const { return api_; }
   const std::string& chunk_prefix() const {
     return chunk_prefix_;
   }  ///< of one SSE frame, up to `"choices":[`
   const std::string& answer_prefix() const { return answer_prefix_; }  ///< of a whole answer, likewise
 
  private:
-  Dialect dialect_;
+  Api api_;
   std::string chunk_prefix_;
   std::string answer_prefix_;
 };
@@ -114,7 +114,7 @@ struct AnswerChoice {
 
 /// A choice up to `"logprobs":`, and from behind its scores on. What stands between them is null, or one of the forms in
 /// openai_logprobs.h, and after that perhaps `,"prompt_logprobs":` with its form.
-void append_choice_begin(std::string& out, Dialect dialect, const AnswerChoice& choice);
+void append_choice_begin(std::string& out, Api api, const AnswerChoice& choice);
 void append_choice_end(std::string& out, const AnswerChoice& choice);
 /// What ends a whole answer behind its choices.
 void append_answer_end(std::string& out, const Usage& usage);

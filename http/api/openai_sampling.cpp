@@ -133,8 +133,8 @@ void read_stream(Fields& fields, SamplingRequest& sampling) {
   fields.fail(options.status());
 }
 
-void read_lengths(Fields& fields, Dialect dialect, SamplingRequest& sampling) {
-  const std::int64_t least = dialect == Dialect::chat ? 1 : 0;
+void read_lengths(Fields& fields, Api api, SamplingRequest& sampling) {
+  const std::int64_t least = api == Api::chat ? 1 : 0;
   const auto max_tokens = fields.integer("max_tokens", least, kMaxInteger);
   const auto max_completion_tokens = fields.integer("max_completion_tokens", least, kMaxInteger);
   sampling.max_tokens = max_completion_tokens ? max_completion_tokens : max_tokens;
@@ -177,7 +177,7 @@ bool is_identifier(std::string_view text) {
 
 }  // namespace
 
-SamplingRequest read_sampling(Fields& fields, const RequestRules& rules, Dialect dialect) {
+SamplingRequest read_sampling(Fields& fields, const RequestRules& rules, Api api) {
   SamplingRequest sampling;
   sampling.temperature = fields.number("temperature", {0, 2});
   sampling.top_p = fields.number("top_p", {0, 1});
@@ -188,7 +188,7 @@ SamplingRequest read_sampling(Fields& fields, const RequestRules& rules, Dialect
   sampling.repetition_penalty = fields.number("repetition_penalty", {0, 10, true});
   sampling.presence_penalty = fields.number("presence_penalty", {-2, 2});
   sampling.frequency_penalty = fields.number("frequency_penalty", {-2, 2});
-  read_lengths(fields, dialect, sampling);
+  read_lengths(fields, api, sampling);
   sampling.seed = fields.integer("seed", kMinInteger, kMaxInteger);
   sampling.n = static_cast<std::int32_t>(fields.integer("n", 1, rules.limits.max_n).value_or(1));
   sampling.stop = read_stop(fields, rules.limits);
@@ -214,10 +214,10 @@ SamplingRequest read_sampling(Fields& fields, const RequestRules& rules, Dialect
   return sampling;
 }
 
-void read_logprobs(Fields& fields, const RequestRules& rules, Dialect dialect, SamplingRequest& sampling) {
+void read_logprobs(Fields& fields, const RequestRules& rules, Api api, SamplingRequest& sampling) {
   const std::int64_t limit = rules.limits.max_logprobs;
   const auto count = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
-  if (dialect == Dialect::completion) {
+  if (api == Api::completions) {
     if (const auto n = fields.integer("logprobs", 0, rules.limits.max_completion_logprobs)) {
       sampling.logprobs = count(*n);
     }

@@ -36,7 +36,7 @@ Json reference(std::string_view name) { return {{"$ref", "#/components/schemas/"
 /// Fields with an inside: the component that describes it.
 struct FieldComponent {
   std::string_view name;
-  std::uint16_t apis;
+  ApiSet apis;
   const char* component;
 };
 
@@ -67,7 +67,7 @@ constexpr FieldComponent kFieldComponents[] = {
     {"tools", kMessagesApi | kCountTokensApi, "MessageTools"},
 };
 
-const char* component_of(const RequestField& field, std::uint16_t api) {
+const char* component_of(const RequestField& field, ApiSet api) {
   for (const FieldComponent& row : kFieldComponents) {
     if (row.name == field.name && (row.apis & api) != 0) return row.component;
   }
@@ -75,7 +75,7 @@ const char* component_of(const RequestField& field, std::uint16_t api) {
 }
 
 /// null means absent, in every field.
-Json field_schema(const RequestField& field, std::uint16_t api) {
+Json field_schema(const RequestField& field, ApiSet api) {
   Json schema = Json::object();
   if (const char* component = component_of(field, api)) {
     schema["anyOf"] = Json::array({reference(component), {{"type", "null"}}});
@@ -91,7 +91,7 @@ Json field_schema(const RequestField& field, std::uint16_t api) {
 Json body_schema(const Route& route, const config::LimitOptions& limits) {
   Json properties = Json::object();
   for (const RequestField& field : request_fields()) {
-    if ((field.apis & route.api) != 0) properties[std::string(field.name)] = field_schema(field, route.api);
+    if ((field.apis & bit(route.api)) != 0) properties[std::string(field.name)] = field_schema(field, bit(route.api));
   }
   if (properties.contains("n") && !properties["n"].contains("maximum"))
     properties["n"]["maximum"] = limits.max_n;
@@ -137,7 +137,7 @@ Json key_schemes() {
 }
 
 Json body_route(const Route& route, const config::LimitOptions& limits) {
-  Json answers = answers_of("the answer", route.answer, route.style == AnswerStyle::messages ? "MessagesError" : "Error");
+  Json answers = answers_of("the answer", route.answer, is_anthropic(route.api) ? "MessagesError" : "Error");
   if (route.event != nullptr) {
     // OpenAPI 3.1 has no schema for a stream's events.
     answers["200"]["content"]["text/event-stream"] = {{"schema", {{"type", "string"}}},

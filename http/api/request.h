@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/ids.h"
-#include "http/api/answer_style.h"
+#include "http/api/api.h"
 #include "http/api/json_body.h"
 
 namespace troupe::http {
@@ -107,8 +107,8 @@ struct ThinkingRules {
 struct ChatRequest {
   std::string model;  ///< as given, one of ModelFacts::names when those are known; empty: absent
   std::string id;     ///< of the answer, "chatcmpl-…" (from request_id or user when given)
-  AnswerStyle style = AnswerStyle::openai;
-  std::string settings;  ///< of style responses: the members of the answer that repeat the request, as JSON without braces
+  Api api = Api::chat;  ///< chat, responses or messages
+  std::string settings;  ///< of Api::responses: the members of the answer that repeat the request, as JSON without braces
   Conversation conversation;
   std::vector<TokenId> prompt_token_ids;  ///< when not empty, the prompt itself: no template, no tokenizer
   ToolRules tools;
@@ -138,7 +138,7 @@ struct TokenizeRequest {
   std::optional<ReasoningEffort>
       effort;  ///< of the answer to the conversation; the template may depend on it
   bool return_token_strs = false;
-  AnswerStyle style = AnswerStyle::openai;  ///< messages: the answer is the number of tokens alone
+  Api api = Api::tokenize;  ///< or count_tokens: the answer is the number of tokens alone
 };
 
 struct DetokenizeRequest {
@@ -156,11 +156,12 @@ struct InfoRequest {
 using RequestBody =
     std::variant<ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest, InfoRequest>;
 
-/// In whose words the request is answered.
-inline AnswerStyle style_of(const RequestBody& body) {
-  if (const auto* chat = std::get_if<ChatRequest>(&body)) return chat->style;
-  const auto* tokenize = std::get_if<TokenizeRequest>(&body);
-  return tokenize != nullptr ? tokenize->style : AnswerStyle::openai;
+/// Which one it is; Api::chat for an InfoRequest.
+inline Api api_of(const RequestBody& body) {
+  if (const auto* chat = std::get_if<ChatRequest>(&body)) return chat->api;
+  if (const auto* tokenize = std::get_if<TokenizeRequest>(&body)) return tokenize->api;
+  if (std::holds_alternative<CompletionRequest>(body)) return Api::completions;
+  return std::holds_alternative<DetokenizeRequest>(body) ? Api::detokenize : Api::chat;
 }
 
 }  // namespace troupe::http

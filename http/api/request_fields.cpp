@@ -249,7 +249,7 @@ constexpr RequestField kFields[] = {
 static_assert(std::is_sorted(std::begin(kFields), std::end(kFields),
                              [](const RequestField& a, const RequestField& b) { return a.name < b.name; }));
 
-bool is_known(std::string_view name, std::uint16_t apis) {
+bool is_known(std::string_view name, ApiSet apis) {
   const auto* field = std::lower_bound(std::begin(kFields), std::end(kFields), name,
                                        [](const RequestField& f, std::string_view n) { return f.name < n; });
   for (; field != std::end(kFields) && field->name == name; ++field) {
@@ -264,7 +264,7 @@ std::span<const RequestField> request_fields() { return kFields; }
 
 bool is_shared(const RequestField& field) { return (field.apis & kShared) == kShared; }
 
-std::vector<std::string> unknown_fields(const Json& body, std::uint16_t apis) {
+std::vector<std::string> unknown_fields(const Json& body, ApiSet apis) {
   std::vector<std::string> names;
   for (const auto& [key, value] : json::members(body)) {
     if (names.size() == kMaxIgnoredFields) break;
@@ -276,7 +276,7 @@ std::vector<std::string> unknown_fields(const Json& body, std::uint16_t apis) {
   return names;
 }
 
-Result<std::vector<std::string>> ignored_fields(const Json& body, std::uint16_t apis, bool strict,
+Result<std::vector<std::string>> ignored_fields(const Json& body, ApiSet apis, bool strict,
                                                 std::span<const std::string> left_out) {
   std::vector<std::string> names = unknown_fields(body, apis);
   if (strict && !names.empty()) {

@@ -9,20 +9,18 @@
 #include <vector>
 
 #include "base/status.h"
+#include "http/api/api.h"
 #include "http/api/json_body.h"
 
 namespace troupe::http {
 
-/// The APIs that take a body, as bits.
-enum ApiBits : std::uint16_t {
-  kChatApi = 1,
-  kCompletionsApi = 2,
-  kTokenizeApi = 4,
-  kDetokenizeApi = 8,
-  kResponsesApi = 16,
-  kMessagesApi = 32,
-  kCountTokensApi = 64,
-};
+inline constexpr ApiSet kChatApi = bit(Api::chat);
+inline constexpr ApiSet kCompletionsApi = bit(Api::completions);
+inline constexpr ApiSet kTokenizeApi = bit(Api::tokenize);
+inline constexpr ApiSet kDetokenizeApi = bit(Api::detokenize);
+inline constexpr ApiSet kResponsesApi = bit(Api::responses);
+inline constexpr ApiSet kMessagesApi = bit(Api::messages);
+inline constexpr ApiSet kCountTokensApi = bit(Api::count_tokens);
 
 enum class FieldType : std::uint8_t { boolean, integer, number, string, list, object, any };
 
@@ -34,7 +32,7 @@ struct FieldBounds {
 
 struct RequestField {
   std::string_view name;
-  std::uint16_t apis;
+  ApiSet apis;
   FieldType type;
   std::string_view about;  ///< empty: accepted without effect, because clients send it
   FieldBounds bounds{};    ///< of integer and number
@@ -44,11 +42,11 @@ struct RequestField {
 std::span<const RequestField> request_fields();
 
 /// The names of members of `body` that are no fields of any of `apis`: at most 8, cut to 64 bytes.
-std::vector<std::string> unknown_fields(const Json& body, std::uint16_t apis);
+std::vector<std::string> unknown_fields(const Json& body, ApiSet apis);
 
 /// What of the body has no effect on the answer: unknown_fields(), and at most 16 of `left_out`
 /// (Fields::left_out). `strict`: the first of them is an error instead, "unknown_parameter".
-Result<std::vector<std::string>> ignored_fields(const Json& body, std::uint16_t apis, bool strict,
+Result<std::vector<std::string>> ignored_fields(const Json& body, ApiSet apis, bool strict,
                                                 std::span<const std::string> left_out);
 
 /// The fields that mean the same for chat, responses and messages.

@@ -198,7 +198,7 @@ Result<Parsed<ChatRequest>> parse_responses(std::string_view body, const Request
   auto ignored = ignored_fields(*root, kResponsesApi, rules.limits.strict_requests, own.left_out());
   if (!ignored.ok()) return ignored.status();
   parsed.ignored_fields = *std::move(ignored);
-  parsed.request.style = AnswerStyle::responses;
+  parsed.request.api = Api::responses;
   parsed.request.form.param = kResponsesWording.path(parsed.request.form.param);
   parsed.request.tools.schema_field = kResponsesWording.tool_schema;
   return parsed;

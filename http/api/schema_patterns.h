@@ -9,7 +9,7 @@
 
 namespace troupe::http {
 
-/// Why a text is no regular expression in any usual dialect; empty if it may be one. Linear in its length.
+/// Why a text is no regular expression in any usual api; empty if it may be one. Linear in its length.
 std::string regex_fault(std::string_view text);
 
 /// The first `pattern`, or name in `patternProperties`, that is no regular expression. Recursion is as deep

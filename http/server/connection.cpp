@@ -276,7 +276,7 @@ bool Connection::finish_request() {
       outcome.emplace(shared.handler.handle(admission_, reader_.body(), request_id_, shared.draining));
     });
   }
-  if (!outcome) outcome.emplace(error_output(0, status, 0, admission_.match.style()));
+  if (!outcome) outcome.emplace(error_output(0, status, 0, admission_.match.api()));
   reader_.end_request();
   return handled(*std::move(outcome));
 }
@@ -312,7 +312,7 @@ void Connection::parse_apart() {
     });
     std::string().swap(body);
     const auto answer = [&] {
-      if (!outcome) outcome.emplace(error_output(0, status, 0, admission.match.style()));
+      if (!outcome) outcome.emplace(error_output(0, status, 0, admission.match.api()));
       asio::post(here, [self, exchange, parser, outcome = *std::move(outcome)]() mutable {
         self->take_parsed(exchange, parser, std::move(outcome));
       });

@@ -13,7 +13,7 @@ void Connection::take(Output&& output) {
   switch (output.kind) {
     case Output::Kind::whole:
       if (phase_ == Phase::streaming) {  // the head was sent already, so the error has to be an event
-        append_events(last_event(output.body, admission_.match.style()));
+        append_events(last_event(output.body, admission_.match.api()));
         end_stream(/*failed=*/true);
       } else {
         answer(std::move(output));
@@ -80,7 +80,7 @@ void Connection::end_answer(std::uint16_t status) {
 
 // For input that cannot be trusted or is not wanted: what follows it is not read as a request.
 bool Connection::refuse_and_close(const Status& status) {
-  const AnswerStyle style = unrecorded_ ? admission_.match.style() : AnswerStyle::openai;
+  const Api api = unrecorded_ ? admission_.match.api() : Api::chat;
   if (!unrecorded_) {  // the head was not even read
     unrecorded_ = true;
     admission_ = {};
@@ -90,7 +90,7 @@ bool Connection::refuse_and_close(const Status& status) {
   }
   reader_.end_request();
   keep_alive_ = false;
-  answer(error_output(0, status, 0, style));
+  answer(error_output(0, status, 0, api));
   return true;
 }
 
@@ -153,7 +153,7 @@ void Connection::count_unsent() {
 
 void Connection::cut() {
   const Status slow{Code::cancelled, "The answer was read too slowly and is cut off here", {}, "slow_reader"};
-  if (!writer_.cut_stream(last_event(error_output(0, slow, 0, admission_.match.style()).body, admission_.match.style()))) {
+  if (!writer_.cut_stream(last_event(error_output(0, slow, 0, admission_.match.api()).body, admission_.match.api()))) {
     abort();
     return;
   }

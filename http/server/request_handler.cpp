@@ -220,9 +220,9 @@ std::variant<Call, Output> RequestHandler::handle(const Admission& admission, st
   switch (route.handler) {
     case Handler::json: {
       const Status status = not_serving(draining ? Health::State::draining : backend_.health().state);
-      if (!status.ok()) return error_output(0, status, 0, route.style);
+      if (!status.ok()) return error_output(0, status, 0, route.api);
       Result<Call> call = route.parse(body, {limits_, model_}, request_id);
-      if (!call.ok()) return error_output(0, call.status(), 0, route.style);
+      if (!call.ok()) return error_output(0, call.status(), 0, route.api);
       return *std::move(call);
     }
     case Handler::info: return info(admission, draining);

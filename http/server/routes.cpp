@@ -3,7 +3,6 @@
 #include <utility>
 
 #include "http/api/messages_request.h"
-#include "http/api/request_fields.h"
 #include "http/api/responses_request.h"
 #include "http/pages/pages.h"
 
@@ -28,22 +27,21 @@ Result<Call> call_of(std::string_view body, const RequestRules& rules, [[maybe_u
 
 constexpr Route kRoutes[] = {
     {.path = "/v1/chat/completions", .methods = kPost, .handler = Handler::json, .parse = call_of<parse_chat>,
-     .about = "OpenAI's chat completions", .answer = "Chat", .event = "ChatChunk", .api = kChatApi},
+     .api = Api::chat, .about = "OpenAI's chat completions", .answer = "Chat", .event = "ChatChunk"},
     {.path = "/v1/completions", .methods = kPost, .handler = Handler::json, .parse = call_of<parse_completion>,
-     .about = "OpenAI's completions", .answer = "Completion", .event = "Completion", .api = kCompletionsApi},
+     .api = Api::completions, .about = "OpenAI's completions", .answer = "Completion", .event = "Completion"},
     {.path = "/v1/responses", .methods = kPost, .handler = Handler::json, .parse = call_of<parse_responses>,
-     .style = AnswerStyle::responses, .about = "OpenAI's responses, without storage", .answer = "Response",
-     .event = "ResponseEvent", .api = kResponsesApi, .required = {"input"}},
+     .api = Api::responses, .about = "OpenAI's responses, without storage", .answer = "Response", .event = "ResponseEvent",
+     .required = {"input"}},
     {.path = "/v1/messages", .methods = kPost, .handler = Handler::json, .parse = call_of<parse_messages>,
-     .style = AnswerStyle::messages, .about = "Anthropic's messages", .answer = "Message", .event = "MessageEvent",
-     .api = kMessagesApi, .required = {"messages", "max_tokens"}},
+     .api = Api::messages, .about = "Anthropic's messages", .answer = "Message", .event = "MessageEvent",
+     .required = {"messages", "max_tokens"}},
     {.path = "/v1/messages/count_tokens", .methods = kPost, .handler = Handler::json, .parse = call_of<parse_count_tokens>,
-     .style = AnswerStyle::messages, .about = "The tokens of a message's prompt", .answer = "TokenCount",
-     .api = kCountTokensApi, .required = {"messages"}},
+     .api = Api::count_tokens, .about = "The tokens of a message's prompt", .answer = "TokenCount", .required = {"messages"}},
     {.path = "/tokenize", .methods = kPost, .handler = Handler::json, .parse = call_of<parse_tokenize>,
-     .about = "A prompt or messages to token ids", .answer = "Tokens", .api = kTokenizeApi},
+     .api = Api::tokenize, .about = "A prompt or messages to token ids", .answer = "Tokens"},
     {.path = "/detokenize", .methods = kPost, .handler = Handler::json, .parse = call_of<parse_detokenize>,
-     .about = "Token ids to text", .answer = "Text", .api = kDetokenizeApi, .required = {"tokens"}},
+     .api = Api::detokenize, .about = "Token ids to text", .answer = "Text", .required = {"tokens"}},
 
     {.path = "/v1/models", .info = InfoRequest::Kind::models, .about = "The served models", .answer = "Models"},
     {.path = "/v1/models/{model}", .info = InfoRequest::Kind::model, .label = "/v1/models", .about = "One of them",

@@ -10,7 +10,7 @@
 #include <string_view>
 
 #include "base/status.h"
-#include "http/api/answer_style.h"
+#include "http/api/api.h"
 #include "http/api/openai_request.h"
 #include "http/api/request.h"
 #include "http/server/api_keys.h"
@@ -38,25 +38,24 @@ enum Methods : std::uint8_t { kGet = 1, kPost = 2 };
 using BodyParser = Result<Call> (*)(std::string_view body, const RequestRules& rules, std::string_view request_id);
 
 struct Route {
-  std::string_view path;                    ///< with a name in braces at its end where any text may stand ("/v1/models/{model}")
-  std::uint8_t methods = kGet;              ///< of Methods
+  std::string_view path;           ///< with a name in braces at its end where any text may stand ("/v1/models/{model}")
+  std::uint8_t methods = kGet;     ///< of Methods
   Handler handler = Handler::info;
-  Access access = Access::client;           ///< the least key that opens it where keys are asked for
-  Pages pages = Pages::api;                 ///< listeners that serve it; `both`: every one
-  InfoRequest::Kind info{};                 ///< of Handler::info
-  BodyParser parse = nullptr;               ///< of Handler::json
-  AnswerStyle style = AnswerStyle::openai;  ///< in whose words answers and errors are told
-  std::string_view label{};                 ///< of its metrics; empty: the path
+  Access access = Access::client;  ///< the least key that opens it where keys are asked for
+  Pages pages = Pages::api;        ///< listeners that serve it; `both`: every one
+  InfoRequest::Kind info{};        ///< of Handler::info
+  BodyParser parse = nullptr;      ///< of Handler::json
+  Api api = Api::chat;             ///< of Handler::json; of others, in whose words errors are told
+  std::string_view label{};        ///< of its metrics; empty: the path
 
   // For /openapi.json.
-  std::string_view about{};                 ///< empty: not in the document
-  const char* answer = nullptr;             ///< component of the answer's schema; null: no JSON, or not described
-  const char* event = nullptr;              ///< component of the data of an event; null: never streams
-  std::uint16_t api = 0;                    ///< of Handler::json: which of request_fields() it takes
-  std::array<const char*, 2> required{};    ///< members that the body must have
+  std::string_view about{};               ///< empty: not in the document
+  const char* answer = nullptr;           ///< component of the answer's schema; null: no JSON, or not described
+  const char* event = nullptr;            ///< component of the data of an event; null: never streams
+  std::array<const char*, 2> required{};  ///< members that the body must have
 
   /// The model generates text for it.
-  bool generates() const { return event != nullptr && handler == Handler::json; }
+  bool generates() const { return handler == Handler::json && http::generates(api); }
   /// It changes the server or has it compute: no web page of a foreign origin may do that.
   bool acts() const { return methods == kPost; }
 };
@@ -72,7 +71,7 @@ struct RouteMatch {
   std::string_view allow{};      ///< the Allow header; empty: there is no such path
   std::string_view tail{};       ///< what stands for the name in braces; of a page the path
 
-  AnswerStyle style() const { return route != nullptr ? route->style : AnswerStyle::openai; }
+  Api api() const { return route != nullptr ? route->api : Api::chat; }
   bool serves(Handler handler) const { return allowed && route->handler == handler; }
   /// The least key that opens it where keys are asked for. Browsers cannot add one to OPTIONS.
   Access access() const { return allowed ? route->access : options ? Access::none : Access::client; }

@@ -59,10 +59,13 @@ class GatewayTest : public testing::ActorWorld {
     run();
   }
 
-  void send(std::uint64_t exchange, Api api = Api::chat) {
+  void inform(std::uint64_t exchange, http::InfoRequest::Kind kind) {
+    self_->send(gateway_, InfoAsk{0, exchange, "r", kind});
+    run();
+  }
+  void send(std::uint64_t exchange) {
     Ask ask;
     ask.exchange = exchange;
-    ask.api = api;
     self_->send(gateway_, ask);
     run();
   }
@@ -97,7 +100,7 @@ class GatewayTest : public testing::ActorWorld {
 };
 
 TEST_F(GatewayTest, EmptiesThePrefixCacheAndSaysHowManyBlocksItForgot) {
-  send(1, Api::reset_prefix_cache);
+  inform(1, http::InfoRequest::Kind::reset_prefix_cache);
   EXPECT_EQ(heard_, std::vector<std::string>{"reset"});
   ASSERT_EQ(answers_.size(), 1u);
   EXPECT_EQ(answers_[0].status, 200);
@@ -200,7 +203,7 @@ TEST_F(GatewayTest, ALostSessionHostAnswersWithAnError) {
 }
 
 TEST_F(GatewayTest, ServesMetricsWhileLoading) {
-  send(1, Api::metrics);
+  inform(1, http::InfoRequest::Kind::metrics);
   ASSERT_EQ(answers_.size(), 1u);
   EXPECT_EQ(answers_[0].body, "m 1\n");
   EXPECT_EQ(answers_[0].content, http::Output::Content::metrics);

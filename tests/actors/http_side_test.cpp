@@ -142,7 +142,7 @@ TEST_F(HttpSideTest, APreparedRequestIsTheSameAsAnother) {
 
   // A refusal comes with submit(), in the words of the request's API.
   http::ChatRequest forced;
-  forced.style = http::AnswerStyle::messages;
+  forced.api = http::Api::messages;
   forced.tools.choice = http::ToolRules::Choice::required;
   http::Call refused;
   refused.exchange = {3, 10};

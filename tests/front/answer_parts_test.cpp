@@ -267,7 +267,7 @@ TEST_F(AnswerPartsTest, HalfACharacterBeforeATagBelongsToWhatIsBeforeIt) {
 
 TEST_F(AnswerPartsTest, CompletionsAreRaw) {
   Ask request = ask();
-  request.api = Api::completion;
+  request.api = Api::completions;
   open(request);
   write(0, "a</think>b");
   EXPECT_EQ(whole()["choices"][0]["text"], "ab");

@@ -41,7 +41,7 @@ TEST(Encoder, RendersMessagesInTheOrderOfTheirKeys) {
 TEST(Encoder, TellsTheTextOfPromptsThatAreRepeated) {
   const Encoder encoder(tokenizer(), nullptr, bounds_of(*tokenizer(), 8));
   Encode job;
-  job.api = Api::completion;
+  job.api = Api::completions;
   job.source.texts = {"caf\u00e9"};
   job.source.ids = {encoder.tokenizer()->encode("tea", SpecialTokens::plain), std::vector<TokenId>(9, 40)};
   EXPECT_TRUE(encoder.encode(job).texts.empty()) << "without echo";
@@ -65,7 +65,7 @@ TEST(Encoder, RefusesATextWithMoreBytesThanTheModelHasRoomForBeforeReadingIt) {
   EXPECT_GE(bounds.max_text_bytes, 100u);
   const Encoder encoder(tokenizer(), chat("{{ messages[0].content }}"), bounds);
   const std::string fits(bounds.max_text_bytes, 'a');
-  for (const Api api : {Api::completion, Api::tokenize}) {
+  for (const Api api : {Api::completions, Api::tokenize}) {
     Encode job;
     job.api = api;
     job.source.texts = {fits};
@@ -88,7 +88,7 @@ TEST(Encoder, RefusesATextWithMoreBytesThanTheModelHasRoomForBeforeReadingIt) {
 TEST(Encoder, BansWordsThatAreOneToken) {
   const Encoder encoder(tokenizer(), nullptr);
   Encode job;
-  job.api = Api::completion;
+  job.api = Api::completions;
   job.source.texts = {"hello"};
   job.bad_words = {"a"};
   const Encoded banned = encoder.encode(job);
@@ -108,7 +108,7 @@ TEST(Encoder, AnswersWhatIsOnlyCounted) {
   const http::Json counted = parsed(encoder.encode(job).answer);
   EXPECT_EQ(counted["max_model_len"], 77);
   EXPECT_EQ(counted["tokens"].size(), counted["token_strs"].size());
-  job.style = http::AnswerStyle::messages;
+  job.api = Api::count_tokens;
   EXPECT_EQ(parsed(encoder.encode(job).answer)["input_tokens"], counted["count"]);
   Encode back;
   back.api = Api::detokenize;
@@ -130,7 +130,7 @@ TEST(Encoder, AMessageOfManyKeysCostsTheirNumberNotItsSquare) {
 TEST(Encoder, AFaultIsTheRequestsOwn) {
   const Encoder encoder(tokenizer(), nullptr);
   Encode job;
-  job.api = Api::completion;
+  job.api = Api::completions;
   job.source.texts = {"tea"};
   const testing::ThrownFault fault("tokenizer");
   EXPECT_EQ(encoder.encode(job).status.code, Code::internal);

@@ -108,7 +108,7 @@ class EngineDeathTest : public ::testing::Test {
 
 TEST_F(EngineDeathTest, SequencesGoOnBehindTheirTokens) {
   Ask request = ask(5, 3);
-  request.api = Api::completion;
+  request.api = Api::completions;
   request.prefix.salt = "s";
   request.priority = -2;
   request.generation.max_tokens = 9;

@@ -24,7 +24,7 @@ class LongAnswerTest : public ::testing::Test {
   static Ask ask(bool stream, bool echo, std::int32_t choices) {
     Ask out;
     out.exchange = 5;
-    out.api = Api::completion;
+    out.api = Api::completions;
     out.answer.id = "id";
     out.answer.model = "m";
     out.answer.stream = stream;

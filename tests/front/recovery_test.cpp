@@ -10,7 +10,6 @@
 namespace troupe {
 namespace {
 
-using http::AnswerStyle;
 using testing::Script;
 using testing::ScriptedEngine;
 
@@ -187,7 +186,7 @@ std::vector<Case> cases(bool stream) {
     ask.generation.include_stop = true;
   }
   {
-    Ask& ask = add("stop strings of some choices", Api::completion, {"q"}, {"aENDb", "longer answer" + kEos, "xyENDz"});
+    Ask& ask = add("stop strings of some choices", Api::completions, {"q"}, {"aENDb", "longer answer" + kEos, "xyENDz"});
     ask.generation.choices = ask.generation.best_of = 3;
     ask.generation.stop = {"END"};
     ask.generation.sampling.min_tokens = 2;
@@ -201,12 +200,12 @@ std::vector<Case> cases(bool stream) {
     ask.answer.continuous_usage = stream;
   }
   if (!stream) {
-    Ask& ask = add("best of", Api::completion, {"p"}, {"first", "second" + kEos, "third", "4"});
+    Ask& ask = add("best of", Api::completions, {"p"}, {"first", "second" + kEos, "third", "4"});
     ask.generation.choices = 2;
     ask.generation.best_of = 4;
   }
   {
-    Ask& ask = add("echo", Api::completion, {"abcdefgh"}, {"xyz", "uv" + kEos});
+    Ask& ask = add("echo", Api::completions, {"abcdefgh"}, {"xyz", "uv" + kEos});
     ask.generation.choices = ask.generation.best_of = 2;
     ask.answer.echo = ask.answer.return_token_ids = true;
     ask.generation.sampling.logprobs = ask.generation.sampling.prompt_logprobs = 1;
@@ -216,13 +215,13 @@ std::vector<Case> cases(bool stream) {
     ask.generation.sampling.prompt_logprobs = 2;
   }
   {
-    Ask& ask = add("echo alone", Api::completion, {"abcdefgh"}, {"x"});
+    Ask& ask = add("echo alone", Api::completions, {"abcdefgh"}, {"x"});
     ask.answer.echo = true;
     ask.generation.max_tokens = 0;
     ask.generation.sampling.logprobs = ask.generation.sampling.prompt_logprobs = 0;
   }
   {
-    Ask& ask = add("several prompts", Api::completion, {"ab", "cde", "f"}, {"1", "22", "333" + kEos, "44444", "5", "666666"});
+    Ask& ask = add("several prompts", Api::completions, {"ab", "cde", "f"}, {"1", "22", "333" + kEos, "44444", "5", "666666"});
     ask.generation.choices = ask.generation.best_of = 2;
     ask.answer.tokens_per_event = 2;
   }
@@ -235,10 +234,9 @@ std::vector<Case> cases(bool stream) {
     Ask& ask = add("thinking budget", Api::chat, {"q<think>\n"}, {"thoughts</think>\nanswer" + kEos});
     ask.generation.thinking.budget = 4;
   }
-  for (const AnswerStyle style : {AnswerStyle::openai, AnswerStyle::responses, AnswerStyle::messages}) {
-    Ask& ask = add(style == AnswerStyle::openai ? "tools" : style == AnswerStyle::responses ? "responses" : "messages",
-                   Api::chat, {"q<think>\n"}, {kCalls});
-    ask.answer.style = style;
+  for (const Api api : {Api::chat, Api::responses, Api::messages}) {
+    Ask& ask = add(api == Api::chat ? "tools" : api == Api::responses ? "responses" : "messages",
+                   api, {"q<think>\n"}, {kCalls});
     ask.generation.limits.tools = true;
   }
   {

@@ -69,7 +69,7 @@ json chat_message(const Written& written) {
     const auto index = static_cast<std::int32_t>(choice.calls.size());
     choice.calls.push_back({index, "chatcmpl-tool-" + std::to_string(index), "get_weather", arguments});
   }
-  const http::AnswerFrame frame(http::Dialect::chat, "chatcmpl-1", "demo", 1);
+  const http::AnswerFrame frame(http::Api::chat, "chatcmpl-1", "demo", 1);
   return json::parse(http::format_answer(frame, {&choice, 1}, {}))["choices"][0]["message"];
 }
 

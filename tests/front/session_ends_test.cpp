@@ -116,7 +116,7 @@ TEST_F(SessionEndsTest, EveryTokenHasAnIdAndALogprob) {
                       {"the length", {'h', 'i'}, Finish::length, 2, "hi"},
                       {"the end token at once", {ByteTokenizer::kEos}, Finish::stop, 1, ""}};
   for (const Row& row : rows) {
-    for (const Api api : {Api::chat, Api::completion}) {
+    for (const Api api : {Api::chat, Api::completions}) {
       for (const bool stream : {false, true}) {
         SCOPED_TRACE(std::string(row.what) + (api == Api::chat ? ", chat" : ", completion") + (stream ? ", streamed" : ""));
         Ask request = ask(api);

@@ -151,7 +151,7 @@ TEST_F(SessionTest, NeverSendsHalfACharacter) {
 }
 
 TEST_F(SessionTest, ChoicesShareAPromptAndAreNumbered) {
-  Ask request = ask(Api::completion);
+  Ask request = ask(Api::completions);
   request.generation.choices = request.generation.best_of = 2;
   request.source.texts = {"ab", "cd"};
   open(request, {{'a', 'b'}, {'c', 'd'}});
@@ -170,7 +170,7 @@ TEST_F(SessionTest, ChoicesShareAPromptAndAreNumbered) {
 }
 
 TEST_F(SessionTest, EchoGivesThePromptBack) {
-  Ask request = ask(Api::completion);
+  Ask request = ask(Api::completions);
   request.answer.echo = true;
   request.source.texts = {"ab"};
   open(request, {{'a', 'b'}});
@@ -179,7 +179,7 @@ TEST_F(SessionTest, EchoGivesThePromptBack) {
 }
 
 TEST_F(SessionTest, AnEchoWithoutOutputAsksForOneTokenAndDropsIt) {
-  Ask request = ask(Api::completion);
+  Ask request = ask(Api::completions);
   request.answer.echo = true;
   request.generation.max_tokens = 0;
   request.source.texts = {"ab"};
@@ -192,7 +192,7 @@ TEST_F(SessionTest, AnEchoWithoutOutputAsksForOneTokenAndDropsIt) {
 }
 
 TEST_F(SessionTest, AStreamedEchoWithoutOutputSaysNothingOfTheTokenThatItDrops) {
-  Ask request = ask(Api::completion);
+  Ask request = ask(Api::completions);
   request.answer.echo = request.answer.stream = request.answer.return_token_ids = true;
   request.generation.max_tokens = 0;
   request.generation.sampling.logprobs = 0;
@@ -216,7 +216,7 @@ TEST_F(SessionTest, AStreamedEchoWithoutOutputSaysNothingOfTheTokenThatItDrops) 
 }
 
 TEST_F(SessionTest, AnEchoWithLogprobsWaitsForTheRunOfThePrompt) {
-  Ask request = ask(Api::completion);
+  Ask request = ask(Api::completions);
   request.answer.echo = request.answer.stream = true;
   request.generation.choices = request.generation.best_of = 2;
   request.generation.sampling.logprobs = request.generation.sampling.prompt_logprobs = 0;
@@ -283,7 +283,7 @@ TEST_F(SessionTest, APoisonousRequestSaysSo) {
 }
 
 TEST_F(SessionTest, CachedTokensAreCountedOncePerPrompt) {
-  Ask request = ask(Api::completion);
+  Ask request = ask(Api::completions);
   request.generation.choices = request.generation.best_of = 2;
   open(request, {{'a'}, {'b'}});
   for (std::size_t i = 0; i < 4; ++i) step(i, "x", Finish::length, false, i == 0 ? 64 : i == 3 ? 128 : 0);
@@ -306,7 +306,7 @@ TEST_F(SessionTest, TooLongAPromptNamesTheNumbers) {
 }
 
 TEST_F(SessionTest, IdsOutsideTheVocabularyAreRefused) {
-  open(ask(Api::completion), {{'a', 258}});
+  open(ask(Api::completions), {{'a', 258}});
   EXPECT_EQ(json::parse(bytes())["error"]["code"], "token_out_of_range");
 }
 
@@ -379,7 +379,7 @@ TEST_F(SessionTest, BadWordsBecomeBiasesOrAnError) {
 }
 
 TEST_F(SessionTest, BestOfKeepsTheLikeliest) {
-  Ask request = ask(Api::completion);
+  Ask request = ask(Api::completions);
   request.generation.choices = 1;
   request.generation.best_of = 2;
   request.source.texts = {"a"};

@@ -9,7 +9,6 @@
 namespace troupe {
 namespace {
 
-using http::AnswerStyle;
 using nlohmann::json;
 using testing::ByteTokenizer;
 
@@ -25,14 +24,14 @@ struct Event {
 
 class ToldPartsTest : public ::testing::Test {
  protected:
-  static Ask told(AnswerStyle style, bool stream) {
+  static Ask told(Api api, bool stream) {
     Ask out;
     out.exchange = 5;
     out.answer.id = "id-1";
     out.answer.model = "m\"odel";
     out.answer.created_s = 7;
-    out.answer.style = style;
-    out.answer.settings = style == AnswerStyle::responses ? R"("store":false,"tools":[])" : "";
+    out.api = api;
+    out.answer.settings = api == Api::responses ? R"("store":false,"tools":[])" : "";
     out.answer.stream = stream;
     out.generation.limits.tools = true;
     out.generation.sampling.temperature = 0.7f;
@@ -101,7 +100,7 @@ class ToldPartsTest : public ::testing::Test {
 
 TEST_F(ToldPartsTest, WholeResponse) {
   cached_ = 2;
-  open(told(AnswerStyle::responses, false));
+  open(told(Api::responses, false));
   write(kThoughtAndCalls);
   const json answer = whole();
   EXPECT_EQ(answer["id"], "id-1");
@@ -142,10 +141,10 @@ TEST_F(ToldPartsTest, WholeResponse) {
 }
 
 TEST_F(ToldPartsTest, AStreamedResponseIsTheWholeOne) {
-  open(told(AnswerStyle::responses, false));
+  open(told(Api::responses, false));
   write(kThoughtAndCalls);
   const json answer = whole();
-  open(told(AnswerStyle::responses, true));
+  open(told(Api::responses, true));
   write(kThoughtAndCalls);
   const std::vector<Event> stream = events();
   const std::string part =
@@ -206,7 +205,7 @@ TEST_F(ToldPartsTest, AStreamedResponseIsTheWholeOne) {
 
 TEST_F(ToldPartsTest, ACutResponseIsIncomplete) {
   for (const bool stream : {false, true}) {
-    open(told(AnswerStyle::responses, stream));
+    open(told(Api::responses, stream));
     write("why</think>hi", Finish::length);
     const json answer = stream ? events().back().data["response"] : whole();
     EXPECT_EQ(answer["status"], "incomplete");
@@ -220,7 +219,7 @@ TEST_F(ToldPartsTest, ACutResponseIsIncomplete) {
 }
 
 TEST_F(ToldPartsTest, AFailedResponse) {
-  open(told(AnswerStyle::responses, true));
+  open(told(Api::responses, true));
   step({'w'});
   step({}, Finish::error, "the \"worker\" failed");
   const std::vector<Event> stream = events();
@@ -231,27 +230,27 @@ TEST_F(ToldPartsTest, AFailedResponse) {
   EXPECT_EQ(stream.back().data["sequence_number"], stream.size() - 1);
   EXPECT_TRUE(effects_.outputs.back().failed);
 
-  open(told(AnswerStyle::responses, true));
+  open(told(Api::responses, true));
   step({}, Finish::error, "lost");
   EXPECT_EQ(whole()["error"]["type"], "server_error");  // nothing was sent: an error with its HTTP status
   EXPECT_EQ(effects_.outputs[0].status, 500);
 }
 
 TEST_F(ToldPartsTest, ATooLongPromptNamesTheField) {
-  for (const auto& [style, field] :
-       {std::pair(AnswerStyle::responses, "input"), std::pair(AnswerStyle::openai, "messages")}) {
-    open(told(style, false), std::string(1000, 'x'));
+  for (const auto& [api, field] :
+       {std::pair(Api::responses, "input"), std::pair(Api::chat, "messages")}) {
+    open(told(api, false), std::string(1000, 'x'));
     EXPECT_EQ(whole()["error"]["param"], field);
     EXPECT_EQ(whole()["error"]["code"], "context_length_exceeded");
   }
-  open(told(AnswerStyle::messages, false), std::string(1000, 'x'));
+  open(told(Api::messages, false), std::string(1000, 'x'));
   EXPECT_EQ(whole()["type"], "error");
   EXPECT_EQ(whole()["error"]["type"], "invalid_request_error");
 }
 
 TEST_F(ToldPartsTest, WholeMessage) {
   cached_ = 2;
-  open(told(AnswerStyle::messages, false));
+  open(told(Api::messages, false));
   write(kThoughtAndCalls);
   const json answer = whole();
   EXPECT_EQ(answer["id"], "id-1");
@@ -276,10 +275,10 @@ TEST_F(ToldPartsTest, WholeMessage) {
 }
 
 TEST_F(ToldPartsTest, AStreamedMessageIsTheWholeOne) {
-  open(told(AnswerStyle::messages, false));
+  open(told(Api::messages, false));
   write(kThoughtAndCalls);
   const json answer = whole();
-  open(told(AnswerStyle::messages, true));
+  open(told(Api::messages, true));
   write(kThoughtAndCalls);
   const std::vector<Event> stream = events();
   json joined = stream[0].data["message"];
@@ -330,7 +329,7 @@ TEST_F(ToldPartsTest, WhyAMessageEnds) {
                          Row{"</think>hi END", Finish::stop, "stop_sequence", "END"},
                          Row{"why", Finish::length, "max_tokens", nullptr}}) {
     for (const bool stream : {false, true}) {
-      Ask request = told(AnswerStyle::messages, stream);
+      Ask request = told(Api::messages, stream);
       request.generation.stop = {"DONE", "END"};
       open(std::move(request));
       write(row.text, row.finish);
@@ -342,14 +341,14 @@ TEST_F(ToldPartsTest, WhyAMessageEnds) {
 }
 
 TEST_F(ToldPartsTest, TheInputOfACutCallIsAnObject) {
-  open(told(AnswerStyle::messages, false));
+  open(told(Api::messages, false));
   write("</think><tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"b", Finish::length);
   EXPECT_EQ(whole()["content"][0]["input"], json::object());
   EXPECT_EQ(whole()["stop_reason"], "max_tokens");
 }
 
 TEST_F(ToldPartsTest, AFailedMessage) {
-  open(told(AnswerStyle::messages, true));
+  open(told(Api::messages, true));
   step({'w'});
   step({}, Finish::aborted, "the worker is being restarted");
   EXPECT_EQ(events().back().type, "error");

@@ -18,7 +18,7 @@ namespace {
 constexpr std::uint16_t kColumns[] = {kChatApi, kCompletionsApi, kResponsesApi, kMessagesApi};
 using Marks = std::array<std::string, std::size(kColumns)>;
 
-std::string mark_of(std::string_view name, std::uint16_t api) {
+std::string mark_of(std::string_view name, ApiSet api) {
   for (const FieldPolicy& row : field_policies()) {
     if (row.field == name && (row.apis & api) != 0) return row.use == PartUse::refused ? "400" : "left out";
   }

@@ -35,7 +35,7 @@ Outcome outcome_of(Result<Parsed<T>>&& parsed) {
 }
 
 /// A good body of the API with `more` in it.
-Outcome sent(std::uint16_t api, const json& more, bool strict = false) {
+Outcome sent(ApiSet api, const json& more, bool strict = false) {
   config::LimitOptions limits = kPolicyLimits;
   limits.strict_requests = strict;
   const RequestRules rules{limits, kPolicyModel};
@@ -61,13 +61,13 @@ constexpr std::uint16_t kPolicyApis[] = {kChatApi, kCompletionsApi, kResponsesAp
 constexpr std::uint16_t kChats[] = {kChatApi, kResponsesApi, kMessagesApi};
 
 /// A function of the API's form.
-json function_of(std::uint16_t api, const std::string& name, const json& schema = {{"type", "object"}}) {
+json function_of(ApiSet api, const std::string& name, const json& schema = {{"type", "object"}}) {
   if (api == kMessagesApi) return {{"name", name}, {"input_schema", schema}};
   if (api == kResponsesApi) return {{"type", "function"}, {"name", name}, {"parameters", schema}};
   return {{"type", "function"}, {"function", {{"name", name}, {"parameters", schema}}}};
 }
 
-json other_tools(std::uint16_t api) {
+json other_tools(ApiSet api) {
   if (api == kMessagesApi) {
     return json::parse(
         R"([{"type":"web_search_20250305","name":"web_search"},{"type":"bash_20250124","name":"bash"},
@@ -83,7 +83,7 @@ TEST(ClientPolicy, EveryRowHoldsInEachOfItsApis) {
   int checked = 0;
   for (const FieldPolicy& row : field_policies()) {
     const std::string name(row.field);
-    for (const std::uint16_t api : kPolicyApis) {
+    for (const ApiSet api : kPolicyApis) {
       if ((row.apis & api) == 0) continue;
       const json value = row.when == When::on          ? json(true)
                          : row.when == When::off       ? json(false)
@@ -113,7 +113,7 @@ TEST(ClientPolicy, EveryRowHoldsInEachOfItsApis) {
 }
 
 TEST(ClientPolicy, OtherKindsOfToolsAreLeftOutAndNamed) {
-  for (const std::uint16_t api : kChats) {
+  for (const ApiSet api : kChats) {
     json tools = other_tools(api);
     tools.insert(tools.begin() + 1, function_of(api, "f"));
     const Outcome outcome = sent(api, {{"tools", tools}});
@@ -151,7 +151,7 @@ TEST(ClientPolicy, AFaultBehindAToolThatIsLeftOutHasThePlaceInTheClientsList) {
 }
 
 TEST(ClientPolicy, AChoiceOfAToolThatIsLeftOutIsRefused) {
-  for (const std::uint16_t api : kChats) {
+  for (const ApiSet api : kChats) {
     json tools = other_tools(api);
     const json forced = api == kMessagesApi ? json{{"type", "any"}} : json("required");
     EXPECT_EQ(sent(api, {{"tools", tools}, {"tool_choice", forced}}).status.param, "tool_choice")
@@ -172,7 +172,7 @@ TEST(ClientPolicy, AChoiceOfAToolThatIsLeftOutIsRefused) {
 }
 
 TEST(ClientPolicy, EffortsAboveHighMeanHighInEveryApi) {
-  const auto effort = [](std::uint16_t api, const json& body) {
+  const auto effort = [](ApiSet api, const json& body) {
     const Outcome outcome = sent(api, body);
     EXPECT_TRUE(outcome.status.ok()) << body << ": " << outcome.status.message;
     return outcome.chat.thinking.effort;
@@ -183,11 +183,11 @@ TEST(ClientPolicy, EffortsAboveHighMeanHighInEveryApi) {
     EXPECT_EQ(effort(kChatApi, {{"reasoning_effort", name}}), meant);
     EXPECT_EQ(effort(kResponsesApi, {{"reasoning", {{"effort", name}, {"summary", "auto"}}}}), meant);
     EXPECT_EQ(effort(kMessagesApi, {{"output_config", {{"effort", name}}}}), meant);
-    for (const std::uint16_t api : kChats) EXPECT_EQ(effort(api, {{"reasoning_effort", name}}), meant);
+    for (const ApiSet api : kChats) EXPECT_EQ(effort(api, {{"reasoning_effort", name}}), meant);
   }
   EXPECT_EQ(effort(kResponsesApi, {{"reasoning", {{"effort", "low"}}}, {"reasoning_effort", "high"}}),
             ReasoningEffort::low);
-  for (const std::uint16_t api : kChats) {
+  for (const ApiSet api : kChats) {
     const Status unknown = sent(api, {{"reasoning_effort", "extreme"}}).status;
     EXPECT_EQ(unknown.param, "reasoning_effort");
     EXPECT_NE(unknown.message.find("xhigh"), unknown.message.npos) << unknown.message;
@@ -261,14 +261,14 @@ TEST(ClientPolicy, LengthsOfChatMeanTheSameForResponses) {
     EXPECT_EQ(sent(kResponsesApi, {{name, 7}}).chat.sampling.max_tokens, 7) << name;
   }
   EXPECT_EQ(sent(kResponsesApi, {{"max_tokens", 7}, {"max_output_tokens", 5}}).chat.sampling.max_tokens, 5);
-  for (const std::uint16_t api : {kResponsesApi, kMessagesApi}) {
+  for (const ApiSet api : {kResponsesApi, kMessagesApi}) {
     const Outcome outcome = sent(api, {{"truncate_prompt_tokens", 9}, {"max_streaming_response_tokens", 4}});
     EXPECT_EQ(outcome.chat.sampling.truncate_prompt_tokens, 9);
     EXPECT_EQ(outcome.chat.sampling.tokens_per_event, 4);
     EXPECT_TRUE(outcome.ignored.empty());
   }
   EXPECT_EQ(sent(kResponsesApi, {{"thinking_token_budget", 3}}).chat.thinking.max_tokens, 3);
-  for (const std::uint16_t api : kChats) {
+  for (const ApiSet api : kChats) {
     const json tools = {function_of(api, "f")};
     EXPECT_FALSE(sent(api, {{"tools", tools}, {"parallel_tool_calls", false}}).chat.tools.parallel)
         << "api " << api;

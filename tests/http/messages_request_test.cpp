@@ -51,7 +51,7 @@ TEST(MessagesRequest, SystemAndText) {
             json::parse(R"([{"type":"text","text":"a"},{"type":"text","text":"b"}])"));
   const ChatRequest request = good_message({{"model", "demo"}});
   EXPECT_EQ(request.id, "msg_fresh");
-  EXPECT_EQ(request.style, AnswerStyle::messages);
+  EXPECT_EQ(request.api, Api::messages);
   EXPECT_EQ(request.sampling.max_tokens, 100);
 }
 
@@ -160,7 +160,7 @@ TEST(MessagesRequest, TokensAreCountedWithoutAnAnswer) {
       {"system", "s"}, {"tools", {kWeather}}, {"messages", {{{"role", "assistant"}, {"content", "hi"}}}}};
   const auto parsed = parse_count_tokens(body.dump(), kMessagesRules);
   ASSERT_TRUE(parsed.ok()) << parsed.status().message;
-  EXPECT_EQ(parsed.value().request.style, AnswerStyle::messages);
+  EXPECT_EQ(parsed.value().request.api, Api::messages);
   EXPECT_EQ(parsed.value().request.conversation.messages.size(), 2u);
   EXPECT_EQ(parsed.value().request.conversation.tools.size(), 1u);
   EXPECT_EQ(parse_count_tokens(R"({"messages":5})", kMessagesRules).status().param, "messages");

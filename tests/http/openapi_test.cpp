@@ -22,7 +22,7 @@ const ModelFacts kDocumentModel{.names = {"demo"}, .vocab_size = 1000};
 const RequestRules kDocumentRules{kDocumentLimits, kDocumentModel};
 
 /// The outcome of a body that is good but for `value` in the field `name`.
-Status parsed_with(std::uint16_t api, const std::string& name, const json& value) {
+Status parsed_with(ApiSet api, const std::string& name, const json& value) {
   const json turns = {{{"role", "user"}, {"content", "hi"}}};
   json body = json::object();
   if (api == kChatApi || api == kMessagesApi) body["messages"] = turns;
@@ -46,7 +46,7 @@ TEST(RequestFields, ReadersHaveTheBoundsOfTheList) {
   int checked = 0;
   for (const RequestField& field : request_fields()) {
     const std::string name(field.name);
-    for (const std::uint16_t api : kAnswering) {
+    for (const ApiSet api : kAnswering) {
       if ((field.apis & api) == 0) continue;
       for (const auto& [border, beyond] :
            {std::pair(field.bounds.low, -1.0), std::pair(field.bounds.high, 1.0)}) {
@@ -73,7 +73,7 @@ TEST(RequestFields, ReadersHaveTheTypesOfTheList) {
         field.type == FieldType::any)
       continue;
     const std::string name(field.name);
-    for (const std::uint16_t api : kAnswering) {
+    for (const ApiSet api : kAnswering) {
       if ((field.apis & api) == 0 || name == "add_special_tokens" || name == "prompt_token_ids") continue;
       const json wrong = field.type == FieldType::string ? json(5) : json("wrong");
       const Status refused = parsed_with(api, name, wrong);

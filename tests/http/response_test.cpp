@@ -14,8 +14,8 @@ namespace {
 
 using nlohmann::json;
 
-const AnswerFrame kChat(Dialect::chat, "chatcmpl-1", "demo", 1700000000);
-const AnswerFrame kText(Dialect::completion, "cmpl-1", "de\"mo", 1700000000);
+const AnswerFrame kChat(Api::chat, "chatcmpl-1", "demo", 1700000000);
+const AnswerFrame kText(Api::completions, "cmpl-1", "de\"mo", 1700000000);
 const std::string kChatHead =
     R"(data: {"id":"chatcmpl-1","object":"chat.completion.chunk","created":1700000000,"model":"demo","choices":[)";
 

@@ -49,7 +49,7 @@ TEST(ResponsesRequest, TextAndInstructionsAreMessages) {
             json::parse(R"([{"role":"system","content":"be brief"},{"role":"user","content":"hi"}])"));
   const ChatRequest request = good_response({});
   EXPECT_EQ(request.id, "resp_fresh");
-  EXPECT_EQ(request.style, AnswerStyle::responses);
+  EXPECT_EQ(request.api, Api::responses);
 }
 
 TEST(ResponsesRequest, ItemsOfOneTurnAreOneMessage) {

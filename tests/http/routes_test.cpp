@@ -16,7 +16,7 @@ TEST(Routes, EveryRowIsComplete) {
   for (const Route& route : routes()) {
     EXPECT_TRUE(paths.insert(route.path).second) << route.path << " has two rows";
     EXPECT_EQ(route.parse != nullptr, route.handler == Handler::json) << route.path;
-    EXPECT_EQ(route.api != 0, route.handler == Handler::json) << route.path;
+    EXPECT_EQ(route.event != nullptr, route.generates()) << route.path;
     EXPECT_EQ(find_route(route.path), &route) << route.path << " is hidden by a row above it";
   }
 }
@@ -31,7 +31,7 @@ TEST(Routes, MethodsAndListeners) {
   const RouteMatch wrong = match_route("GET", "/v1/messages", Pages::both);
   EXPECT_FALSE(wrong.allowed);
   EXPECT_EQ(wrong.allow, "POST, OPTIONS");
-  EXPECT_EQ(wrong.style(), AnswerStyle::messages) << "the error is told in the route's words";
+  EXPECT_EQ(wrong.api(), Api::messages) << "the error is told in the route's words";
   EXPECT_TRUE(match_route("get", "/health", Pages::both).route != nullptr);
   EXPECT_FALSE(match_route("get", "/health", Pages::both).allowed) << "methods are case-sensitive";
 }
