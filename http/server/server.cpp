@@ -173,10 +173,10 @@ void IoThread::adopt(Socket socket, std::string address, Entrance entrance) {
   std::shared_ptr<Connection> connection;
   const auto admit = [&] {
     Transport transport(std::move(socket), entrance.open ? nullptr : credentials_.tls);
-    Visit visit(shared_.doorman, shared_.doorman.recognise(std::move(address)), std::move(entrance));
-    const Status refusal = visit.refusal();
-    if (!refusal.ok()) shared_.backend.turned_away(visit.peer().address, refusal);
-    connection = std::make_shared<Connection>(*this, std::move(transport), std::move(visit));
+    ConnectionPermit permit(shared_.doorman, shared_.doorman.recognise(std::move(address)), std::move(entrance));
+    const Status refusal = permit.refusal();
+    if (!refusal.ok()) shared_.backend.turned_away(permit.peer().address, refusal);
+    connection = std::make_shared<Connection>(*this, std::move(transport), std::move(permit));
     connections_.insert(connection);
     if (!refusal.ok()) take_reserved_place(connection.get());
   };
