@@ -111,23 +111,23 @@ bool ChoicesWriter::append_news(std::string& out, AnswerContent& content, Sessio
 bool ChoicesWriter::append_whole(std::string& out, AnswerContent& content, const Slice& slice) {
   if (!std::exchange(begun_, true)) {
     chosen_ = chosen(content);
-    rope_.text(frame_.answer_prefix());
+    chunks_.text(frame_.answer_prefix());
   }
-  while (rope_.write(out, slice)) {
+  while (chunks_.write(out, slice)) {
     if (added_ > chosen_.size()) return true;
     if (added_ < chosen_.size()) {
       add_choice(content, *chosen_[added_]);
     } else {
       std::string end;
       http::append_answer_end(end, usage_of(ask_, content));
-      rope_.text(std::move(end));
+      chunks_.text(std::move(end));
     }
     ++added_;
   }
   return false;
 }
 
-/// Puts the parts of a choice on the rope, which is empty.
+/// Puts the parts of a choice into the chunks, which are empty.
 void ChoicesWriter::add_choice(AnswerContent& content, SessionSequence& sequence) {
   using List = http::ScoreList;
   choice_ = whole_choice(content, sequence);
@@ -136,9 +136,9 @@ void ChoicesWriter::add_choice(AnswerContent& content, SessionSequence& sequence
   http::append_choice_begin(text, frame_.dialect(), choice_);
   const auto add_list = [&](const char* before, List list, PromptScores* prompt) {
     text += before;
-    rope_.text(std::exchange(text, {}));
-    if (prompt != nullptr) rope_.prompt(*prompt, list);
-    rope_.scores(choice_.logprobs, list, prompt);
+    chunks_.text(std::exchange(text, {}));
+    if (prompt != nullptr) chunks_.prompt(*prompt, list);
+    chunks_.scores(choice_.logprobs, list, prompt);
   };
   PromptScores* echoed = ask_.answer.echo && wants_prompt_logprobs() && choice_.with_logprobs
                              ? &prompt_scores(content, sequence)
@@ -157,12 +157,12 @@ void ChoicesWriter::add_choice(AnswerContent& content, SessionSequence& sequence
   }
   if (!ask_.answer.echo && wants_prompt_logprobs()) {
     text += R"(,"prompt_logprobs":[)";
-    rope_.text(std::exchange(text, {}));
-    rope_.prompt(prompt_scores(content, sequence), List::prompt);
+    chunks_.text(std::exchange(text, {}));
+    chunks_.prompt(prompt_scores(content, sequence), List::prompt);
     text += "]";
   }
   http::append_choice_end(text, choice_);
-  rope_.text(std::move(text));
+  chunks_.text(std::move(text));
 }
 
 /// All sequences; with best_of, the n likeliest per token of each prompt.

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/session/answer_rope.h"
+#include "actors/session/answer_chunks.h"
 #include "actors/session/answer_writer.h"
 
 namespace troupe {
@@ -39,9 +39,9 @@ class ChoicesWriter final : public AnswerWriter {
   // Of a whole answer.
   bool begun_ = false;
   std::vector<SessionSequence*> chosen_;
-  std::size_t added_ = 0;          // choices whose parts the rope has had
+  std::size_t added_ = 0;          // choices whose parts are in chunks_
   http::AnswerChoice choice_;      // the last of them
-  AnswerRope rope_;
+  AnswerChunks chunks_;
 };
 
 }  // namespace troupe
