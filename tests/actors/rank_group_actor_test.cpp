@@ -15,7 +15,7 @@ namespace troupe {
 namespace {
 
 /// Remembers what is logged, at once.
-struct Heard final : LogTap {
+struct Heard final : LogObserver {
   void event(std::string_view actor, std::string_view event, std::span<const LogField> fields) override {
     std::string line = std::string(actor) + " " + std::string(event);
     for (const LogField& field : fields) line += " " + std::string(field.key) + "=" + std::string(field.text);
@@ -36,7 +36,7 @@ struct NoFile final : LogSink {
 };
 
 Log log_of(const std::string& actor, const std::shared_ptr<Heard>& heard) {
-  return Log::to_sink(actor, std::make_shared<NoFile>(), {}).tapped(heard);
+  return Log::to_sink(actor, std::make_shared<NoFile>(), {}).observed_by(heard);
 }
 
 class RankGroupActorTest : public testing::ActorWorld {
