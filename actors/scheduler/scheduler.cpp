@@ -118,14 +118,14 @@ void Scheduler::detach(Orphans orphans, const std::string& why, StepOutput& out)
     if (!s.live) continue;
     const bool was_waiting = s.state == SequenceState::waiting;
     const bool in_flight = s.plans_out > 0;
-    const bool guilty = in_flight && s.isolated && in_flight_sequences == 1;
+    const bool poisonous = in_flight && s.isolated && in_flight_sequences == 1;
     s.ask_open = s.admitting = s.leased = false;
     s.plans_out = 0;
     if (s.state == SequenceState::ending) {
       forget(i);
-    } else if (orphans == Orphans::fail || guilty) {
+    } else if (orphans == Orphans::fail || poisonous) {
       if (was_waiting) queue_.remove(i);
-      fail(i, guilty ? Finish::poisoned : Finish::aborted, guilty ? kPoisoned : why, out);
+      fail(i, poisonous ? Finish::poisoned : Finish::aborted, poisonous ? kPoisoned : why, out);
     } else {
       if (in_flight) suspect(s);
       s.life_tokens = 0;

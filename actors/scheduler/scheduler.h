@@ -47,7 +47,7 @@
 // When the worker is lost, sequences are recomputed on the next one. Those with a plan in flight become
 // suspects until their next token. A suspect whose start killed the worker, or that was there at two deaths,
 // is isolated: it is admitted when no other suspect runs, and until it has a token its rows are the only ones
-// in flight. A death then proves it guilty, and it fails alone. A sequence that yields a few tokens in each
+// in flight. A death then proves it to be the cause, and it fails alone. A sequence that yields a few tokens in each
 // life of a worker and then kills it is isolated too, after kMaxShortLives deaths.
 //
 // A row that samples for a sequence with a grammar is gated, from output token gated_from on: the plan is
