@@ -187,7 +187,7 @@ void IoThread::adopt(Socket socket, std::string address, Entrance entrance) {
   protect(connection, [&] { connection->start(); });
 }
 
-// The oldest gives way: one that asks for health does so at once, one that only waits has been there for longer.
+// The oldest is closed first: one that asks for health does so at once, one that only waits has been there for longer.
 void IoThread::take_reserved_place(Connection* connection) {
   if (reserved_.size() >= kReservedPlaces) reserved_.front()->turn_away();  // which calls remove()
   reserved_.push_back(connection);
