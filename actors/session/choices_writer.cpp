@@ -43,7 +43,7 @@ bool ChoicesWriter::append_events(std::string& out, AnswerContent& content, cons
   const http::Usage used = ask_.answer.continuous_usage ? usage_of(ask_, content) : http::Usage{};
   bool complete = true;
   for (SessionSequence& sequence : content.sequences) {
-    complete &= append_news(out, content, sequence, ask_.answer.continuous_usage ? &used : nullptr, slice);
+    complete &= append_delta(out, content, sequence, ask_.answer.continuous_usage ? &used : nullptr, slice);
   }
   if (!complete || !content.finished()) return complete;
   if (ask_.answer.include_usage) http::append_usage(out, frame_, usage_of(ask_, content));
@@ -52,7 +52,7 @@ bool ChoicesWriter::append_events(std::string& out, AnswerContent& content, cons
 }
 
 /// False when there is more to tell of the sequence than the slice leaves time for: its echo.
-bool ChoicesWriter::append_news(std::string& out, AnswerContent& content, SessionSequence& sequence,
+bool ChoicesWriter::append_delta(std::string& out, AnswerContent& content, SessionSequence& sequence,
                                 const http::Usage* used, const Slice& slice) {
   if (!sequence.choice.started()) return true;
   // An echo shows the logprobs of the prompt, which come with the leader's first token.
@@ -64,13 +64,13 @@ bool ChoicesWriter::append_news(std::string& out, AnswerContent& content, Sessio
     if (slice.over()) return false;
   }
   sequence.sent_tokens = tokens;
-  ChoiceNews news = sequence.choice.take_news();
+  ChoiceDelta delta = sequence.choice.take_delta();
   if (hides_output(ask_)) {
-    news.text.clear();
-    news.reasoning.clear();
-    news.calls.clear();
-    news.logprobs.clear();
-    news.token_ids.clear();
+    delta.text.clear();
+    delta.reasoning.clear();
+    delta.calls.clear();
+    delta.logprobs.clear();
+    delta.token_ids.clear();
   }
 
   const SessionPrompt& prompt = content.prompts[static_cast<std::size_t>(sequence.prompt)];
@@ -93,17 +93,17 @@ bool ChoicesWriter::append_news(std::string& out, AnswerContent& content, Sessio
       piece.prompt_token_ids = {};
     }
   }
-  if (news.empty() && piece.prompt_token_ids.empty()) return true;
-  const std::vector<http::ToolCall> calls = named_calls(std::move(news.calls), sequence.key);
-  piece.text = news.text;
-  piece.reasoning = news.reasoning;
+  if (delta.empty() && piece.prompt_token_ids.empty()) return true;
+  const std::vector<http::ToolCall> calls = named_calls(std::move(delta.calls), sequence.key);
+  piece.text = delta.text;
+  piece.reasoning = delta.reasoning;
   piece.calls = calls;
   piece.legacy_calls = ask_.answer.function_call;
-  piece.logprobs = news.logprobs;
+  piece.logprobs = delta.logprobs;
   piece.text_offset = prompt.chars + sequence.scored_chars;
-  for (const http::TokenLogprob& score : news.logprobs) sequence.scored_chars += http::text_chars(score);
-  piece.finish = hides_output(ask_) ? http::FinishReason::length : finish_of(news);
-  if (ask_.answer.return_token_ids) piece.token_ids = news.token_ids;
+  for (const http::TokenLogprob& score : delta.logprobs) sequence.scored_chars += http::text_chars(score);
+  piece.finish = hides_output(ask_) ? http::FinishReason::length : finish_of(delta);
+  if (ask_.answer.return_token_ids) piece.token_ids = delta.token_ids;
   http::append_piece(out, frame_, piece);
   return true;
 }
@@ -186,28 +186,28 @@ std::vector<SessionSequence*> ChoicesWriter::chosen(AnswerContent& content) cons
 /// Without the scores of its prompt.
 http::AnswerChoice ChoicesWriter::whole_choice(const AnswerContent& content, SessionSequence& sequence) {
   const SessionPrompt& prompt = content.prompts[static_cast<std::size_t>(sequence.prompt)];
-  ChoiceNews news = sequence.choice.take_news();
+  ChoiceDelta delta = sequence.choice.take_delta();
   http::AnswerChoice choice;
   choice.with_logprobs = wants_logprobs();
   if (ask_.answer.echo) choice.text = prompt.text;
-  choice.finish = finish_of(news);
+  choice.finish = finish_of(delta);
   if (hides_output(ask_)) {
     choice.finish = http::FinishReason::length;
   } else {
-    choice.text += news.text;
-    choice.reasoning = std::move(news.reasoning);
-    choice.calls = named_calls(std::move(news.calls), sequence.key);
+    choice.text += delta.text;
+    choice.reasoning = std::move(delta.reasoning);
+    choice.calls = named_calls(std::move(delta.calls), sequence.key);
     choice.legacy_calls = ask_.answer.function_call;
-    choice.logprobs = std::move(news.logprobs);
-    if (ask_.answer.return_token_ids) choice.token_ids = std::move(news.token_ids);
+    choice.logprobs = std::move(delta.logprobs);
+    if (ask_.answer.return_token_ids) choice.token_ids = std::move(delta.token_ids);
   }
   choice.prompt_token_ids.assign(prompt.shown_ids().begin(), prompt.shown_ids().end());
   return choice;
 }
 
-http::FinishReason ChoicesWriter::finish_of(const ChoiceNews& news) const {
-  const bool legacy = ask_.answer.function_call && news.finish == http::FinishReason::tool_calls;
-  return legacy ? http::FinishReason::function_call : news.finish;
+http::FinishReason ChoicesWriter::finish_of(const ChoiceDelta& delta) const {
+  const bool legacy = ask_.answer.function_call && delta.finish == http::FinishReason::tool_calls;
+  return legacy ? http::FinishReason::function_call : delta.finish;
 }
 
 /// The first sequence of the same prompt. It alone runs the prompt; the others are forked from it.

@@ -19,11 +19,11 @@ class ChoicesWriter final : public AnswerWriter {
 
  private:
   bool append_events(std::string& out, AnswerContent& content, const Slice& slice);
-  bool append_news(std::string& out, AnswerContent& content, SessionSequence& sequence,
+  bool append_delta(std::string& out, AnswerContent& content, SessionSequence& sequence,
                    const http::Usage* used, const Slice& slice);
   bool append_whole(std::string& out, AnswerContent& content, const Slice& slice);
   void add_choice(AnswerContent& content, SessionSequence& sequence);
-  http::FinishReason finish_of(const ChoiceNews& news) const;
+  http::FinishReason finish_of(const ChoiceDelta& delta) const;
   std::vector<SessionSequence*> chosen(AnswerContent& content) const;
   http::AnswerChoice whole_choice(const AnswerContent& content, SessionSequence& sequence);
   PromptScores& prompt_scores(AnswerContent& content, const SessionSequence& sequence);

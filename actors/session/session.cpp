@@ -279,7 +279,7 @@ std::vector<ChoiceText> Session::take_logged() {
   std::vector<ChoiceText> answers;
   if (context_->logged_bytes == 0) return answers;
   for (SessionSequence& sequence : content_.sequences) {
-    (void)sequence.choice.take_news();  // what the client was not sent
+    (void)sequence.choice.take_delta();  // what the client was not sent
     const ChoiceLog& log = sequence.choice.log();
     ChoiceText& answer = answers.emplace_back(ChoiceText{sequence.index, log.text, log.reasoning, {}});
     for (const ToolCallPiece& call : log.calls) {
