@@ -216,15 +216,15 @@ void Session::resume(std::int64_t now_ns, const Slice& slice, Effects& effects) 
 
 void Session::fail(const Status& status, std::int64_t now_ns, Effects& effects) {
   if (closed_) return;
-  Status told = status;
-  if (told.param == "prompt" && ask_.api == Api::chat) told.param = conversation_field(ask_);  // as the client calls it
+  Status shown = status;
+  if (shown.param == "prompt" && ask_.api == Api::chat) shown.param = conversation_field(ask_);  // as the client calls it
   if (streaming_) {
     std::string events;
-    writer_->append_failure(events, told);
+    writer_->append_failure(events, shown);
     send(effects, http::Output::Kind::data, std::move(events));
     send(effects, http::Output::Kind::end, {}, /*failed=*/true);
   } else {
-    effects.outputs.push_back(http::error_output(ask_.exchange, told, 0, ask_.answer.style));
+    effects.outputs.push_back(http::error_output(ask_.exchange, shown, 0, ask_.answer.style));
   }
   close(status.code == Code::timeout ? Ending::timeout : Ending::error, now_ns, effects);
 }

@@ -120,7 +120,7 @@ TEST(Grammars, RandomInterleavings) {
   std::mt19937 random(5);
   const auto below = [&](unsigned n) { return random() % n; };
   struct Model {
-    std::int32_t budget = 0, sampled = 0, told = 0, asked = 0;
+    std::int32_t budget = 0, sampled = 0, reported = 0, asked = 0;
     SlotRef slot;
     bool grammar = true;
   };
@@ -132,11 +132,11 @@ TEST(Grammars, RandomInterleavings) {
     std::uint64_t next_key = 1, step_number = 0;
     std::uint32_t epoch = 1, next_slot = 0;
     for (int i = 0; i < 600; ++i) {
-      if (below(120) == 0) {  // the worker died: what was sampled and not told is lost
+      if (below(120) == 0) {  // the worker died: what was sampled and not reported is lost
         ++epoch;
         step_number = 0;
         awaited.clear();
-        for (auto& [key, model] : alive) model.sampled = model.asked = model.told;
+        for (auto& [key, model] : alive) model.sampled = model.asked = model.reported;
       }
       GrammarStep step = update(++step_number, epoch);
       if (alive.size() < 12 && below(3) == 0) {
@@ -147,11 +147,11 @@ TEST(Grammars, RandomInterleavings) {
       std::map<std::pair<std::uint64_t, std::uint32_t>, TokenMask> due;
       for (auto it = alive.begin(); it != alive.end();) {
         auto& [key, model] = *it;
-        if (model.told < model.sampled && below(2) == 0) {
-          add_token(step, {0, key}, next_token(model.budget, model.told));
-          ++model.told;
+        if (model.reported < model.sampled && below(2) == 0) {
+          add_token(step, {0, key}, next_token(model.budget, model.reported));
+          ++model.reported;
         }
-        if (model.told > 40 || below(60) == 0) {
+        if (model.reported > 40 || below(60) == 0) {
           step.ends.push_back({0, key});
           for (auto& [where, mask] : awaited) {
             if (where.second == model.slot.slot) mask = {};
@@ -159,7 +159,7 @@ TEST(Grammars, RandomInterleavings) {
           it = alive.erase(it);
           continue;
         }
-        if (model.asked - model.told < 2 && below(2) == 0) {  // two steps in flight
+        if (model.asked - model.reported < 2 && below(2) == 0) {  // two steps in flight
           step.rows.push_back({{0, key}, model.slot, model.asked});
           awaited[{step.step, model.slot.slot}] =
               model.grammar ? expected(model.budget, model.asked) : TokenMask{};
@@ -195,7 +195,7 @@ TEST(Grammars, RandomInterleavings) {
         }
       });
     }
-    // Everything that is told is answered: what is left waits for tokens.
+    // Every reported row is answered: what is left waits for tokens.
     GrammarStep last = update(++step_number, epoch);
     for (auto& [key, model] : alive) last.ends.push_back({0, key});
     const auto& rows = grammars.take(last);

@@ -216,7 +216,7 @@ class Simulation {
     grants_.clear();
     grammar_updates_.clear();
     stale_.clear();
-    told_.clear();
+    reported_.clear();
     fronts_.come_out.clear();
     fronts_.alone.clear();
     add(past_, scheduler_->totals());
@@ -276,7 +276,7 @@ class Simulation {
     if (!fronts_.open.empty()) complain(std::to_string(fronts_.open.size()) + " sequences never finished");
     if (!scheduler_->idle() || scheduler_->running() > 0 || scheduler_->waiting() > 0) complain("not idle");
     if (s.free + s.cached != s.total || cache_->leases() != 0) complain("blocks leaked");
-    if (grammar_.open() > 0 || !told_.empty()) complain("GRAMMAR was not told of an end");
+    if (grammar_.open() > 0 || !reported_.empty()) complain("GRAMMAR was not told of an end");
   }
 
   /// Forgets what is published; the same texts are computed again.
@@ -372,18 +372,18 @@ class Simulation {
     if (scheduler_->take_grammar(update)) {
       if (!setting_.grammars) complain("an update for GRAMMAR without a grammar");
       if (update.epoch != epoch_ || (!update.rows.empty() && update.step != step)) complain("an update of another step");
-      for (const GrammarStart& start : update.starts) told_[start.key], fronts_.come_out[start.key];
+      for (const GrammarStart& start : update.starts) reported_[start.key], fronts_.come_out[start.key];
       for (const GrammarTokens& some : update.sequences)
-        told_[some.key] += static_cast<std::size_t>(some.count);
+        reported_[some.key] += static_cast<std::size_t>(some.count);
       for (const MaskAsk& row : update.rows) --rows[{row.slot.slot, row.slot.generation}];
-      if (told_ != fronts_.come_out) complain("GRAMMAR knows other tokens than the clients");
-      for (const RequestKey& key : update.ends) told_.erase(key), fronts_.come_out.erase(key);
+      if (reported_ != fronts_.come_out) complain("GRAMMAR knows other tokens than the clients");
+      for (const RequestKey& key : update.ends) reported_.erase(key), fronts_.come_out.erase(key);
       grammar_updates_.push_back(std::move(update));
     }
     for (const auto& [slot, asks] : rows) {
       if (asks != 0) complain("a gated row is not asked for exactly once");
     }
-    if (told_ != fronts_.come_out) complain("GRAMMAR was not told of a token");
+    if (reported_ != fronts_.come_out) complain("GRAMMAR was not told of a token");
   }
 
   /// Keeps a few prompts with their answers, for later prompts to begin with.
@@ -448,7 +448,7 @@ class Simulation {
   StepOutput output_;
   std::deque<GrammarStep> grammar_updates_;
   std::deque<std::vector<std::byte>> masks_;
-  std::map<RequestKey, std::size_t> told_;  ///< tokens of sequences with a grammar
+  std::map<RequestKey, std::size_t> reported_;  ///< tokens of sequences with a grammar
   std::deque<CacheAsks> asks_;
   std::deque<CacheGrants> grants_;
   std::deque<std::vector<std::byte>> results_;
