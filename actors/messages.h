@@ -209,7 +209,7 @@ struct MaskAsk {
   std::int32_t output_tokens = 0;
 };
 
-/// News of the SCHEDULER for GRAMMAR, in this order: starts, tokens, ends, rows. Each of the rows is answered by a
+/// An update from the SCHEDULER for GRAMMAR, applied in this order: starts, tokens, ends, rows. Each of the rows is answered by a
 /// RowMask in a StepMasks of its plan, as soon as the tokens before it are known; of a sequence that has ended, by a
 /// mask that allows everything. Of a sequence that is late (MasksLate) too, until the same row is asked for again.
 struct GrammarStep {
@@ -402,7 +402,7 @@ struct FetchOutcome {
   bool failed = false;  ///< a copy failed: the lease has been released; ask again
 };
 
-/// The answer to CacheAsks, or, without grants, the news that fetches have ended.
+/// The answer to CacheAsks, or, without grants, the notice that fetches have ended.
 struct CacheGrants {
   std::uint32_t epoch = 0;  ///< of the asks
   std::vector<Grant> grants;

@@ -53,14 +53,14 @@ int Log::request_level() const { return state_ ? state_->options.request_level :
 
 std::int64_t Log::max_value_bytes() const { return state_ ? state_->options.max_value_bytes : 0; }
 
-Log Log::tapped(std::shared_ptr<LogTap> tap) const {
+Log Log::observed_by(std::shared_ptr<LogObserver> observer) const {
   Log log = *this;
-  if (state_) log.tap_ = std::move(tap);
+  if (state_) log.observer_ = std::move(observer);
   return log;
 }
 
 void Log::write(LogLevel level, std::string_view event, const LogField* fields, std::size_t count) const {
-  if (tap_ != nullptr) tap_->event(state_->actor, event, {fields, count});
+  if (observer_ != nullptr) observer_->event(state_->actor, event, {fields, count});
   if (enabled(level)) write_line(level, event, fields, count);
 }
 

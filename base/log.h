@@ -64,9 +64,9 @@ class LogSink {
 };
 
 /// Sees events as they happen, whatever their level. Called on the thread of the event: it must be quick, and thread safe.
-class LogTap {
+class LogObserver {
  public:
-  virtual ~LogTap() = default;
+  virtual ~LogObserver() = default;
   virtual void event(std::string_view actor, std::string_view event, std::span<const LogField> fields) = 0;
 };
 
@@ -82,8 +82,8 @@ class Log {
   /// A log over a given sink, for tests and other kinds of sinks.
   static Log to_sink(const std::string& actor, std::shared_ptr<LogSink> sink, const LogOptions& options);
 
-  /// The same log with a tap.
-  Log tapped(std::shared_ptr<LogTap> tap) const;
+  /// The same log, whose events `observer` sees as well.
+  Log observed_by(std::shared_ptr<LogObserver> observer) const;
 
   bool enabled(LogLevel level) const { return state_ && level >= level_of(*state_); }
   /// True if what belongs to this LogOptions::request_level is written; its fields need not be made
@@ -110,7 +110,7 @@ class Log {
   void stage(std::string_view event, std::initializer_list<LogField> fields) const {
     request_level() >= 1 ? info(event, fields) : debug(event, fields);
   }
-  /// What details() allows of a request: its parameters or texts. No tap sees them.
+  /// What details() allows of a request: its parameters or texts. No observer sees them.
   void detail(std::string_view event, std::initializer_list<LogField> fields) const {
     if (enabled(LogLevel::info)) write_line(LogLevel::info, event, fields.begin(), fields.size());
   }
@@ -148,10 +148,10 @@ class Log {
   void write(LogLevel level, std::string_view event, const LogField* fields, std::size_t count) const;
   void write_line(LogLevel level, std::string_view event, const LogField* fields, std::size_t count) const;
 
-  bool heard(LogLevel level) const { return tap_ != nullptr || enabled(level); }
+  bool heard(LogLevel level) const { return observer_ != nullptr || enabled(level); }
 
   std::shared_ptr<State> state_;
-  std::shared_ptr<LogTap> tap_;  // only with a state
+  std::shared_ptr<LogObserver> observer_;  // only with a state
 };
 
 /// The file of an actor under `options`; what `troupe logs` reads.

@@ -63,7 +63,7 @@ class RankGroup {
     meet();
     std::vector<T> said(static_cast<std::size_t>(ranks()));
     for (int rank = 0; rank < ranks(); ++rank)
-      std::memcpy(&said[static_cast<std::size_t>(rank)], meeting_.told(rank), sizeof(T));
+      std::memcpy(&said[static_cast<std::size_t>(rank)], meeting_.message_of(rank), sizeof(T));
     return said;
   }
 

@@ -76,9 +76,9 @@ int restart_main(int argc, char** argv) {
   const TimePoint began = Clock::now();
   const auto answer = supervisor::ask_supervisor(runtime_dir, server->port, request, kAskPatience);
   if (!answer.ok()) return fail(synopsis, answer.status()), 1;
-  const auto told = nlohmann::json::parse(*answer, nullptr, /*allow_exceptions=*/false);
-  if (!told.is_object() || !told.contains("ok")) {
-    return fail(synopsis, failure(Code::unavailable, told.is_object() ? told.value("error", "it was refused") : *answer)), 1;
+  const auto reply = nlohmann::json::parse(*answer, nullptr, /*allow_exceptions=*/false);
+  if (!reply.is_object() || !reply.contains("ok")) {
+    return fail(synopsis, failure(Code::unavailable, reply.is_object() ? reply.value("error", "it was refused") : *answer)), 1;
   }
   while (Clock::now() - began < std::chrono::seconds(patience_s)) {
     std::this_thread::sleep_for(kLook);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "config/unread.h"
 
 namespace troupe::config {
 
@@ -58,7 +59,8 @@ using Slot = std::variant<bool*, std::optional<bool>*, int*, std::optional<int>*
 
 struct Field {
   std::string_view name;  ///< with dashes, without the leading ones
-  Slot slot;              ///< borrowed: the Options must outlive the Field
+  Slot slot = {};         ///< borrowed: the Options must outlive the Field
+  UnreadValue unread_default = {};  ///< of a flag that nothing reads: type and default; fields() sets `slot`
   std::string_view help;
   std::string_view unit = {};
   double min = std::numeric_limits<double>::lowest();

@@ -2,6 +2,8 @@
 
 #include <iterator>
 
+#include "config/overloaded.h"
+
 namespace troupe::config {
 namespace {
 
@@ -406,6 +408,21 @@ FieldList guided_fields(GuidedOptions& o) {
   };
 }
 
+Slot slot_of(UnreadValue& value) {
+  return std::visit(Overloaded{[](std::monostate&) { return Slot(); }, [](UnsetSwitch& v) { return Slot(&v.value); },
+                               [](UnreadBytes& v) { return Slot(ByteCount{&v.value}); },
+                               [](JsonObject& v) { return Slot(JsonText{&v.text}); }, [](auto& v) { return Slot(&v); }},
+                    value);
+}
+
+/// Points the fields at their values, which are their defaults unless `values` has them.
+FieldList with_slots(FieldList unread, UnreadValues& values) {
+  for (Field& field : unread) {
+    field.slot = slot_of(values.try_emplace(std::string(field.name), field.unread_default).first->second);
+  }
+  return unread;
+}
+
 }  // namespace
 
 std::vector<Field> fields(Options& options) {
@@ -423,8 +440,8 @@ std::vector<Field> fields(Options& options) {
   add(all, "Processes and ports", process_fields(options));
   add(all, "Logs", log_fields(options));
   add(all, "Limits on requests", limit_fields(options.limits));
-  add(all, {}, later_fields(options.later));
-  add(all, {}, cluster_fields(options.later));
+  add(all, {}, with_slots(unread_fields(), options.unread));
+  add(all, {}, with_slots(cluster_fields(), options.unread));
   return all;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
-// The one list of flags. To add a setting: a member in options.h, a line in fields.cpp, and
-// docs/options.md written anew (`troupe serve --help=markdown > docs/options.md`).
+// The one list of flags. To add a setting: a member in options.h, a row in fields.cpp, and
+// docs/options.md written anew (`troupe serve --help=markdown > docs/options.md`). A flag that nothing reads has no
+// member: its row is in fields_unread.cpp or fields_cluster.cpp and gives `unread_default` instead of `slot`.
 #include <vector>
 
 #include "config/field.h"
@@ -8,15 +9,15 @@
 
 namespace troupe::config {
 
-/// Every setting, in the order of --help, pointing into `options`.
+/// Every setting, in the order of --help, pointing into `options`; Options::unread gets the values that it lacks.
 std::vector<Field> fields(Options& options);
 
 std::vector<Field> http_fields(HttpOptions& options);
 std::vector<Field> limit_fields(LimitOptions& options);
 std::vector<Field> quantization_fields(QuantizationOptions& options);
 
-/// The parts of the list that no module reads yet: for one server, and for several devices or servers.
-std::vector<Field> later_fields(LaterOptions& later);
-std::vector<Field> cluster_fields(LaterOptions& later);
+/// Flags that nothing reads, of one server, and of several devices or servers. Without slots.
+std::vector<Field> unread_fields();
+std::vector<Field> cluster_fields();
 
 }  // namespace troupe::config

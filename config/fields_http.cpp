@@ -198,8 +198,7 @@ std::vector<Field> limit_fields(LimitOptions& o) {
        .slot = &o.max_answer_scores,
        .help = "log-probabilities of one answer: choices x tokens x candidates; 400",
        .min = 1},
-      limit_bytes("max-body-bytes", o.max_body_bytes, "request body without media; 413"),
-      limit_bytes("max-media-body-bytes", o.max_media_body_bytes, "request body with media; 413"),
+      limit_bytes("max-body-bytes", o.max_body_bytes, "request body; 413"),
       {.name = "strict-requests",
        .slot = &o.strict_requests,
        .help = "unknown fields of a request are refused with 400, not only warned about"},
@@ -229,14 +228,6 @@ std::vector<Field> limit_fields(LimitOptions& o) {
       limit("grammar-timeout", o.grammar_timeout_ms, "compilation of one grammar, processor time",
             "milliseconds"),
       limit_bytes("grammar-cache-bytes", o.grammar_cache_bytes, "compiled grammars that are kept"),
-      {.name = "max-image-pixels",
-       .slot = &o.max_image_pixels,
-       .help = "one image, checked before it is decoded",
-       .unit = "pixels",
-       .min = 1},
-      limit("max-images", o.max_images, "images of one request", {}, 0),
-      limit("max-video-frames", o.max_video_frames, "frames taken from one video"),
-      limit("media-timeout", o.media_timeout_ms, "decoding of one image or video", "milliseconds"),
   };
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/log_options.h"
+#include "config/unread.h"
 
 namespace troupe::config {
 
@@ -92,8 +93,7 @@ struct LimitOptions {
   std::int64_t max_buffered_bytes = 256 << 20;  ///< bodies of all requests that are read; 503
   std::int64_t max_answer_bytes = 64 << 20;     ///< an answer that is not streamed, and what a stream repeats; 400
   std::int64_t max_answer_scores = 1'000'000;   ///< log-probabilities in one answer; 400
-  std::int64_t max_body_bytes = 8 << 20;  ///< request without media; 413
-  std::int64_t max_media_body_bytes = 64 << 20;    ///< request with images or video; 413
+  std::int64_t max_body_bytes = 8 << 20;  ///< request body; 413
   bool strict_requests = false;                    ///< unknown top-level fields of a request get 400
   int max_json_depth = 64;                         ///< nesting of a request body
   int max_json_elements = 1'000'000;               ///< values in a request body, all together
@@ -115,10 +115,6 @@ struct LimitOptions {
   int max_grammar_depth = 500;                     ///< nesting of a grammar
   int grammar_timeout_ms = 10000;                  ///< compilation of one grammar
   std::int64_t grammar_cache_bytes = 512ll << 20;  ///< compiled grammars kept
-  std::int64_t max_image_pixels = 33'000'000;      ///< of one image, checked before it is decoded
-  int max_images = 32;                             ///< images of one request
-  int max_video_frames = 256;                      ///< frames taken from one video
-  int media_timeout_ms = 5000;                     ///< decoding of one image or video
 };
 
 /// Which model, and how its files are read.
@@ -258,102 +254,6 @@ struct ProcessOptions {
   int start_timeout_s = 1800;  ///< a child that is not ready after this long is killed
 };
 
-/// Parsed and validated in full, but read by no module yet: a value other than the default is refused
-/// where ignoring it would change answers or memory, else it is warned about. The list in
-/// config/fields.cpp says which, and why. JSON values are kept as their text.
-struct LaterOptions {
-  // HTTP
-  int controller_port = -1;
-  int workers = 1;
-  int max_waiting_time_s = -1;
-  int timeout_s = 0;
-  int timeout_graceful_shutdown_s = 0;
-  bool enable_mm_output = false;
-  // model, tokenizer, media
-  std::string tokenizer_base_url;
-  std::string task = "generate";
-  std::string runner = "auto";
-  std::string convert = "auto";
-  std::string override_pooler_config;
-  std::string model_impl = "auto";
-  int use_warmup = 0;
-  std::string limit_mm_per_prompt;
-  std::string mm_processor_kwargs;
-  int max_encoder_cache_tokens = -1;
-  double max_processor_cache_gib = -1;
-  bool enable_mm = false;
-  bool disable_chunked_mm_input = false;
-  std::string tool_parser_plugin;
-  std::vector<std::string> logits_processors;
-  bool lm_head_fp32 = false;
-  // parallelism
-  int data_parallel_size = 1;
-  int local_data_parallel_id = 0;
-  bool enable_eplb = false;
-  std::string eplb_config;
-  bool enable_chunked_moe = false;
-  int chunked_moe_size = 256;
-  bool disable_sequence_parallel_moe = false;
-  bool use_internode_ll_two_stage = false;
-  bool enable_flashinfer_allreduce_fusion = false;
-  std::vector<std::string> ips;
-  // batching and memory
-  int static_decode_blocks = 2;
-  int prealloc_dec_block_slot_num_threshold = 12;
-  std::string kvcache_storage_backend;
-  std::string write_policy = "write_through";
-  bool enable_chunked_prefill = true;
-  bool enable_overlap_schedule = true;
-  // numerics and sampling
-  std::string graph_optimization_config;
-  bool use_cudagraph = true;
-  std::string plas_attention_config;
-  std::string speculative_config;
-  bool enable_logprob = true;
-  std::string logprobs_mode = "raw_logprobs";
-  bool enable_keep_sampling_mask = false;
-  bool enable_entropy = false;
-  bool enable_early_stop = false;
-  std::string early_stop_config;
-  // roles and transfer
-  std::vector<int> pd_comm_ports;
-  std::vector<int> rdma_comm_ports;
-  std::string splitwise_role = "mixed";
-  std::vector<int> innode_prefill_ports;
-  std::vector<std::string> cache_transfer_protocol = {"ipc", "rdma"};
-  std::string router;
-  std::string scheduler_name = "local";
-  int scheduler_max_size = -1;
-  int scheduler_ttl_s = 900;
-  std::string scheduler_host = "127.0.0.1";
-  int scheduler_port = 6379;
-  int scheduler_db = 0;
-  std::string scheduler_password;
-  std::string scheduler_topic = "default";
-  double scheduler_min_load_score = 3;
-  int scheduler_load_shards_num = 1;
-  int scheduler_sync_period_ms = 5;
-  int scheduler_expire_period_ms = 3000;
-  int scheduler_release_load_expire_period_s = 600;
-  int scheduler_reader_parallel = 4;
-  int scheduler_writer_parallel = 4;
-  int scheduler_reader_batch_size = 200;
-  int scheduler_writer_batch_size = 200;
-  // weight updates
-  bool dynamic_load_weight = false;
-  std::string load_strategy = "normal";
-  std::string rsync_config;
-  std::optional<bool> shutdown_comm_group_if_worker_idle;
-  std::string routing_replay_config;
-  // tracing
-  bool trace_enable = false;
-  std::string otlp_traces_endpoint;
-  // several servers
-  std::vector<int> ports;
-  int num_servers = 1;
-  std::vector<int> metrics_ports;
-};
-
 struct Options {
   HttpOptions http;
   LimitOptions limits;
@@ -368,7 +268,7 @@ struct Options {
   GuidedOptions guided;
   ProcessOptions process;
   LogOptions log;
-  LaterOptions later;
+  UnreadValues unread;      ///< flags that nothing reads; validate() checks them beside the others
   std::string config_file;  ///< --config; command line and environment override it
   bool dry_run = false;      ///< check everything, print what fits, exit
   bool dump_config = false;  ///< print the values in effect as JSON, exit

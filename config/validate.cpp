@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 
+#include "config/fields.h"
 #include "config/json_flags.h"
 #include "config/model_directory.h"
 #include "config/quantization.h"
@@ -112,7 +113,7 @@ Status check_ports(const Options& o) {
   };
   Status status = take_all(o.process.engine_worker_queue_ports, "engine-worker-queue-port");
   if (status.ok()) status = take_all(o.process.cache_queue_ports, "cache-queue-port");
-  if (status.ok()) status = take_all(o.later.pd_comm_ports, "pd-comm-port");
+  if (status.ok()) status = take_all(unread_value<std::vector<int>>(o.unread, "pd-comm-port"), "pd-comm-port");
   return status;
 }
 
@@ -159,7 +160,7 @@ Status check_prefills(const Options& o) {
                         std::to_string(s.max_num_partial_prefills) + ")",
                     "max-long-partial-prefills");
   }
-  if (s.max_num_partial_prefills > 1 && !o.later.enable_chunked_prefill) {
+  if (s.max_num_partial_prefills > 1 && !unread_value<bool>(o.unread, "enable-chunked-prefill")) {
     return conflict("more than 1 needs --enable-chunked-prefill", "max-num-partial-prefills");
   }
   if (s.max_model_len != 0 && s.long_prefill_token_threshold >= s.max_model_len) {
@@ -170,34 +171,37 @@ Status check_prefills(const Options& o) {
   return {};
 }
 
-Status check_later(const Options& o) {
-  const LaterOptions& l = o.later;
-  if (l.enable_early_stop && json_has(l.early_stop_config, "enable_early_stop") &&
-      !json_flag(l.early_stop_config, "enable_early_stop")) {
+Status check_unread(const Options& o) {
+  const auto text = [&](std::string_view name) { return unread_value<std::string>(o.unread, name); };
+  const auto json = [&](std::string_view name) { return unread_value<JsonObject>(o.unread, name).text; };
+  const auto number = [&](std::string_view name) { return unread_value<int>(o.unread, name); };
+  const std::string early_stop = json("early-stop-config");
+  if (unread_value<bool>(o.unread, "enable-early-stop") && json_has(early_stop, "enable_early_stop") &&
+      !json_flag(early_stop, "enable_early_stop")) {
     return conflict("contradicts --early-stop-config, which says enable_early_stop is false",
                     "enable-early-stop");
   }
-  const bool drafts = !l.speculative_config.empty();
+  const bool drafts = !json("speculative-config").empty();
   if (drafts && o.guided.backend == "xgrammar") {
     return conflict("cannot be used with --speculative-config", "guided-decoding-backend");
   }
-  if (drafts && l.logprobs_mode.starts_with("processed")) {
-    return conflict("got " + l.logprobs_mode + ", which cannot be used with --speculative-config",
+  if (const std::string mode = text("logprobs-mode"); drafts && mode.starts_with("processed")) {
+    return conflict("got " + mode + ", which cannot be used with --speculative-config",
                     "logprobs-mode");
   }
   if (drafts && o.limits.max_logprobs == -1) {
     return conflict("-1 cannot be used with --speculative-config", "max-logprobs");
   }
-  if (l.local_data_parallel_id >= l.data_parallel_size) {
-    return conflict("got " + std::to_string(l.local_data_parallel_id) +
-                        ", expected less than --data-parallel-size (" + std::to_string(l.data_parallel_size) +
-                        ")",
+  const int copy = number("local-data-parallel-id"), copies = number("data-parallel-size");
+  if (copy >= copies) {
+    return conflict("got " + std::to_string(copy) + ", expected less than --data-parallel-size (" +
+                        std::to_string(copies) + ")",
                     "local-data-parallel-id");
   }
-  if (!l.kvcache_storage_backend.empty() && !o.cache.enable_prefix_caching) {
+  if (!text("kvcache-storage-backend").empty() && !o.cache.enable_prefix_caching) {
     return conflict("needs --enable-prefix-caching", "kvcache-storage-backend");
   }
-  if (l.load_strategy == "rsync" && l.rsync_config.empty()) {
+  if (text("load-strategy") == "rsync" && json("rsync-config").empty()) {
     return conflict("rsync needs --rsync-config", "load-strategy");
   }
   return {};
@@ -205,12 +209,14 @@ Status check_later(const Options& o) {
 
 }  // namespace
 
-Status validate(const Options& options) {
+Status validate(const Options& given) {
+  Options options = given;
+  fields(options);  // enters the defaults of flags that nothing reads
   for (Status status : {check_step(options.scheduler), check_shared_gpus(options), check_blocks(options),
                         check_ratio(options.scheduler), check_swap(options.cache), check_ports(options),
                         check_guards(options.http), check_origins(options.http), check_logs(options.log),
                         check_runtime_dir(options.process.runtime_dir), check_prefills(options),
-                        check_later(options), check_quantization_options(options.quantization)}) {
+                        check_unread(options), check_quantization_options(options.quantization)}) {
     if (!status.ok()) return status;
   }
   return {};

@@ -19,7 +19,7 @@ inline constexpr int kLeastNccl = 21800;
 /// end.
 Result<std::string> nccl_version(const char* library = kNcclLibrary);
 
-/// What makes communicators meet; plain bytes, to be told to the other ranks.
+/// What makes communicators meet; plain bytes, to be sent to the other ranks.
 using NcclId = std::array<std::byte, 128>;
 
 /// How NCCL works in this process, where the environment says nothing else: between processes of this

@@ -9,7 +9,7 @@
 
 namespace troupe {
 
-/// Says where a SharedMemory is. Plain bytes, to be told to another rank.
+/// Says where a SharedMemory is. Plain bytes, to be sent to another rank.
 struct PeerAddress {
   std::int64_t process = 0;
   std::int64_t made_ns = 0;  ///< by the host's clock: no other memory has the same numbers

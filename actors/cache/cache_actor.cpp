@@ -20,14 +20,14 @@ void give_up(CacheSelf self, const char* why) {
 /// Tells the scheduler which fetches have ended, and the counts; the log, that the swap space fails.
 void take_done(CacheSelf self, const wire::CacheDone& done) {
   CacheState& state = self->state;
-  CacheGrants news;
-  if (!state.cache.done(done, news)) return give_up(self, "the worker could not copy blocks");
-  if (news.status.swap.failed > 0 && !state.swap_failed) {
+  CacheGrants update;
+  if (!state.cache.done(done, update)) return give_up(self, "the worker could not copy blocks");
+  if (update.status.swap.failed > 0 && !state.swap_failed) {
     state.swap_failed = true;
-    state.parts.log.warning("swap_failed", {kv("blocks", news.status.swap.failed),
+    state.parts.log.warning("swap_failed", {kv("blocks", update.status.swap.failed),
                                             kv("then", "what was swapped out is computed again")});
   }
-  if (state.scheduler && news.status.swap.total > 0) self->send(state.scheduler, std::move(news));
+  if (state.scheduler && update.status.swap.total > 0) self->send(state.scheduler, std::move(update));
 }
 
 void take_report(CacheSelf self, const CacheReport& report) {

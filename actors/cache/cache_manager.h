@@ -79,9 +79,9 @@ class CacheManager {
   std::size_t commands() const { return commands_; }
   std::span<const std::byte> command(std::size_t i) const { return records_[i]; }
 
-  /// The worker reports the end of a command. Fills `news` (cleared first) with the leases whose fetches have
+  /// The worker reports the end of a command. Fills `update` (cleared first) with the leases whose fetches have
   /// ended. False when a fork's copy failed or the record is malformed: the owner has to give up this epoch.
-  [[nodiscard]] bool done(const wire::CacheDone& record, CacheGrants& news);
+  [[nodiscard]] bool done(const wire::CacheDone& record, CacheGrants& update);
 
   /// Blocks of a lease in table order; empty when there is none.
   std::span<const BlockId> table(const RequestKey& key) const;
@@ -136,7 +136,7 @@ class CacheManager {
   void write_commands();
   void write_command(wire::CacheOp op, std::span<const wire::BlockCopy> copies);
   void end_copies(Flight& flight, bool failed);
-  void report_fetched(CacheGrants& news);
+  void report_fetched(CacheGrants& update);
 
   std::uint32_t epoch_ = 0;
   std::int32_t block_tokens_ = 1;

@@ -137,13 +137,13 @@ void CacheManager::write_command(wire::CacheOp op, std::span<const wire::BlockCo
   }
 }
 
-bool CacheManager::done(const wire::CacheDone& record, CacheGrants& news) {
-  news.epoch = epoch_;
-  news.grants.clear();
-  news.fetched.clear();
-  news.blocks.clear();
-  news.last_command = 0;
-  news.status = status();
+bool CacheManager::done(const wire::CacheDone& record, CacheGrants& update) {
+  update.epoch = epoch_;
+  update.grants.clear();
+  update.fetched.clear();
+  update.blocks.clear();
+  update.last_command = 0;
+  update.status = status();
   if (record.header.epoch != epoch_) return true;
   const auto flight =
       std::find_if(flights_.begin(), flights_.end(), [&](const Flight& f) { return f.id == record.id; });
@@ -159,8 +159,8 @@ bool CacheManager::done(const wire::CacheDone& record, CacheGrants& news) {
   end_copies(*flight, failed);
   flight->id = 0;
   --flying_;
-  report_fetched(news);
-  news.status = status();
+  report_fetched(update);
+  update.status = status();
   return true;
 }
 
@@ -194,7 +194,7 @@ void CacheManager::end_copies(Flight& flight, bool failed) {
 
 /// Reports the leases for which no copy is under way any more. One is good when all its found blocks still
 /// hold what it looked for.
-void CacheManager::report_fetched(CacheGrants& news) {
+void CacheManager::report_fetched(CacheGrants& update) {
   for (const RequestKey& key : fetching_) {
     Lease& lease = leases_[index_.at(key)];
     const auto arrived = [&] {
@@ -204,9 +204,9 @@ void CacheManager::report_fetched(CacheGrants& news) {
     if (lease.arrived < lease.found) continue;
     const auto lost = [&](BlockId block) { return pool_.contents(block) == BlockHash{}; };
     const auto first = lease.blocks.begin();
-    news.fetched.push_back({key, std::any_of(first, first + lease.found, lost)});
+    update.fetched.push_back({key, std::any_of(first, first + lease.found, lost)});
   }
-  for (const FetchOutcome& outcome : news.fetched) {
+  for (const FetchOutcome& outcome : update.fetched) {
     std::erase(fetching_, outcome.key);
     if (outcome.failed) release(outcome.key);
   }

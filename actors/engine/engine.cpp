@@ -86,7 +86,7 @@ Status Engine::Impl::build(const config::Options& options, const EngineFds& fds)
   const auto forwarder = std::make_shared<TraceForwarder>(fronts.front());
   setup.log = [options = options.log, forwarder](const std::string& actor) {
     auto opened = Log::open(actor, options);
-    return (opened.ok() ? *opened : Log()).tapped(forwarder);
+    return (opened.ok() ? *opened : Log()).observed_by(forwarder);
   };
   actors = std::make_unique<EngineSystem>(std::move(setup));
   watch();

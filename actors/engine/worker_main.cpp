@@ -27,10 +27,10 @@ bool dismissed(Control& control) {
 /// Tells the supervisor of the progress of loading a few times a second, and logs it at most once a second.
 model::LoadProgress progress_to(const Control& control, const Log& log) {
   const TimePoint begin = Clock::now();
-  return [&control, log, begin, told = TimePoint{}, last = begin](std::uint64_t done, std::uint64_t total) mutable {
+  return [&control, log, begin, reported = TimePoint{}, last = begin](std::uint64_t done, std::uint64_t total) mutable {
     const TimePoint now = Clock::now();
-    if (now - told >= std::chrono::milliseconds(200) || done == total) {
-      told = now;
+    if (now - reported >= std::chrono::milliseconds(200) || done == total) {
+      reported = now;
       control.tell({{"event", "loading"}, {"done_bytes", done}, {"total_bytes", total}});
     }
     if (now - last < std::chrono::seconds(1) || done == 0) return;

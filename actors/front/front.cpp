@@ -139,7 +139,7 @@ struct Front::Impl {
   void watch();
   Log log(const std::string& actor) const {
     auto opened = Log::open(actor, options.log);
-    return (opened.ok() ? *opened : Log()).tapped(traces);
+    return (opened.ok() ? *opened : Log()).observed_by(traces);
   }
 };
 

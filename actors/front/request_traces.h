@@ -33,7 +33,7 @@ struct RequestTrace {
 std::string trace_details(std::span<const LogField> fields);
 
 /// Thread safe.
-class RequestTraces final : public LogTap {
+class RequestTraces final : public LogObserver {
  public:
   static constexpr std::size_t kMaxRequests = 256;
   static constexpr std::size_t kMaxSteps = 32;  ///< of one request; later ones are left out

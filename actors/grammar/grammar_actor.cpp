@@ -152,13 +152,13 @@ void account(GrammarSelf self, const Follower& follower) {
   if (follower.constraint.failed() && ++state.failed == 1) state.parts.log.error("mask_ignored", {});
 }
 
-void step(GrammarSelf self, const GrammarStep& news) {
+void step(GrammarSelf self, const GrammarStep& update) {
   using Mask = ReadyRow::Mask;
   GrammarState& state = self->state;
   state.scheduler = caf::actor_cast<scheduler_actor>(self->current_sender());
-  state.pace.saw(news.step_ns);
-  for (const RequestKey& key : news.ends) state.filler->drop(key);
-  std::vector<ReadyRow>& rows = state.grammars.take(news);
+  state.pace.saw(update.step_ns);
+  for (const RequestKey& key : update.ends) state.filler->drop(key);
+  std::vector<ReadyRow>& rows = state.grammars.take(update);
   if (rows.empty()) return;
   state.filler->fill(rows, Clock::now() + std::chrono::nanoseconds(state.pace.patience_ns()));
   MasksLate late{state.grammars.epoch(), {}};
@@ -217,7 +217,7 @@ grammar_actor::behavior_type grammar_behavior(GrammarSelf self, GrammarParts par
         self->state.grammars.release(release.grammar);
         end_watch(self, release.grammar, {});
       },
-      [self](const GrammarStep& news) { step(self, news); },
+      [self](const GrammarStep& update) { step(self, update); },
       [self](const FormReady& ready) { compiled(self, ready); },
       [self](const TakeMade&) { take_made(self); },
   };

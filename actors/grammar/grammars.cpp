@@ -26,27 +26,27 @@ std::uint64_t Grammars::add(std::shared_ptr<const grammar::ConstraintSpec> spec)
 
 void Grammars::release(std::uint64_t grammar) { specs_.erase(grammar); }
 
-std::vector<ReadyRow>& Grammars::take(const GrammarStep& news) {
+std::vector<ReadyRow>& Grammars::take(const GrammarStep& update) {
   ++takes_;
   ready_.clear();
-  if (news.epoch > epoch_) {
-    epoch_ = news.epoch;
+  if (update.epoch > epoch_) {
+    epoch_ = update.epoch;
     for (auto& [key, sequence] : sequences_) sequence.rows.clear();
   }
-  for (const GrammarStart& started : news.starts) start(started);
-  for (const GrammarTokens& part : news.sequences) {
+  for (const GrammarStart& started : update.starts) start(started);
+  for (const GrammarTokens& part : update.sequences) {
     const auto it = sequences_.find(part.key);
     if (it == sequences_.end()) continue;
-    const auto first = news.tokens.begin() + part.first;
-    it->second.news.insert(it->second.news.end(), first, first + part.count);
+    const auto first = update.tokens.begin() + part.first;
+    it->second.new_tokens.insert(it->second.new_tokens.end(), first, first + part.count);
     it->second.tokens += part.count;
   }
-  for (const RequestKey& key : news.ends) end(key);
-  for (const GrammarTokens& part : news.sequences) {
+  for (const RequestKey& key : update.ends) end(key);
+  for (const GrammarTokens& part : update.sequences) {
     if (const auto it = sequences_.find(part.key); it != sequences_.end()) settle(it->second, ready_);
   }
-  if (news.epoch == epoch_) {
-    for (const MaskAsk& row : news.rows) ask(row, news.step);
+  if (update.epoch == epoch_) {
+    for (const MaskAsk& row : update.rows) ask(row, update.step);
   }
   return ready_;
 }
@@ -67,7 +67,7 @@ bool Grammars::made(const RequestKey& key) {
   const auto it = sequences_.find(key);
   if (it == sequences_.end()) return false;
   it->second.busy = false;
-  it->second.made_for = it->second.tokens - static_cast<std::int32_t>(it->second.news.size());
+  it->second.made_for = it->second.tokens - static_cast<std::int32_t>(it->second.new_tokens.size());
   return true;
 }
 
@@ -132,7 +132,7 @@ void Grammars::settle(Sequence& s, std::vector<ReadyRow>& rows) {
         if (ready.mask == ReadyRow::Mask::make) {
           s.busy = true;
           s.made_for = -1;
-          s.follower->tokens = std::exchange(s.news, {});
+          s.follower->tokens = std::exchange(s.new_tokens, {});
         }
       }
     }

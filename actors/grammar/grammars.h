@@ -60,11 +60,11 @@ class Grammars {
   /// Its sequences keep what they have; later ones cannot start with it.
   void release(std::uint64_t grammar);
 
-  /// Applies the news and returns the rows that are ready. Of each sequence one has a mask at most. A row is
+  /// Applies the update and returns the rows that are ready. Of each sequence one has a mask at most. A row is
   /// returned once; one of an older epoch never, and one of a sequence that is not known, or that is late and
   /// has not been asked for again, with a mask that allows everything. For each `make` follows a done() or a
   /// late().
-  std::vector<ReadyRow>& take(const GrammarStep& news);
+  std::vector<ReadyRow>& take(const GrammarStep& update);
 
   /// The mask of a `make` was made in time; without effect for a row whose mask was there already. True for
   /// the former.
@@ -99,7 +99,7 @@ class Grammars {
     std::uint64_t grammar = 0;
     std::shared_ptr<FormAccount> account;
     std::vector<Row> rows{};      ///< that wait for tokens, in the order they were asked in
-    std::vector<TokenId> news{};  ///< tokens that the follower has not been given
+    std::vector<TokenId> new_tokens{};  ///< tokens that the follower has not been given
     std::int32_t tokens = 0;      ///< all of them
     std::int32_t made_for = -1;   ///< tokens before the mask that lies ready; -1: none does
     bool busy = false;            ///< the follower is given away

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "base/give_way.h"
+#include "base/thread_priority.h"
 
 namespace troupe {
 namespace {
@@ -19,7 +19,7 @@ MaskFiller::MaskFiller(unsigned threads, std::function<void()> made)
     threads_.emplace_back([this](const std::stop_token& stop) { work(stop, false); });
   }
   threads_.emplace_back([this](const std::stop_token& stop) {
-    give_way();
+    lower_thread_priority();
     work(stop, true);
   });
 }

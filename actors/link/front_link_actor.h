@@ -30,7 +30,7 @@ class FrontLinkPort final : public FrontPort {
 };
 
 /// Sends the front what actors log of requests.
-class TraceForwarder final : public LogTap {
+class TraceForwarder final : public LogObserver {
  public:
   explicit TraceForwarder(std::shared_ptr<Link> link) : link_(std::move(link)) {}
   void event(std::string_view actor, std::string_view event, std::span<const LogField> fields) override;

@@ -59,7 +59,7 @@ void Scheduler::attach(std::uint32_t epoch, const wire::Capacity& capacity, Step
   TROUPE_CHECK(epoch != 0 && epoch_ == 0);
   out.clear();
   epoch_ = epoch;
-  grammar_news_.begin_epoch(epoch);
+  grammar_updates_.begin_epoch(epoch);
   block_tokens_ = std::max(1, capacity.block_tokens);
   total_blocks_ = std::max(0, capacity.kv_blocks);
   prompt_blocks_ = static_cast<std::int32_t>(options_.kv_cache_ratio * total_blocks_);
@@ -118,14 +118,14 @@ void Scheduler::detach(Orphans orphans, const std::string& why, StepOutput& out)
     if (!s.live) continue;
     const bool was_waiting = s.state == SequenceState::waiting;
     const bool in_flight = s.plans_out > 0;
-    const bool guilty = in_flight && s.isolated && in_flight_sequences == 1;
+    const bool poisonous = in_flight && s.isolated && in_flight_sequences == 1;
     s.ask_open = s.admitting = s.leased = false;
     s.plans_out = 0;
     if (s.state == SequenceState::ending) {
       forget(i);
-    } else if (orphans == Orphans::fail || guilty) {
+    } else if (orphans == Orphans::fail || poisonous) {
       if (was_waiting) queue_.remove(i);
-      fail(i, guilty ? Finish::poisoned : Finish::aborted, guilty ? kPoisoned : why, out);
+      fail(i, poisonous ? Finish::poisoned : Finish::aborted, poisonous ? kPoisoned : why, out);
     } else {
       if (in_flight) suspect(s);
       s.life_tokens = 0;
@@ -276,9 +276,9 @@ void Scheduler::enqueue(SequenceSpec& spec, KnownTokens::Given prompt, std::uint
   s.grammar = spec.grammar;
   s.gated_from = spec.gated_from;
   if (s.grammar != 0) {
-    grammar_news_.start(s.key, s.grammar);
+    grammar_updates_.start(s.key, s.grammar);
     const auto begin = static_cast<std::size_t>(s.prompt_tokens);
-    grammar_news_.tokens(s.key, s.tokens.range(begin, s.tokens.size() - begin, block_ids_));
+    grammar_updates_.tokens(s.key, s.tokens.range(begin, s.tokens.size() - begin, block_ids_));
   }
   s.group = group;
   if (group != kNoGroup) groups_.join(group, at);
@@ -296,7 +296,7 @@ void Scheduler::cancel(const RequestKey& key) {
 void Scheduler::end(std::uint32_t sequence, SequenceState how) {
   ScheduledSequence& s = table_[sequence];
   if (s.state == SequenceState::ending) return;
-  if (how == SequenceState::ending && s.grammar != 0) grammar_news_.end(s.key);
+  if (how == SequenceState::ending && s.grammar != 0) grammar_updates_.end(s.key);
   if (s.state == SequenceState::waiting) queue_.remove(sequence);
   if (s.state == SequenceState::running || s.state == SequenceState::fetching) {
     std::vector<std::uint32_t>& list = s.state == SequenceState::running ? running_ : fetching_;
@@ -352,7 +352,7 @@ void Scheduler::forget(std::uint32_t sequence) {
 
 void Scheduler::fail(std::uint32_t sequence, Finish how, const std::string& why, StepOutput& out) {
   const ScheduledSequence& s = table_[sequence];
-  if (s.grammar != 0) grammar_news_.end(s.key);
+  if (s.grammar != 0) grammar_updates_.end(s.key);
   SequenceTokens& tokens = report(table_[sequence], out);
   tokens.finish = how;
   tokens.error = why;

@@ -47,7 +47,7 @@
 // When the worker is lost, sequences are recomputed on the next one. Those with a plan in flight become
 // suspects until their next token. A suspect whose start killed the worker, or that was there at two deaths,
 // is isolated: it is admitted when no other suspect runs, and until it has a token its rows are the only ones
-// in flight. A death then proves it guilty, and it fails alone. A sequence that yields a few tokens in each
+// in flight. A death then proves it to be the cause, and it fails alone. A sequence that yields a few tokens in each
 // life of a worker and then kills it is isolated too, after kMaxShortLives deaths.
 //
 // A row that samples for a sequence with a grammar is gated, from output token gated_from on: the plan is
@@ -84,7 +84,7 @@
 #include "actors/messages.h"
 #include "actors/observation_messages.h"
 #include "actors/scheduler/choice_groups.h"
-#include "actors/scheduler/grammar_news.h"
+#include "actors/scheduler/grammar_updates.h"
 #include "actors/scheduler/plan_builder.h"
 #include "actors/scheduler/sequence.h"
 #include "actors/scheduler/sequence_table.h"
@@ -198,9 +198,9 @@ class Scheduler {
   bool take_asks(CacheAsks& asks);
 
   /// What GRAMMAR has to know now: sequences that have begun or ended, their tokens, and the gated rows of
-  /// the last plan. False when there is nothing; `news` is then unchanged. Call it after every other call,
+  /// the last plan. False when there is nothing; `update` is then unchanged. Call it after every other call,
   /// and send the plan first.
-  bool take_grammar(GrammarStep& news) { return grammar_news_.take(news); }
+  bool take_grammar(GrammarStep& update) { return grammar_updates_.take(update); }
 
   /// Masks of these sequences were not made in time for their rows; before the results of those rows.
   void masks_late(const MasksLate& late);
@@ -357,7 +357,7 @@ class Scheduler {
   SlotTable slots_;
   WaitingQueue queue_;
   ChoiceGroups groups_;
-  GrammarNews grammar_news_;
+  GrammarUpdates grammar_updates_;
   std::vector<std::uint32_t> running_;  ///< in order of admission
   std::vector<std::uint32_t> fetching_;
   std::vector<std::uint32_t> held_fronts_;

@@ -30,10 +30,10 @@ void tell_idle_metrics(SchedulerSelf self) {
 
 /// Tells GRAMMAR what it has to know. After the plan that it is about: masks follow their plan on the ring.
 void tell_grammar(SchedulerSelf self) {
-  GrammarStep news;
-  if (!self->state.scheduler->take_grammar(news)) return;
-  news.step_ns = static_cast<std::int64_t>(self->state.output.stats.step_s * 1e9);
-  self->send(self->state.parts.grammar, std::move(news));
+  GrammarStep update;
+  if (!self->state.scheduler->take_grammar(update)) return;
+  update.step_ns = static_cast<std::int64_t>(self->state.output.stats.step_s * 1e9);
+  self->send(self->state.parts.grammar, std::move(update));
 }
 
 /// Tells GRAMMAR of new tokens first, since the masks of the step that runs wait for them; then sends plans,
@@ -171,9 +171,9 @@ scheduler_actor::behavior_type scheduler_behavior(SchedulerSelf self, SchedulerP
         self->state.scheduler->masks_made(made);
         advance(self);
       },
-      [self](const CacheGrants& news) {
-        self->state.kv = news.status;
-        self->state.scheduler->granted(news);
+      [self](const CacheGrants& update) {
+        self->state.kv = update.status;
+        self->state.scheduler->granted(update);
         advance(self);
         tell_idle_metrics(self);
       },

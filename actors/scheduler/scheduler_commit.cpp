@@ -210,7 +210,7 @@ SequenceTokens& Scheduler::report(ScheduledSequence& s, StepOutput& out) {
 
 Finish Scheduler::take_token(ScheduledSequence& s, TokenId token) {
   s.tokens.push_back(token);
-  if (s.grammar != 0) grammar_news_.tokens(s.key, {&token, 1});
+  if (s.grammar != 0) grammar_updates_.tokens(s.key, {&token, 1});
   s.proven = true;
   s.losses = 0;
   if (++s.life_tokens >= kForgivingTokens) s.short_lives = 0;

@@ -179,7 +179,7 @@ void Scheduler::plan_row(std::uint32_t sequence, std::int32_t most, PlannedStep&
   const std::uint32_t again = s.again ? wire::kAgain : 0u;
   if (!builder_.row(s, tokens, (samples ? wire::kSamples : 0u) | (gated ? wire::kGated : 0u) | again)) return;
   s.again = false;
-  if (gated) grammar_news_.row(next_step_, {s.key, s.slot, outputs});
+  if (gated) grammar_updates_.row(next_step_, {s.key, s.slot, outputs});
   step.rows.push_back({sequence, s.slot, s.planned, s.planned + tokens, samples});
   time_.add(s.planned, tokens);
   has_newcomer_ |= arrives;

@@ -43,7 +43,7 @@ bool ChoicesWriter::append_events(std::string& out, AnswerContent& content, cons
   const http::Usage used = ask_.answer.continuous_usage ? usage_of(ask_, content) : http::Usage{};
   bool complete = true;
   for (SessionSequence& sequence : content.sequences) {
-    complete &= append_news(out, content, sequence, ask_.answer.continuous_usage ? &used : nullptr, slice);
+    complete &= append_delta(out, content, sequence, ask_.answer.continuous_usage ? &used : nullptr, slice);
   }
   if (!complete || !content.finished()) return complete;
   if (ask_.answer.include_usage) http::append_usage(out, frame_, usage_of(ask_, content));
@@ -52,7 +52,7 @@ bool ChoicesWriter::append_events(std::string& out, AnswerContent& content, cons
 }
 
 /// False when there is more to tell of the sequence than the slice leaves time for: its echo.
-bool ChoicesWriter::append_news(std::string& out, AnswerContent& content, SessionSequence& sequence,
+bool ChoicesWriter::append_delta(std::string& out, AnswerContent& content, SessionSequence& sequence,
                                 const http::Usage* used, const Slice& slice) {
   if (!sequence.choice.started()) return true;
   // An echo shows the logprobs of the prompt, which come with the leader's first token.
@@ -64,13 +64,13 @@ bool ChoicesWriter::append_news(std::string& out, AnswerContent& content, Sessio
     if (slice.over()) return false;
   }
   sequence.sent_tokens = tokens;
-  ChoiceNews news = sequence.choice.take_news();
+  ChoiceDelta delta = sequence.choice.take_delta();
   if (hides_output(ask_)) {
-    news.text.clear();
-    news.reasoning.clear();
-    news.calls.clear();
-    news.logprobs.clear();
-    news.token_ids.clear();
+    delta.text.clear();
+    delta.reasoning.clear();
+    delta.calls.clear();
+    delta.logprobs.clear();
+    delta.token_ids.clear();
   }
 
   const SessionPrompt& prompt = content.prompts[static_cast<std::size_t>(sequence.prompt)];
@@ -93,17 +93,17 @@ bool ChoicesWriter::append_news(std::string& out, AnswerContent& content, Sessio
       piece.prompt_token_ids = {};
     }
   }
-  if (news.empty() && piece.prompt_token_ids.empty()) return true;
-  const std::vector<http::ToolCall> calls = named_calls(std::move(news.calls), sequence.key);
-  piece.text = news.text;
-  piece.reasoning = news.reasoning;
+  if (delta.empty() && piece.prompt_token_ids.empty()) return true;
+  const std::vector<http::ToolCall> calls = named_calls(std::move(delta.calls), sequence.key);
+  piece.text = delta.text;
+  piece.reasoning = delta.reasoning;
   piece.calls = calls;
   piece.legacy_calls = ask_.answer.function_call;
-  piece.logprobs = news.logprobs;
+  piece.logprobs = delta.logprobs;
   piece.text_offset = prompt.chars + sequence.scored_chars;
-  for (const http::TokenLogprob& score : news.logprobs) sequence.scored_chars += http::text_chars(score);
-  piece.finish = hides_output(ask_) ? http::FinishReason::length : finish_of(news);
-  if (ask_.answer.return_token_ids) piece.token_ids = news.token_ids;
+  for (const http::TokenLogprob& score : delta.logprobs) sequence.scored_chars += http::text_chars(score);
+  piece.finish = hides_output(ask_) ? http::FinishReason::length : finish_of(delta);
+  if (ask_.answer.return_token_ids) piece.token_ids = delta.token_ids;
   http::append_piece(out, frame_, piece);
   return true;
 }
@@ -111,23 +111,23 @@ bool ChoicesWriter::append_news(std::string& out, AnswerContent& content, Sessio
 bool ChoicesWriter::append_whole(std::string& out, AnswerContent& content, const Slice& slice) {
   if (!std::exchange(begun_, true)) {
     chosen_ = chosen(content);
-    rope_.text(frame_.answer_prefix());
+    chunks_.text(frame_.answer_prefix());
   }
-  while (rope_.write(out, slice)) {
+  while (chunks_.write(out, slice)) {
     if (added_ > chosen_.size()) return true;
     if (added_ < chosen_.size()) {
       add_choice(content, *chosen_[added_]);
     } else {
       std::string end;
       http::append_answer_end(end, usage_of(ask_, content));
-      rope_.text(std::move(end));
+      chunks_.text(std::move(end));
     }
     ++added_;
   }
   return false;
 }
 
-/// Puts the parts of a choice on the rope, which is empty.
+/// Puts the parts of a choice into the chunks, which are empty.
 void ChoicesWriter::add_choice(AnswerContent& content, SessionSequence& sequence) {
   using List = http::ScoreList;
   choice_ = whole_choice(content, sequence);
@@ -136,9 +136,9 @@ void ChoicesWriter::add_choice(AnswerContent& content, SessionSequence& sequence
   http::append_choice_begin(text, frame_.api(), choice_);
   const auto add_list = [&](const char* before, List list, PromptScores* prompt) {
     text += before;
-    rope_.text(std::exchange(text, {}));
-    if (prompt != nullptr) rope_.prompt(*prompt, list);
-    rope_.scores(choice_.logprobs, list, prompt);
+    chunks_.text(std::exchange(text, {}));
+    if (prompt != nullptr) chunks_.prompt(*prompt, list);
+    chunks_.scores(choice_.logprobs, list, prompt);
   };
   PromptScores* echoed = ask_.answer.echo && wants_prompt_logprobs() && choice_.with_logprobs
                              ? &prompt_scores(content, sequence)
@@ -157,12 +157,12 @@ void ChoicesWriter::add_choice(AnswerContent& content, SessionSequence& sequence
   }
   if (!ask_.answer.echo && wants_prompt_logprobs()) {
     text += R"(,"prompt_logprobs":[)";
-    rope_.text(std::exchange(text, {}));
-    rope_.prompt(prompt_scores(content, sequence), List::prompt);
+    chunks_.text(std::exchange(text, {}));
+    chunks_.prompt(prompt_scores(content, sequence), List::prompt);
     text += "]";
   }
   http::append_choice_end(text, choice_);
-  rope_.text(std::move(text));
+  chunks_.text(std::move(text));
 }
 
 /// All sequences; with best_of, the n likeliest per token of each prompt.
@@ -186,28 +186,28 @@ std::vector<SessionSequence*> ChoicesWriter::chosen(AnswerContent& content) cons
 /// Without the scores of its prompt.
 http::AnswerChoice ChoicesWriter::whole_choice(const AnswerContent& content, SessionSequence& sequence) {
   const SessionPrompt& prompt = content.prompts[static_cast<std::size_t>(sequence.prompt)];
-  ChoiceNews news = sequence.choice.take_news();
+  ChoiceDelta delta = sequence.choice.take_delta();
   http::AnswerChoice choice;
   choice.with_logprobs = wants_logprobs();
   if (ask_.answer.echo) choice.text = prompt.text;
-  choice.finish = finish_of(news);
+  choice.finish = finish_of(delta);
   if (hides_output(ask_)) {
     choice.finish = http::FinishReason::length;
   } else {
-    choice.text += news.text;
-    choice.reasoning = std::move(news.reasoning);
-    choice.calls = named_calls(std::move(news.calls), sequence.key);
+    choice.text += delta.text;
+    choice.reasoning = std::move(delta.reasoning);
+    choice.calls = named_calls(std::move(delta.calls), sequence.key);
     choice.legacy_calls = ask_.answer.function_call;
-    choice.logprobs = std::move(news.logprobs);
-    if (ask_.answer.return_token_ids) choice.token_ids = std::move(news.token_ids);
+    choice.logprobs = std::move(delta.logprobs);
+    if (ask_.answer.return_token_ids) choice.token_ids = std::move(delta.token_ids);
   }
   choice.prompt_token_ids.assign(prompt.shown_ids().begin(), prompt.shown_ids().end());
   return choice;
 }
 
-http::FinishReason ChoicesWriter::finish_of(const ChoiceNews& news) const {
-  const bool legacy = ask_.answer.function_call && news.finish == http::FinishReason::tool_calls;
-  return legacy ? http::FinishReason::function_call : news.finish;
+http::FinishReason ChoicesWriter::finish_of(const ChoiceDelta& delta) const {
+  const bool legacy = ask_.answer.function_call && delta.finish == http::FinishReason::tool_calls;
+  return legacy ? http::FinishReason::function_call : delta.finish;
 }
 
 /// The first sequence of the same prompt. It alone runs the prompt; the others are forked from it.

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "actors/session/answer_rope.h"
+#include "actors/session/answer_chunks.h"
 #include "actors/session/answer_writer.h"
 
 namespace troupe {
@@ -19,11 +19,11 @@ class ChoicesWriter final : public AnswerWriter {
 
  private:
   bool append_events(std::string& out, AnswerContent& content, const Slice& slice);
-  bool append_news(std::string& out, AnswerContent& content, SessionSequence& sequence,
+  bool append_delta(std::string& out, AnswerContent& content, SessionSequence& sequence,
                    const http::Usage* used, const Slice& slice);
   bool append_whole(std::string& out, AnswerContent& content, const Slice& slice);
   void add_choice(AnswerContent& content, SessionSequence& sequence);
-  http::FinishReason finish_of(const ChoiceNews& news) const;
+  http::FinishReason finish_of(const ChoiceDelta& delta) const;
   std::vector<SessionSequence*> chosen(AnswerContent& content) const;
   http::AnswerChoice whole_choice(const AnswerContent& content, SessionSequence& sequence);
   PromptScores& prompt_scores(AnswerContent& content, const SessionSequence& sequence);
@@ -39,9 +39,9 @@ class ChoicesWriter final : public AnswerWriter {
   // Of a whole answer.
   bool begun_ = false;
   std::vector<SessionSequence*> chosen_;
-  std::size_t added_ = 0;          // choices whose parts the rope has had
+  std::size_t added_ = 0;          // choices whose parts are in chunks_
   http::AnswerChoice choice_;      // the last of them
-  AnswerRope rope_;
+  AnswerChunks chunks_;
 };
 
 }  // namespace troupe

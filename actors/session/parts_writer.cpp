@@ -19,9 +19,9 @@ bool PartsWriter::append(std::string& out, AnswerContent& content, const Slice&)
     return true;
   sequence.sent_tokens = tokens;
   if (streams() && !std::exchange(begun_, true)) begin(out, content);
-  ChoiceNews news = sequence.choice.take_news();
-  const http::FinishReason finish = news.finish;
-  take(out, sequence, std::move(news));
+  ChoiceDelta delta = sequence.choice.take_delta();
+  const http::FinishReason finish = delta.finish;
+  take(out, sequence, std::move(delta));
   if (finish == http::FinishReason::none) return true;
   close(out, finish == http::FinishReason::stop || finish == http::FinishReason::tool_calls);
   if (streams()) {
@@ -33,12 +33,12 @@ bool PartsWriter::append(std::string& out, AnswerContent& content, const Slice&)
 }
 
 /// Text belongs before the calls, unless they continue one that has begun.
-void PartsWriter::take(std::string& out, const SessionSequence& sequence, ChoiceNews&& news) {
-  add(out, sequence.key, PartKind::thoughts, news.reasoning);
-  const bool in_call = !news.calls.empty() && news.calls.front().name.empty();
-  if (!in_call) add(out, sequence.key, PartKind::text, news.text);
-  for (ToolCallPiece& piece : news.calls) add_call(out, sequence.key, std::move(piece));
-  if (in_call) add(out, sequence.key, PartKind::text, news.text);
+void PartsWriter::take(std::string& out, const SessionSequence& sequence, ChoiceDelta&& delta) {
+  add(out, sequence.key, PartKind::thoughts, delta.reasoning);
+  const bool in_call = !delta.calls.empty() && delta.calls.front().name.empty();
+  if (!in_call) add(out, sequence.key, PartKind::text, delta.text);
+  for (ToolCallPiece& piece : delta.calls) add_call(out, sequence.key, std::move(piece));
+  if (in_call) add(out, sequence.key, PartKind::text, delta.text);
 }
 
 void PartsWriter::add(std::string& out, const RequestKey& key, PartKind kind, std::string_view text) {

@@ -38,7 +38,7 @@ class PartsWriter : public AnswerWriter {
   std::size_t last() const { return parts_.size() - 1; }
 
  private:
-  void take(std::string& out, const SessionSequence& sequence, ChoiceNews&& news);
+  void take(std::string& out, const SessionSequence& sequence, ChoiceDelta&& delta);
   void add(std::string& out, const RequestKey& key, http::AnswerPart::Kind kind, std::string_view text);
   void add_call(std::string& out, const RequestKey& key, ToolCallPiece&& piece);
   void extend(std::string& out, std::string_view text);

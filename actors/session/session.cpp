@@ -216,15 +216,15 @@ void Session::resume(std::int64_t now_ns, const Slice& slice, Effects& effects) 
 
 void Session::fail(const Status& status, std::int64_t now_ns, Effects& effects) {
   if (closed_) return;
-  Status told = status;
-  if (told.param == "prompt" && http::is_chat(ask_.api)) told.param = conversation_field(ask_);  // as the client calls it
+  Status shown = status;
+  if (shown.param == "prompt" && http::is_chat(ask_.api)) shown.param = conversation_field(ask_);  // as the client calls it
   if (streaming_) {
     std::string events;
-    writer_->append_failure(events, told);
+    writer_->append_failure(events, shown);
     send(effects, http::Output::Kind::data, std::move(events));
     send(effects, http::Output::Kind::end, {}, /*failed=*/true);
   } else {
-    effects.outputs.push_back(http::error_output(ask_.exchange, told, 0, ask_.api));
+    effects.outputs.push_back(http::error_output(ask_.exchange, shown, 0, ask_.api));
   }
   close(status.code == Code::timeout ? Ending::timeout : Ending::error, now_ns, effects);
 }
@@ -279,7 +279,7 @@ std::vector<ChoiceText> Session::take_logged() {
   std::vector<ChoiceText> answers;
   if (context_->logged_bytes == 0) return answers;
   for (SessionSequence& sequence : content_.sequences) {
-    (void)sequence.choice.take_news();  // what the client was not sent
+    (void)sequence.choice.take_delta();  // what the client was not sent
     const ChoiceLog& log = sequence.choice.log();
     ChoiceText& answer = answers.emplace_back(ChoiceText{sequence.index, log.text, log.reasoning, {}});
     for (const ToolCallPiece& call : log.calls) {

@@ -143,32 +143,32 @@ void SessionChoice::give_out(AnswerDelta&& delta) {
   }
 }
 
-ChoiceNews SessionChoice::take_news() {
-  ChoiceNews news;
+ChoiceDelta SessionChoice::take_delta() {
+  ChoiceDelta delta;
   if (finished() && !finish_sent_) {
-    news.finish = finish_;
+    delta.finish = finish_;
     finish_sent_ = true;
   }
   const bool nothing = text_.empty() && reasoning_.empty() && call_pieces_.empty();
-  if (nothing && news.finish == http::FinishReason::none) return news;
-  news.text = std::exchange(text_, {});
-  news.reasoning = std::exchange(reasoning_, {});
-  news.calls = std::exchange(call_pieces_, {});
-  news.logprobs = std::exchange(logprobs_ready_, {});
-  news.token_ids.assign(output_.begin() + static_cast<std::ptrdiff_t>(shown_ids_), output_.end());
+  if (nothing && delta.finish == http::FinishReason::none) return delta;
+  delta.text = std::exchange(text_, {});
+  delta.reasoning = std::exchange(reasoning_, {});
+  delta.calls = std::exchange(call_pieces_, {});
+  delta.logprobs = std::exchange(logprobs_ready_, {});
+  delta.token_ids.assign(output_.begin() + static_cast<std::ptrdiff_t>(shown_ids_), output_.end());
   shown_ids_ = output_.size();
-  if (logged_bytes_ > 0) keep_for_log(news);
-  return news;
+  if (logged_bytes_ > 0) keep_for_log(delta);
+  return delta;
 }
 
 /// Up to a piece more than the bytes to log, so that the log can tell that it cuts the text.
-void SessionChoice::keep_for_log(const ChoiceNews& news) {
+void SessionChoice::keep_for_log(const ChoiceDelta& delta) {
   const auto room_in = [this](const std::string& text) {
     return static_cast<std::int64_t>(text.size()) <= logged_bytes_;
   };
-  if (room_in(log_.text)) log_.text += news.text;
-  if (room_in(log_.reasoning)) log_.reasoning += news.reasoning;
-  for (const ToolCallPiece& piece : news.calls) {
+  if (room_in(log_.text)) log_.text += delta.text;
+  if (room_in(log_.reasoning)) log_.reasoning += delta.reasoning;
+  for (const ToolCallPiece& piece : delta.calls) {
     if (log_.calls.empty() || room_in(log_.calls.back().arguments))
       append_piece(log_.calls, ToolCallPiece(piece));
   }

@@ -38,8 +38,8 @@ struct ChoiceLog {
   std::vector<ToolCallPiece> calls;
 };
 
-/// What became ready to be sent since the last take_news().
-struct ChoiceNews {
+/// What became ready to be sent since the last take_delta().
+struct ChoiceDelta {
   std::string text;
   std::string reasoning;
   std::vector<ToolCallPiece> calls;
@@ -68,7 +68,7 @@ class SessionChoice {
 
   /// What may be sent now. Logprobs and ids wait with the text of their tokens. Both have an entry for each token up to
   /// the one that ended the choice, that one too, even if its text is left out.
-  ChoiceNews take_news();
+  ChoiceDelta take_delta();
 
   bool finished() const { return finish_ != http::FinishReason::none; }
   http::FinishReason finish() const { return finish_; }
@@ -83,13 +83,13 @@ class SessionChoice {
   double mean_logprob() const { return logprob_sum_ / std::max(1, output_tokens()); }
   /// Of the prompt's tokens but the first; all of them once it has started. Once.
   std::vector<http::TokenLogprob> take_prompt_logprobs() { return std::exchange(prompt_logprobs_, {}); }
-  const ChoiceLog& log() const { return log_; }  ///< what take_news() has returned
+  const ChoiceLog& log() const { return log_; }  ///< what take_delta() has returned
 
  private:
   void append(TokenId id, bool hidden);
   void give_out(AnswerDelta&& delta);
   void flush_text();
-  void keep_for_log(const ChoiceNews& news);
+  void keep_for_log(const ChoiceDelta& delta);
   http::FinishReason limit_reached() const;
   http::FinishReason stopped() const;
   http::TokenLogprob named(const PositionLogprobs& position, const StepTokens& step, std::int32_t tops) const;
@@ -109,7 +109,7 @@ class SessionChoice {
   bool admitted_ = false;  // cached_tokens_ was reported, once for all engines that run the sequence
   std::int32_t scored_ = 0;
   std::vector<TokenId> output_;
-  std::size_t shown_ids_ = 0;  // of output_, were taken by take_news()
+  std::size_t shown_ids_ = 0;  // of output_, were taken by take_delta()
   std::int32_t reasoning_tokens_ = 0;
   std::int32_t response_tokens_ = 0;  // behind the thoughts
   double logprob_sum_ = 0;

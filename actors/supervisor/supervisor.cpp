@@ -253,7 +253,7 @@ Status Supervisor::renew_credentials() {
   if (!file.ok()) return file.status();
   Child& front = children_.front();
   if (front.running() && front.control.open()) {
-    if (Status told = front.control.send({{"do", "renew"}}, file->get()); !told.ok()) return told;
+    if (Status sent = front.control.send({{"do", "renew"}}, file->get()); !sent.ok()) return sent;
   }
   resources_->renew(renewed.http, std::move(*file));
   front.arguments.options_fd = resources_->options_file.get();

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/contain.h"
-#include "base/give_way.h"
+#include "base/thread_priority.h"
 #include "text/detokenizer.h"
 
 namespace troupe {
@@ -52,7 +52,7 @@ tokenizer_actor::behavior_type tokenizer_behavior(tokenizer_actor::stateful_poin
       answer_beat,
       [self, encoder, kind, log](Encode& job) {
         // On the actor's own thread, which it has from its first message on.
-        if (kind == TokenizerKind::long_texts && !std::exchange(self->state.gives_way, true)) give_way();
+        if (kind == TokenizerKind::long_texts && !std::exchange(self->state.low_priority, true)) lower_thread_priority();
         return encode(encoder, log, job);
       },
   };

@@ -10,12 +10,12 @@ namespace troupe {
 /// Which requests a TOKENIZER is for.
 enum class TokenizerKind : std::uint8_t {
   common,
-  long_texts,  ///< its thread gives way to the others
+  long_texts,  ///< its thread has low priority
 };
 
 struct TokenizerState {
   static inline const char* name = "tokenizer";
-  bool gives_way = false;
+  bool low_priority = false;
 };
 
 /// TOKENIZER. Stateless: a restart loses the requests in its mailbox and nothing else.

@@ -28,7 +28,7 @@ class RankGroup {
     std::optional<Bytes> record;  ///< what all ranks together answer, for who asked
     std::string fault;            ///< not empty: the ranks contradict each other, or one answers what nobody asked
   };
-  /// What news of one rank's link has led to.
+  /// What an event of one rank's link has led to.
   struct Change {
     std::optional<std::string> down;  ///< the group is lost, and why; before `up`
     std::optional<LinkUp> up;         ///< the group stands: the least of what the ranks hold

@@ -37,35 +37,35 @@ Status no_room() {
 
 }  // namespace
 
-Visit::Visit(ConnectionLimiter& limiter, Peer peer, Entrance entrance)
+ConnectionPermit::ConnectionPermit(ConnectionLimiter& limiter, Peer peer, Entrance entrance)
     : limiter_(&limiter), peer_(std::move(peer)), entrance_(std::move(entrance)), refusal_(limiter.enter(peer_)) {}
 
-Visit::Visit(Visit&& other) noexcept
+ConnectionPermit::ConnectionPermit(ConnectionPermit&& other) noexcept
     : limiter_(std::exchange(other.limiter_, nullptr)),
       peer_(std::move(other.peer_)),
       entrance_(std::move(other.entrance_)),
       refusal_(std::move(other.refusal_)),
       client_(std::move(other.client_)) {}
 
-Visit::~Visit() {
+ConnectionPermit::~ConnectionPermit() {
   if (limiter_ == nullptr) return;
   end_request();
   if (refusal_.ok()) limiter_->leave(peer_);
 }
 
-Status Visit::begin_request(std::string_view forwarded_for) {
+Status ConnectionPermit::begin_request(std::string_view forwarded_for) {
   std::string client = limiter_->client_of(forwarded_for);
   Status status = client.empty() ? Status() : limiter_->begin_request(client);
   if (status.ok()) client_ = std::move(client);
   return status;
 }
 
-void Visit::end_request() {
+void ConnectionPermit::end_request() {
   if (!client_.empty()) limiter_->end_request(std::exchange(client_, {}));
 }
 
-Connection::Connection(IoThread& io, Transport transport, Visit visit)
-    : io_(io), transport_(std::move(transport)), visit_(std::move(visit)), reader_(io.shared().limits) {}
+Connection::Connection(IoThread& io, Transport transport, ConnectionPermit permit)
+    : io_(io), transport_(std::move(transport)), permit_(std::move(permit)), reader_(io.shared().limits) {}
 
 void Connection::start() {
   boost::system::error_code ignored;
@@ -110,7 +110,7 @@ void Connection::on_input() {
     return;
   }
   if (error) {  // or the end of the stream: a client that stops sending before it has the answer has left
-    if (transport_.handshake_failed()) io_.shared().backend.handshake_failed(visit_.peer().address, transport_.tls_error());
+    if (transport_.handshake_failed()) io_.shared().backend.handshake_failed(permit_.peer().address, transport_.tls_error());
     abort();
     return;
   }
@@ -170,22 +170,22 @@ bool Connection::read_head() {
   keep_alive_ = reader_.keep_alive();
   request_id_ = sane_request_id(reader_.header("x-request-id"));
   if (request_id_.empty()) request_id_ = io_.fresh_request_id();
-  admission_ = io_.shared().handler.admit(head, visit_.entrance(), io_.keys());
+  admission_ = io_.shared().handler.admit(head, permit_.entrance(), io_.keys());
   check_limits();
-  client_ = client_identity(&io_.keys(), head.authorization, head.x_api_key, visit_.client());
+  client_ = client_identity(&io_.keys(), head.authorization, head.x_api_key, permit_.client());
   return begin_body();
 }
 
 // Health is answered beyond the limits: load must not look like failure.
 void Connection::check_limits() {
   const bool health = admission_.match.serves(Handler::health) || admission_.match.serves(Handler::live);
-  if (!visit_.refusal().ok()) {
+  if (!permit_.refusal().ok()) {
     keep_alive_ = false;
-    if (!health && !visit_.entrance().open) admission_.refusal = visit_.refusal();
-  } else if (visit_.peer().trusted_proxy && !health) {
-    Status status = visit_.begin_request(reader_.joined_header("X-Forwarded-For"));
+    if (!health && !permit_.entrance().open) admission_.refusal = permit_.refusal();
+  } else if (permit_.peer().trusted_proxy && !health) {
+    Status status = permit_.begin_request(reader_.joined_header("X-Forwarded-For"));
     if (status.ok()) return;
-    io_.shared().backend.turned_away(visit_.peer().address, status);
+    io_.shared().backend.turned_away(permit_.peer().address, status);
     admission_.refusal = std::move(status);
   }
 }
@@ -394,7 +394,7 @@ void Connection::abort() noexcept {
 
 void Connection::turn_away() {
   guarded([&] {
-    if (phase_ == Phase::head) refuse_and_close(visit_.refusal());
+    if (phase_ == Phase::head) refuse_and_close(permit_.refusal());
     write();
     abort();
   });
@@ -438,8 +438,8 @@ void Connection::tick(TimePoint now) {
                                                   io_.shared().limits);
   switch (verdict.overdue) {
     case Overdue::no:
-      if (visit_.refusal().ok() || phase_ != Phase::head || now - phase_since_ <= kReservedTime) return;
-      refuse_and_close(visit_.refusal());
+      if (permit_.refusal().ok() || phase_ != Phase::head || now - phase_since_ <= kReservedTime) return;
+      refuse_and_close(permit_.refusal());
       flush();
       return;
     case Overdue::abort: abort(); return;

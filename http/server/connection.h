@@ -27,17 +27,17 @@
 
 namespace troupe::http {
 
-/// Who has connected, and to which listener. Counted by the limiter until it ends.
-class Visit {
+/// A connection against the limits: who has connected, and to which listener. The limiter counts it until it is destroyed.
+class ConnectionPermit {
  public:
-  Visit(ConnectionLimiter& limiter, Peer peer, Entrance entrance);
-  ~Visit();
-  Visit(Visit&& other) noexcept;
-  Visit& operator=(Visit&&) = delete;
+  ConnectionPermit(ConnectionLimiter& limiter, Peer peer, Entrance entrance);
+  ~ConnectionPermit();
+  ConnectionPermit(ConnectionPermit&& other) noexcept;
+  ConnectionPermit& operator=(ConnectionPermit&&) = delete;
 
   const Peer& peer() const { return peer_; }
   const Entrance& entrance() const { return entrance_; }
-  /// Not ok: beyond a limit. Such a visit may ask for health alone; on an open listener for all its pages.
+  /// Not ok: beyond a limit. Such a connection may ask for health alone; on an open listener for all its pages.
   const Status& refusal() const { return refusal_; }
 
   /// Counts the request that begins to the client behind a trusted proxy; not ok beyond its limit.
@@ -56,7 +56,7 @@ class Visit {
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
-  Connection(IoThread& io, Transport transport, Visit visit);
+  Connection(IoThread& io, Transport transport, ConnectionPermit permit);
 
   void start();
   /// Appends to the answer in progress; call flush() after the last output of a batch.
@@ -118,7 +118,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   IoThread& io_;
   Transport transport_;
-  Visit visit_;
+  ConnectionPermit permit_;
   RequestReader reader_;
   ResponseWriter writer_;
 

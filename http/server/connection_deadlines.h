@@ -69,7 +69,7 @@ struct DeadlineVerdict {
 };
 
 /// How long a large body may take to be parsed once it is read. A legal one takes less than a second of the processor for
-/// each 8 MiB; the thread that parses gives way to all others.
+/// each 8 MiB; the thread that parses has low priority.
 Duration parse_time(const config::LimitOptions& limits);
 
 DeadlineVerdict check_deadlines(const ConnectionProgress& progress, const config::LimitOptions& limits);

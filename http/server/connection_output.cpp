@@ -95,7 +95,7 @@ bool Connection::refuse_and_close(const Status& status) {
 }
 
 void Connection::record(std::uint16_t status) {
-  visit_.end_request();
+  permit_.end_request();
   if (!std::exchange(unrecorded_, false)) return;
   io_.shared().backend.answered({.request_id = request_id_,
                                  .method = method_,

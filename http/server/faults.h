@@ -1,5 +1,5 @@
 #pragma once
-// Exceptions that have ended a piece of work in the HTTP threads, most likely for want of memory: counted, and told to
+// Exceptions that have ended a piece of work in the HTTP threads, most likely for want of memory: counted, and reported to
 // the backend. Nothing here throws, so a handler of an exception may use it.
 #include <atomic>
 #include <cstdint>
@@ -17,7 +17,7 @@ class Faults {
   /// `backend` outlives it.
   explicit Faults(Backend& backend) : backend_(backend) {}
 
-  /// Counts one. The backend is told at once; if that fails, together with the next one.
+  /// Counts one. It is reported to the backend at once; if that fails, together with the next one.
   void note(FaultPlace place, const std::exception& error) noexcept;
 
   std::uint64_t count() const { return count_.load(std::memory_order_relaxed); }
@@ -37,16 +37,16 @@ class Faults {
       return {};
     } catch (const std::exception& error) {
       note(place, error);
-      return told(error);
+      return status_of(error);
     }
   }
 
  private:
-  static Status told(const std::exception& error) noexcept;
+  static Status status_of(const std::exception& error) noexcept;
 
   Backend& backend_;
   std::atomic<std::uint64_t> count_{0};
-  std::atomic<std::uint64_t> untold_{0};
+  std::atomic<std::uint64_t> unreported_{0};
 };
 
 }  // namespace troupe::http

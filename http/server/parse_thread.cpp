@@ -2,7 +2,7 @@
 
 #include <pthread.h>
 
-#include "base/give_way.h"
+#include "base/thread_priority.h"
 
 namespace troupe::http {
 
@@ -10,7 +10,7 @@ void ParseThread::start(const char* name) {
   context_.emplace(1);
   work_.emplace(context_->get_executor());
   thread_ = std::thread([this] {
-    give_way();
+    lower_thread_priority();
     context_->run();
   });
   ::pthread_setname_np(thread_.native_handle(), name);

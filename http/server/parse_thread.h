@@ -21,7 +21,7 @@ class ParseThread {
   /// Waits for the job that runs; the others are dropped. Only when nobody posts any more.
   void stop();
 
-  /// Jobs run in order, one at a time, and give way to other threads of the process. They throw nothing.
+  /// Jobs run in order, one at a time, with lower priority than the other threads of the process. They throw nothing.
   template <class Job>
   void post(Job&& job) {
     ++posted_;

@@ -173,10 +173,10 @@ void IoThread::adopt(Socket socket, std::string address, Entrance entrance) {
   std::shared_ptr<Connection> connection;
   const auto admit = [&] {
     Transport transport(std::move(socket), entrance.open ? nullptr : credentials_.tls);
-    Visit visit(shared_.limiter, shared_.limiter.recognise(std::move(address)), std::move(entrance));
-    const Status refusal = visit.refusal();
-    if (!refusal.ok()) shared_.backend.turned_away(visit.peer().address, refusal);
-    connection = std::make_shared<Connection>(*this, std::move(transport), std::move(visit));
+    ConnectionPermit permit(shared_.limiter, shared_.limiter.recognise(std::move(address)), std::move(entrance));
+    const Status refusal = permit.refusal();
+    if (!refusal.ok()) shared_.backend.turned_away(permit.peer().address, refusal);
+    connection = std::make_shared<Connection>(*this, std::move(transport), std::move(permit));
     connections_.insert(connection);
     if (!refusal.ok()) take_reserved_place(connection.get());
   };
@@ -187,7 +187,7 @@ void IoThread::adopt(Socket socket, std::string address, Entrance entrance) {
   protect(connection, [&] { connection->start(); });
 }
 
-// The oldest gives way: one that asks for health does so at once, one that only waits has been there for longer.
+// The oldest is closed first: one that asks for health does so at once, one that only waits has been there for longer.
 void IoThread::take_reserved_place(Connection* connection) {
   if (reserved_.size() >= kReservedPlaces) reserved_.front()->turn_away();  // which calls remove()
   reserved_.push_back(connection);

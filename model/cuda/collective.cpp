@@ -74,14 +74,14 @@ bool Collective<Cuda>::go_on() {
       if (meeting_.ended()) return false;
       way_->with([this](auto& exchange) { exchange.tell(meeting_.mine()); });
       meeting_.arrive();
-      stage_ = Stage::telling;
+      stage_ = Stage::meeting;
       [[fallthrough]];
-    case Stage::telling:
+    case Stage::meeting:
       if (!meeting_.all_here()) return false;
       here_ = Clock::now();
       if (cleared_ != nullptr) device_.zero(cleared_, cleared_count_ * sizeof(float));
       unreachable_ = way_->with([this](auto& exchange) {
-        return exchange.connect([this](int rank) { return meeting_.told(rank); });
+        return exchange.connect([this](int rank) { return meeting_.message_of(rank); });
       });
       stage_ = unreachable_.ok() ? Stage::connecting : Stage::unreachable;
       return go_on();

@@ -29,9 +29,9 @@ void NcclExchange::tell(std::byte* to) const {
   std::memcpy(to, id.data(), id.size());
 }
 
-Status NcclExchange::connect(const std::function<const std::byte*(int)>& told) {
+Status NcclExchange::connect(const std::function<const std::byte*(int)>& message_of) {
   NcclId id;
-  std::memcpy(id.data(), told(0), id.size());
+  std::memcpy(id.data(), message_of(0), id.size());
   group_.emplace(device_, id, shard_.rank, shard_.ranks);
   return {};
 }

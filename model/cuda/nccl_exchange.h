@@ -23,7 +23,7 @@ class NcclExchange {
 
   void tell(std::byte* to) const;
   /// Begins to look for the other ranks.
-  Status connect(const std::function<const std::byte*(int)>& told);
+  Status connect(const std::function<const std::byte*(int)>& message_of);
   /// True once all have found each other.
   bool connected() { return group_->ready(); }
   /// Exchanges in flight end with those of the other ranks, or not at all.

@@ -29,7 +29,7 @@ kernels::ExchangeGroup PeerExchange::group() const {
 
 void PeerExchange::tell(std::byte* to) const { std::memcpy(to, &inbox_.address(), sizeof(PeerAddress)); }
 
-Status PeerExchange::connect(const std::function<const std::byte*(int)>& told) {
+Status PeerExchange::connect(const std::function<const std::byte*(int)>& message_of) {
   kernels::ExchangeTable table{};
   table.number = kernels::kFirstExchange;
   table.live = 1;
@@ -40,7 +40,7 @@ Status PeerExchange::connect(const std::function<const std::byte*(int)>& told) {
       continue;
     }
     PeerAddress address;
-    std::memcpy(&address, told(rank), sizeof address);
+    std::memcpy(&address, message_of(rank), sizeof address);
     PeerMemory& other = others_[at];
     if (other.address() != address) {
       other = PeerMemory();  // the one before has died

@@ -104,7 +104,7 @@ PackedStep StepPacker::pack(const wire::RecordView& record, const wire::StepPlan
   const int gated = pack_samples(batch);
   constexpr std::uint32_t kHeld = 1;
   if (gated > 0) send(memory_.held, &kHeld, sizeof kHeld);
-  pack_news(record, plan, table);
+  pack_sequence_changes(record, plan, table);
   pack_scores(batch);
   PackedStep packed{.rows = batch.rows(),
                     .sequences = static_cast<int>(batch.sequences.size()),
@@ -122,7 +122,7 @@ PackedStep StepPacker::pack(const wire::RecordView& record, const wire::StepPlan
   return packed;
 }
 
-void StepPacker::pack_news(const wire::RecordView& record, const wire::StepPlan& plan, const WorkerSequences& table) {
+void StepPacker::pack_sequence_changes(const wire::RecordView& record, const wire::StepPlan& plan, const WorkerSequences& table) {
   static_assert(sizeof(wire::LogitBias) == sizeof(kernels::TokenBias));
   for (const wire::StartSequence& start : record.array(plan.started)) {
     const auto biases = record.array(start.logit_bias);

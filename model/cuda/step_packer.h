@@ -1,5 +1,5 @@
 #pragma once
-// Writes one step's piece of pinned memory (kernels/step_inputs.h): the news about the sequences on the GPU,
+// Writes one step's piece of pinned memory (kernels/step_inputs.h): the changes of the sequences on the GPU,
 // and the rows to run. The host computes device addresses and never reads device memory.
 #include <cstddef>
 #include <cstdint>
@@ -54,7 +54,7 @@ class StepPacker {
 
  private:
   void send(void* to, const void* from, std::size_t bytes);
-  void pack_news(const wire::RecordView& record, const wire::StepPlan& plan, const WorkerSequences& table);
+  void pack_sequence_changes(const wire::RecordView& record, const wire::StepPlan& plan, const WorkerSequences& table);
   void pack_rows(const StepBatch& batch);
   int pack_samples(const StepBatch& batch);
   kernels::SampleRow sample_row(const StepBatch& batch, const SamplingOutcome& outcome) const;

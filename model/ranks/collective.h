@@ -105,7 +105,7 @@ class Collective<Cuda> {
   void begin_epoch(std::uint32_t epoch);
 
  private:
-  enum class Stage { alone, telling, unreachable, connecting, waiting, joined };
+  enum class Stage { alone, meeting, unreachable, connecting, waiting, joined };
   struct Way;
   Collective(RankMeeting meeting, Cuda& device, std::unique_ptr<Way> way);
   bool go_on();

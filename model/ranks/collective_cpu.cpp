@@ -34,10 +34,10 @@ void Collective<Cpu>::all_reduce(Cpu& device, const float* in, float* out, std::
     std::memcpy(meeting_.mine(), in + at, part * sizeof(float));
     if (!meet(device)) return;
     device.pool().for_each(static_cast<int>(part), kFloatsPerClaim, [&](int begin, int end, int) {
-      std::memcpy(out + at + begin, floats(meeting_.told(0)) + begin,
+      std::memcpy(out + at + begin, floats(meeting_.message_of(0)) + begin,
                   static_cast<std::size_t>(end - begin) * sizeof(float));
       for (int rank = 1; rank < shard().ranks; ++rank) {
-        const float* const add = floats(meeting_.told(rank));
+        const float* const add = floats(meeting_.message_of(rank));
         for (int i = begin; i < end; ++i) out[at + static_cast<std::size_t>(i)] += add[i];
       }
     });
@@ -73,7 +73,7 @@ void Collective<Cpu>::all_gather(Cpu& device, const float* in, std::size_t in_st
         for (int rank = 0; rank < shard().ranks; ++rank) {
           std::memcpy(
               out + static_cast<std::size_t>(row + i) * out_stride + first[static_cast<std::size_t>(rank)],
-              floats(meeting_.told(rank)) + static_cast<std::size_t>(i) * width(rank),
+              floats(meeting_.message_of(rank)) + static_cast<std::size_t>(i) * width(rank),
               width(rank) * sizeof(float));
         }
       }

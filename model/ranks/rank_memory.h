@@ -71,7 +71,7 @@ class RankMeeting : public RankMemory {
   /// Not ok if a rank has not come in time; says which.
   const Status& late() const { return late_; }
 
-  /// Memory for at most kSlotBytes that this rank has to tell at the next meeting.
+  /// Memory for the message, of at most kSlotBytes, that this rank gives at the next meeting.
   std::byte* mine() const { return slot(shard_.rank, next_); }
   /// Comes to the meeting and waits for all others. `waiting` is called now and then. False: abandoned.
   template <class Waiting>
@@ -84,8 +84,8 @@ class RankMeeting : public RankMemory {
   /// to the meeting at which this rank has arrived, and false for good when the epoch ends.
   void arrive();
   bool all_here() const { return !ended() && all_have_come(); }
-  /// After meet(), or all_here(): what a rank has told, until this rank comes to the next meeting but one.
-  const std::byte* told(int rank) const { return slot(rank, next_ - 1); }
+  /// After meet(), or all_here(): the message of a rank, until this rank comes to the next meeting but one.
+  const std::byte* message_of(int rank) const { return slot(rank, next_ - 1); }
 
   void set_patience(Duration patience) { patience_ = patience; }
 

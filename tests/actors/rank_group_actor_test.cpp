@@ -15,7 +15,7 @@ namespace troupe {
 namespace {
 
 /// Remembers what is logged, at once.
-struct Heard final : LogTap {
+struct Heard final : LogObserver {
   void event(std::string_view actor, std::string_view event, std::span<const LogField> fields) override {
     std::string line = std::string(actor) + " " + std::string(event);
     for (const LogField& field : fields) line += " " + std::string(field.key) + "=" + std::string(field.text);
@@ -36,7 +36,7 @@ struct NoFile final : LogSink {
 };
 
 Log log_of(const std::string& actor, const std::shared_ptr<Heard>& heard) {
-  return Log::to_sink(actor, std::make_shared<NoFile>(), {}).tapped(heard);
+  return Log::to_sink(actor, std::make_shared<NoFile>(), {}).observed_by(heard);
 }
 
 class RankGroupActorTest : public testing::ActorWorld {
@@ -45,15 +45,15 @@ class RankGroupActorTest : public testing::ActorWorld {
     for (int rank = 0; rank < 2; ++rank) {
       const caf::actor link = keep(system_.spawn([this, rank](caf::event_based_actor*) -> caf::behavior {
         return {[this, rank](const SendPlan& plan) {
-          told.push_back(std::to_string(rank) + std::string(plan.record.begin(), plan.record.end()));
+          plans.push_back(std::to_string(rank) + std::string(plan.record.begin(), plan.record.end()));
         }};
       }));
       links.push_back(caf::actor_cast<workers_actor>(link));
     }
     const caf::actor listener = keep(system_.spawn([this](caf::event_based_actor*) -> caf::behavior {
-      return {[this](const LinkUp& up) { news.push_back("up " + std::to_string(up.epoch)); },
-              [this](const LinkDown& down) { news.push_back("down: " + down.why); },
-              [this](const StepDone&) { news.push_back("step"); }};
+      return {[this](const LinkUp& up) { link_events.push_back("up " + std::to_string(up.epoch)); },
+              [this](const LinkDown& down) { link_events.push_back("down: " + down.why); },
+              [this](const StepDone&) { link_events.push_back("step"); }};
     }));
     group = system_.spawn(rank_group_behavior, RankGroupParts{links, log_of("rank_group", heard)});
     RootParts parts;
@@ -96,24 +96,24 @@ class RankGroupActorTest : public testing::ActorWorld {
   std::shared_ptr<Heard> heard = std::make_shared<Heard>();
   std::vector<workers_actor> links;
   rank_group_actor group;
-  std::vector<std::string> told, news;
+  std::vector<std::string> plans, link_events;
   const std::shared_ptr<std::string> end = std::make_shared<std::string>();  // why the root has ended; empty: it has not
 };
 
 TEST_F(RankGroupActorTest, AllAreToldAndAnswerAsOne) {
   up(1, 1);
-  EXPECT_TRUE(news.empty());
+  EXPECT_TRUE(link_events.empty());
   up(0, 1);
-  EXPECT_EQ(news, std::vector<std::string>{"up 1"});
+  EXPECT_EQ(link_events, std::vector<std::string>{"up 1"});
   self_->send(group, SendPlan{{'p', 'l', 'a', 'n'}});
   run();
-  EXPECT_EQ(told, (std::vector<std::string>{"0plan", "1plan"}));
+  EXPECT_EQ(plans, (std::vector<std::string>{"0plan", "1plan"}));
   answer(1, 5);
   answer(0, 5);
-  EXPECT_EQ(news.back(), "step");
+  EXPECT_EQ(link_events.back(), "step");
   self_->send(group, RankDown{1, "the worker was restarted"});
   run();
-  EXPECT_EQ(news.back(), "down: rank 1: the worker was restarted");
+  EXPECT_EQ(link_events.back(), "down: rank 1: the worker was restarted");
   EXPECT_TRUE(heard->has("rank_group group_down why=rank 1: the worker was restarted"));
   EXPECT_EQ(*end, "");
 }
@@ -129,7 +129,7 @@ TEST_F(RankGroupActorTest, RanksThatSampleOtherTokensEndTheEngineWhichSaysWhy) {
   EXPECT_NE(end->find(why), std::string::npos) << "the engine's last words: " << *end;
   EXPECT_TRUE(heard->has("rank_group ranks_disagree why=" + why));
   EXPECT_TRUE(heard->has("root actor_down name=rank_group"));
-  EXPECT_EQ(news, std::vector<std::string>{"up 1"}) << "no result of that step";
+  EXPECT_EQ(link_events, std::vector<std::string>{"up 1"}) << "no result of that step";
 }
 
 }  // namespace

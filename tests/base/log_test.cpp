@@ -180,11 +180,11 @@ TEST(Log, AHangingDiskBlocksNoThreadAndDropsTheOldestLines) {
   const auto lines = sink->lines();
   EXPECT_EQ(lines.size() - 1 + log.dropped(), kLines) << "plus one line that reports the loss";
   EXPECT_NE(lines.back().find("i=" + std::to_string(kLines - 1)), std::string::npos) << "the newest are kept";
-  bool told = false;
+  bool reported = false;
   for (const std::string& line : lines) {
-    told |= line.find("event=log_lines_dropped lines=" + std::to_string(log.dropped())) != std::string::npos;
+    reported |= line.find("event=log_lines_dropped lines=" + std::to_string(log.dropped())) != std::string::npos;
   }
-  EXPECT_TRUE(told);
+  EXPECT_TRUE(reported);
 }
 
 TEST(Log, LinesLostToAFullDiskAreReportedAfterwards) {

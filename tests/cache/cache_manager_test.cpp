@@ -33,8 +33,8 @@ struct CacheManagerTest : ::testing::Test {
     return record;
   }
   bool end(const wire::CacheDone& record) {
-    CacheGrants news;
-    return cache.done(record, news);
+    CacheGrants update;
+    return cache.done(record, update);
   }
   void expect_counts(std::int32_t free, std::int32_t leased, std::int32_t moving) {
     const CacheStatus s = cache.status();

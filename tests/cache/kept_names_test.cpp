@@ -84,8 +84,8 @@ struct KeptNamesTest : ::testing::Test {
     record.id = command;
     record.failed = failed ? 1 : 0;
     record.finished_ns = 1000;
-    CacheGrants news;
-    return cache.done(record, news);
+    CacheGrants update;
+    return cache.done(record, update);
   }
 
   std::int32_t blocks = 10;

@@ -77,7 +77,7 @@ struct SwapTest : ::testing::Test {
     record.failed = ok ? 0 : 1;
     record.finished_ns = static_cast<std::int64_t>(1e9 * seconds);
     std::erase_if(commands, [&](const Command& c) { return c.header.id == record.id; });
-    const bool fine = cache.done(record, news);
+    const bool fine = cache.done(record, update);
     EXPECT_TRUE(cache.sound());
     return fine;
   }
@@ -89,7 +89,7 @@ struct SwapTest : ::testing::Test {
   }
 
   CacheManager cache;
-  CacheGrants grants, news;
+  CacheGrants grants, update;
   std::deque<Command> commands;
   std::uint32_t epoch = 0;
   double prefill = 0;
@@ -121,9 +121,9 @@ TEST_F(SwapTest, EvictedContentsComeBackAndTheirSequenceWaits) {
   EXPECT_EQ(commands[0].header.op, wire::CacheOp::swap_in);
   for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(commands[0].copies[i].to, table(4)[i]);
   ASSERT_TRUE(end());
-  ASSERT_EQ(news.fetched.size(), 1u);
-  EXPECT_EQ(news.fetched[0].key, key(4));
-  EXPECT_FALSE(news.fetched[0].failed);
+  ASSERT_EQ(update.fetched.size(), 1u);
+  EXPECT_EQ(update.fetched[0].key, key(4));
+  EXPECT_FALSE(update.fetched[0].failed);
   EXPECT_EQ(cache.status().moving, 0);
   EXPECT_EQ(cache.status().swap.in, 4);
   EXPECT_EQ(cache.status().swap.cached, 4) << "they stay there, too";
@@ -142,7 +142,7 @@ TEST_F(SwapTest, ASecondPromptWaitsForTheSameCopy) {
   EXPECT_EQ(commands.size(), 1u);
   EXPECT_EQ(table(3)[0], table(4)[0]);
   ASSERT_TRUE(end());
-  EXPECT_EQ(news.fetched.size(), 2u);
+  EXPECT_EQ(update.fetched.size(), 2u);
   EXPECT_FALSE(admit(5, 2, {11, 12}).fetching);
 }
 
@@ -154,8 +154,8 @@ TEST_F(SwapTest, AFailedCopyEndsTheLeasesThatWaitForItAndForgetsTheContents) {
   admit(3, 3, {11, 12});
   admit(4, 3, {11, 12});
   ASSERT_TRUE(end(false));
-  ASSERT_EQ(news.fetched.size(), 2u);
-  EXPECT_TRUE(news.fetched[0].failed && news.fetched[1].failed);
+  ASSERT_EQ(update.fetched.size(), 2u);
+  EXPECT_TRUE(update.fetched[0].failed && update.fetched[1].failed);
   EXPECT_EQ(cache.leases(), 0u);
   EXPECT_EQ(cache.status().free, 8);
   EXPECT_EQ(cache.status().swap.free, 8);
@@ -217,11 +217,11 @@ TEST_F(SwapTest, CopiesMayEndInAnyOrder) {
   ASSERT_EQ(commands.size(), 2u);
   const std::uint64_t first = commands[0].header.id, second = commands[1].header.id;
   ASSERT_TRUE(end(true, 0, second));
-  ASSERT_EQ(news.fetched.size(), 1u);
-  EXPECT_EQ(news.fetched[0].key, key(5));
+  ASSERT_EQ(update.fetched.size(), 1u);
+  EXPECT_EQ(update.fetched[0].key, key(5));
   EXPECT_FALSE(end(true, 0, second)) << "it has ended already";
   ASSERT_TRUE(end(true, 0, first));
-  EXPECT_EQ(news.fetched.at(0).key, key(4));
+  EXPECT_EQ(update.fetched.at(0).key, key(4));
 }
 
 TEST_F(SwapTest, AReleasedFetchLeavesItsBlocksToTheCommand) {
@@ -240,7 +240,7 @@ TEST_F(SwapTest, AReleasedFetchLeavesItsBlocksToTheCommand) {
   admit(5, 8);  // takes them for something else
   EXPECT_EQ(grants.last_command, fetch);
   ASSERT_TRUE(end());
-  EXPECT_TRUE(news.fetched.empty());
+  EXPECT_TRUE(update.fetched.empty());
   EXPECT_EQ(cache.status().leased, 8);
 }
 
@@ -252,8 +252,8 @@ TEST_F(SwapTest, AResetForgetsTheSwapSpaceAndWhatIsOnItsWay) {
   admit(3, 2, {11, 12});
   cache.reset_prefixes();
   ASSERT_TRUE(end());
-  ASSERT_EQ(news.fetched.size(), 1u);
-  EXPECT_TRUE(news.fetched[0].failed);
+  ASSERT_EQ(update.fetched.size(), 1u);
+  EXPECT_TRUE(update.fetched[0].failed);
   EXPECT_EQ(cache.status().swap.free, 8);
   EXPECT_EQ(admit(3, 2, {11, 12}).cached, 0);
 }
@@ -346,7 +346,7 @@ TEST_F(SwapTest, ContentsAreWhatTheirNamesSayUnderRandomOperations) {
     }
     open.erase(command.header.id);
     ASSERT_TRUE(end(ok, 0.001, command.header.id));
-    for (const FetchOutcome& outcome : news.fetched) {
+    for (const FetchOutcome& outcome : update.fetched) {
       const std::uint64_t lease = outcome.key.lo;
       const auto found = fetching.find(lease);
       ASSERT_NE(found, fetching.end());

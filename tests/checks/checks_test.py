@@ -220,6 +220,37 @@ class LayerRules(unittest.TestCase):
         self.assertEqual(done.returncode, 2)
 
 
+class OptionRules(unittest.TestCase):
+    OPTIONS = ("struct HttpOptions {\n  std::string host = \"::\";  ///< an address\n  std::vector<int> ports;\n"
+               "  int limit = 1 << 20;\n\n  bool on() const { return limit > 0; }\n};\n")
+    READER = "int x = o.host + options->ports[0] + o.limit;\n"
+
+    def test_members_that_are_read_pass(self):
+        status, output = run("check_options.py", {"config/options.h": self.OPTIONS, "http/a.cpp": self.READER})
+        self.assertEqual(status, 0, output)
+
+    def test_a_member_that_nothing_reads_is_found(self):
+        for member in ("host", "ports", "limit"):
+            rows = {"config/fields_http.cpp": self.READER, "config/validate.cpp": self.READER, "tests/a.cpp": self.READER,
+                    "http/b.cpp": f"// o.{member}\nint x = {member}; // o->{member}\n"}
+            others = self.READER.replace(f".{member}", "").replace(f">{member}", "")
+            status, output = run("check_options.py", {"config/options.h": self.OPTIONS, **rows, "http/a.cpp": others})
+            self.assertEqual(status, 1, output)
+            self.assertRegex(output, rf"^config/options\.h: HttpOptions::{member} is read by nothing")
+            self.assertEqual(len(output.splitlines()), 1, output)
+
+    def test_an_excuse_that_is_not_needed_is_found(self):
+        options = self.OPTIONS + "struct Options {\n  std::string config_file;\n};\n"
+        status, output = run("check_options.py", {"config/options.h": options, "http/a.cpp": self.READER + "o.config_file;\n"})
+        self.assertEqual(status, 1, output)
+        self.assertIn("Options::config_file: excused, but read", output)
+        status, output = run("check_options.py", {"config/options.h": options, "http/a.cpp": self.READER})
+        self.assertEqual(status, 0, output)
+
+    def test_a_tree_without_options_is_not_a_pass(self):
+        self.assertEqual(run("check_options.py", {})[0], 2)
+
+
 class SizeRules(unittest.TestCase):
     def test_a_short_tree_passes(self):
         status, output = run("check_sizes.py", {})

@@ -45,7 +45,7 @@ metrics-port: null
   EXPECT_EQ(p.options.scheduler.max_num_seqs, 32);
   EXPECT_EQ(p.options.http.api_keys, (std::vector<std::string>{"one", "two"}));
   EXPECT_TRUE(p.options.log.console);
-  EXPECT_EQ(p.options.later.limit_mm_per_prompt, R"({"image":10,"video":3})");
+  EXPECT_EQ(unread_value<JsonObject>(p.options.unread, "limit-mm-per-prompt").text, R"({"image":10,"video":3})");
   EXPECT_EQ(p.options.model.served_model_name, "8");
   EXPECT_FALSE(p.options.http.metrics_port);
 }
@@ -55,7 +55,7 @@ TEST(ConfigFile, JsonIsYaml) {
     "mm-processor-kwargs": {"image_max_pixels": 12845056, "x": ["1", 1, 1.5, true, null]}})");
   EXPECT_EQ(p.options.http.port, 8188);
   EXPECT_EQ(p.options.log.actor_dirs.size(), 2u);
-  EXPECT_EQ(p.options.later.mm_processor_kwargs,
+  EXPECT_EQ(unread_value<JsonObject>(p.options.unread, "mm-processor-kwargs").text,
             R"({"image_max_pixels":12845056,"x":["1",1,1.5,true,null]})");
 }
 
@@ -84,8 +84,8 @@ TEST(ConfigFile, AKeyGivenTwiceNamesBothLines) {
   twice(R"({"port": 1, "port": 2})", "port is given twice, in lines 1 and 1");
   twice("limit-mm-per-prompt:\n  image: 1\n  image: 2\n", "limit-mm-per-prompt: the key image is given twice, in lines 2 and 3");
   twice("mm-processor-kwargs: {a: [{b: 1, b: 2}]}\n", "the key b is given twice");
-  EXPECT_EQ(from_file("mm-processor-kwargs: {a: {b: 1}, c: {b: 2}}\n").options.later.mm_processor_kwargs,
-            R"({"a":{"b":1},"c":{"b":2}})");
+  const Options repeated = from_file("mm-processor-kwargs: {a: {b: 1}, c: {b: 2}}\n").options;
+  EXPECT_EQ(unread_value<JsonObject>(repeated.unread, "mm-processor-kwargs").text, R"({"a":{"b":1},"c":{"b":2}})");
   twice("prot: null\n", "unknown option prot");
 }
 

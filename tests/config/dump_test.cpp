@@ -66,7 +66,7 @@ TEST(Dump, RefusesWhatItDidNotWrite) {
 TEST(Dump, ThePublicDumpHidesSecrets) {
   Options options;
   options.http.api_keys = {"sekret"};
-  options.later.scheduler_password = "hidden-word";
+  options.unread["scheduler-password"] = std::string("hidden-word");
   const std::string text = to_public_json(options);
   EXPECT_EQ(text.find("sekret"), std::string::npos);
   EXPECT_EQ(text.find("hidden-word"), std::string::npos);
@@ -84,6 +84,38 @@ TEST(Fields, NamesAreUniqueAndComplete) {
     EXPECT_FALSE(field.help.empty()) << field.name;
     EXPECT_EQ(field.reason.empty(), field.standing == Standing::works) << field.name;
   }
+}
+
+TEST(Fields, AFlagThatNothingReadsIsKeptUnderItsName) {
+  Options options;
+  std::size_t unread = 0;
+  for (const Field& field : fields(options)) {
+    const bool has_member = std::holds_alternative<std::monostate>(field.unread_default);
+    EXPECT_EQ(has_member, field.standing == Standing::works || field.name == "block-size") << field.name;
+    EXPECT_EQ(options.unread.contains(field.name), !has_member) << field.name;
+    if (!has_member) ++unread;
+    EXPECT_TRUE(std::visit(
+        [](const auto& slot) {
+          if constexpr (std::is_pointer_v<std::decay_t<decltype(slot)>>) return slot != nullptr;
+          return true;
+        },
+        field.slot))
+        << field.name;
+  }
+  EXPECT_EQ(options.unread.size(), unread);
+}
+
+TEST(Fields, CopiedOptionsHaveValuesOfTheirOwn) {
+  Options first;
+  fields(first);
+  Options second = first;
+  for (const Field& field : fields(second)) {
+    if (field.name == "scheduler-host") {
+      ASSERT_TRUE(set_value(field, "other").ok());
+    }
+  }
+  EXPECT_EQ(unread_value<std::string>(first.unread, "scheduler-host"), "127.0.0.1");
+  EXPECT_EQ(unread_value<std::string>(second.unread, "scheduler-host"), "other");
 }
 
 TEST(Help, NamesEveryFlagWithDefaultAndVariable) {

@@ -25,8 +25,8 @@ class Loop:
         path = self.agent["path"]
         answer = self.test.server.post(path, self.body | more, headers=self.agent["headers"])
         self.test.assertEqual(answer.status, 200, answer.text)
-        told = sorted(answer.headers["x-troupe-ignored"].split(", "))
-        self.test.assertEqual(told, sorted(self.agent["ignored"].split(", ")))
+        ignored = sorted(answer.headers["x-troupe-ignored"].split(", "))
+        self.test.assertEqual(ignored, sorted(self.agent["ignored"].split(", ")))
         if not self.streamed:
             return answer.json
         return WHOLES[path.split("?")[0]](events_of(answer.text))

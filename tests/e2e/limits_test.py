@@ -14,8 +14,6 @@ from server import BINARY, Server, run_serve
 TIMES = ("seconds", "milliseconds", "bytes/second")  # units of flags that bound time: each has a test of its own
 # Flags that no request can try: why.
 UNTRIED = {
-    "max-images": "no model reads images yet", "max-image-pixels": "no model reads images yet",
-    "max-video-frames": "no model reads images yet", "max-media-body-bytes": "no model reads images yet",
     "max-unsent-bytes": "its default is half of what a small machine has",
     "max-buffered-bytes": "its default is a quarter of what a small machine has",
     "grammar-cache-bytes": "bounds what is kept, not what is asked",

@@ -41,7 +41,7 @@ TokenId next_token(std::int32_t budget, std::int32_t tokens) {
   return tokens < budget ? 50 : 100 + tokens - budget;
 }
 
-GrammarStep news(std::uint64_t step, std::uint32_t epoch = 1) {
+GrammarStep update(std::uint64_t step, std::uint32_t epoch = 1) {
   GrammarStep out;
   out.step = step;
   out.epoch = epoch;
@@ -65,16 +65,16 @@ TEST(Grammars, ARowWaitsForTheTokensBeforeIt) {
   Grammars grammars;
   const std::uint64_t grammar = grammars.add(counting(1));
   const RequestKey key{1, 1};
-  GrammarStep step = news(1);
+  GrammarStep step = update(1);
   step.starts = {{key, grammar}};
   step.rows = {{key, {3, 7}, 0}};
   ASSERT_EQ(grammars.take(step).size(), 1u);  // the first token needs none before it
   grammars.done(key);
-  step = news(2);
+  step = update(2);
   step.rows = {{key, {3, 7}, 1}};
   EXPECT_TRUE(grammars.take(step).empty());
   EXPECT_EQ(grammars.waiting(), 1u);
-  step = news(3);
+  step = update(3);
   add_token(step, key, 50);
   step.rows = {{key, {3, 7}, 2}};
   const auto& rows = grammars.take(step);
@@ -88,12 +88,12 @@ TEST(Grammars, ARowWaitsForTheTokensBeforeIt) {
 TEST(Grammars, ReleasedGrammarsServeTheSequencesThatHaveStarted) {
   Grammars grammars;
   const std::uint64_t grammar = grammars.add(counting(0));
-  GrammarStep step = news(1);
+  GrammarStep step = update(1);
   step.starts = {{{1, 1}, grammar}};
   grammars.take(step);
   grammars.release(grammar);
   EXPECT_EQ(grammars.grammars(), 0u);
-  step = news(2);
+  step = update(2);
   step.starts = {{{1, 2}, grammar}};
   step.rows = {{{1, 1}, {0, 1}, 0}, {{1, 2}, {1, 1}, 0}};
   const auto& rows = grammars.take(step);
@@ -105,13 +105,13 @@ TEST(Grammars, ReleasedGrammarsServeTheSequencesThatHaveStarted) {
 TEST(Grammars, RowsOfAnOlderEpochAreNotWaitedFor) {
   Grammars grammars;
   const std::uint64_t grammar = grammars.add(counting(0));
-  GrammarStep step = news(5);
+  GrammarStep step = update(5);
   step.starts = {{{1, 1}, grammar}};
   step.rows = {{{1, 1}, {0, 1}, 1}};
   EXPECT_TRUE(grammars.take(step).empty());
-  EXPECT_TRUE(grammars.take(news(0, 2)).empty());
+  EXPECT_TRUE(grammars.take(update(0, 2)).empty());
   EXPECT_EQ(grammars.waiting(), 0u);
-  step = news(1, 2);
+  step = update(1, 2);
   step.rows = {{{1, 1}, {0, 1}, 0}};  // the sequence is computed again and asks for the same place
   EXPECT_EQ(grammars.take(step).size(), 1u);
 }
@@ -120,7 +120,7 @@ TEST(Grammars, RandomInterleavings) {
   std::mt19937 random(5);
   const auto below = [&](unsigned n) { return random() % n; };
   struct Model {
-    std::int32_t budget = 0, sampled = 0, told = 0, asked = 0;
+    std::int32_t budget = 0, sampled = 0, reported = 0, asked = 0;
     SlotRef slot;
     bool grammar = true;
   };
@@ -132,13 +132,13 @@ TEST(Grammars, RandomInterleavings) {
     std::uint64_t next_key = 1, step_number = 0;
     std::uint32_t epoch = 1, next_slot = 0;
     for (int i = 0; i < 600; ++i) {
-      if (below(120) == 0) {  // the worker died: what was sampled and not told is lost
+      if (below(120) == 0) {  // the worker died: what was sampled and not reported is lost
         ++epoch;
         step_number = 0;
         awaited.clear();
-        for (auto& [key, model] : alive) model.sampled = model.asked = model.told;
+        for (auto& [key, model] : alive) model.sampled = model.asked = model.reported;
       }
-      GrammarStep step = news(++step_number, epoch);
+      GrammarStep step = update(++step_number, epoch);
       if (alive.size() < 12 && below(3) == 0) {
         Model model{static_cast<std::int32_t>(below(4)), 0, 0, 0, {next_slot++, 1}, below(6) != 0};
         if (model.grammar) step.starts.push_back({{0, next_key}, grammars.add(counting(model.budget))});
@@ -147,11 +147,11 @@ TEST(Grammars, RandomInterleavings) {
       std::map<std::pair<std::uint64_t, std::uint32_t>, TokenMask> due;
       for (auto it = alive.begin(); it != alive.end();) {
         auto& [key, model] = *it;
-        if (model.told < model.sampled && below(2) == 0) {
-          add_token(step, {0, key}, next_token(model.budget, model.told));
-          ++model.told;
+        if (model.reported < model.sampled && below(2) == 0) {
+          add_token(step, {0, key}, next_token(model.budget, model.reported));
+          ++model.reported;
         }
-        if (model.told > 40 || below(60) == 0) {
+        if (model.reported > 40 || below(60) == 0) {
           step.ends.push_back({0, key});
           for (auto& [where, mask] : awaited) {
             if (where.second == model.slot.slot) mask = {};
@@ -159,7 +159,7 @@ TEST(Grammars, RandomInterleavings) {
           it = alive.erase(it);
           continue;
         }
-        if (model.asked - model.told < 2 && below(2) == 0) {  // two steps in flight
+        if (model.asked - model.reported < 2 && below(2) == 0) {  // two steps in flight
           step.rows.push_back({{0, key}, model.slot, model.asked});
           awaited[{step.step, model.slot.slot}] =
               model.grammar ? expected(model.budget, model.asked) : TokenMask{};
@@ -195,8 +195,8 @@ TEST(Grammars, RandomInterleavings) {
         }
       });
     }
-    // Everything that is told is answered: what is left waits for tokens.
-    GrammarStep last = news(++step_number, epoch);
+    // Every reported row is answered: what is left waits for tokens.
+    GrammarStep last = update(++step_number, epoch);
     for (auto& [key, model] : alive) last.ends.push_back({0, key});
     const auto& rows = grammars.take(last);
     for (const ReadyRow& row : rows) EXPECT_EQ(awaited.erase({row.step, row.slot.slot}), 1u);
@@ -212,11 +212,11 @@ TEST(Grammars, ALateSequenceIsVoidUntilItsRowIsAskedForAgain) {
   Grammars grammars;
   const std::uint64_t grammar = grammars.add(counting(0));
   const RequestKey key{1, 1};
-  GrammarStep step = news(1);
+  GrammarStep step = update(1);
   step.starts = {{key, grammar}};
   step.rows = {{key, {3, 7}, 0}};
   ASSERT_EQ(grammars.take(step).at(0).mask, Mask::make);
-  step = news(2);
+  step = update(2);
   step.rows = {{key, {3, 7}, 1}};  // planned before anybody knew that the first is late
   EXPECT_TRUE(grammars.take(step).empty());
   std::vector<ReadyRow> in_vain;
@@ -224,21 +224,21 @@ TEST(Grammars, ALateSequenceIsVoidUntilItsRowIsAskedForAgain) {
   ASSERT_EQ(in_vain.size(), 1u);
   EXPECT_EQ(in_vain[0].step, 2u);
   EXPECT_EQ(in_vain[0].mask, Mask::all);
-  step = news(3);
+  step = update(3);
   step.rows = {{key, {3, 7}, 2}};
   ASSERT_EQ(grammars.take(step).at(0).mask, Mask::all) << "so was this one";
-  step = news(4);
+  step = update(4);
   step.rows = {{key, {3, 7}, 0}};
   ASSERT_EQ(grammars.take(step).at(0).mask, Mask::late) << "asked for again, and still not made";
   EXPECT_TRUE(grammars.made(key));
-  step = news(5);
+  step = update(5);
   step.rows = {{key, {3, 7}, 0}};
   ASSERT_EQ(grammars.take(step).at(0).mask, Mask::made);
   EXPECT_FALSE(grammars.done(key)) << "it was not made for this row";
-  step = news(6);
+  step = update(6);
   step.rows = {{key, {3, 7}, 1}};
   EXPECT_TRUE(grammars.take(step).empty()) << "waits for its token like any other";
-  step = news(7);
+  step = update(7);
   add_token(step, key, 100);
   const auto& rows = grammars.take(step);
   ASSERT_EQ(rows.at(0).mask, Mask::make);
@@ -249,17 +249,17 @@ TEST(Grammars, WhatWasLateInAnotherEpochIsMadeForThisOne) {
   Grammars grammars;
   const std::uint64_t grammar = grammars.add(counting(0));
   const RequestKey key{1, 1};
-  GrammarStep step = news(1);
+  GrammarStep step = update(1);
   step.starts = {{key, grammar}};
   step.rows = {{key, {3, 7}, 0}};
   grammars.take(step);
   std::vector<ReadyRow> in_vain;
   grammars.late(key, in_vain);
-  step = news(1, 2);
+  step = update(1, 2);
   step.rows = {{key, {0, 1}, 0}};
   EXPECT_EQ(grammars.take(step).at(0).mask, Mask::late);
   EXPECT_TRUE(grammars.made(key));
-  step = news(2, 2);
+  step = update(2, 2);
   step.ends = {key};
   step.rows = {{key, {0, 1}, 0}};
   EXPECT_EQ(grammars.take(step).at(0).mask, Mask::all);
@@ -285,7 +285,7 @@ class SlowMasks : public ::testing::Test {
 
   void start(std::shared_ptr<const grammar::ConstraintSpec> spec, std::uint32_t rows,
              std::uint64_t first_key) {
-    GrammarStep step = news(++step_);
+    GrammarStep step = update(++step_);
     const std::uint64_t grammar = grammars_.add(std::move(spec));
     for (std::uint32_t i = 0; i < rows; ++i) {
       step.starts.push_back({{1, first_key + i}, grammar});

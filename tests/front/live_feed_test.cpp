@@ -68,12 +68,12 @@ TEST(RequestTraces, HearWhatALogIsNotToWrite) {
   LogOptions options;
   options.level = LogLevel::error;
   const auto traces = std::make_shared<RequestTraces>();
-  const Log log = Log::to_sink("gateway", sink, options).tapped(traces);
+  const Log log = Log::to_sink("gateway", sink, options).observed_by(traces);
   log.debug("admitted", {kv("req", "a")});
   EXPECT_TRUE(traces->find("a").has_value());
   EXPECT_TRUE(Log::flush(1000));
   EXPECT_EQ(sink->written, 0);
-  Log().tapped(traces).debug("admitted", {kv("req", "b")});  // a log that writes nowhere has no name
+  Log().observed_by(traces).debug("admitted", {kv("req", "b")});  // a log that writes nowhere has no name
   EXPECT_FALSE(traces->find("b").has_value());
 }
 

@@ -135,8 +135,8 @@ TEST_F(SessionEndsTest, EveryTokenHasAnIdAndALogprob) {
           const json& choice = part["choices"][0];
           const json& words = choice.contains("message") ? choice["message"] : choice.contains("delta") ? choice["delta"] : choice;
           text += words.value(api == Api::chat ? "content" : "text", "");
-          const json& told = words.contains("completion_token_ids") ? words : choice;
-          for (const json& id : told.value("completion_token_ids", json::array())) ids.push_back(id);
+          const json& with_ids = words.contains("completion_token_ids") ? words : choice;
+          for (const json& id : with_ids.value("completion_token_ids", json::array())) ids.push_back(id);
           if (choice["logprobs"].is_null()) continue;
           for (const json& entry : choice["logprobs"][api == Api::chat ? "content" : "tokens"]) {
             tokens.push_back(api == Api::chat ? entry["token"] : entry);

@@ -61,17 +61,17 @@ class FailingBackend : public FakeBackend {
   }
   void faulted(FaultPlace place, std::string_view what, std::uint64_t faults) override {
     EXPECT_FALSE(what.empty());
-    told_ += faults;
+    reported_ += faults;
     ++places_[static_cast<std::size_t>(place)];
   }
 
-  std::uint64_t told() const { return told_; }
+  std::uint64_t reported() const { return reported_; }
   std::uint64_t at(FaultPlace place) const { return places_[static_cast<std::size_t>(place)]; }
 
  private:
   std::atomic<long> successes_{0};
   mutable std::atomic<long> failures_{0};
-  std::atomic<std::uint64_t> told_{0};
+  std::atomic<std::uint64_t> reported_{0};
   std::array<std::atomic<std::uint64_t>, kFaultPlaces> places_{};
 };
 
@@ -142,7 +142,7 @@ TEST_F(FaultsTest, NoFailedAllocationEndsTheListenerOrTheDeadlines) {
   }
   EXPECT_GT(backend.at(FaultPlace::connection), 0u);
   EXPECT_GT(backend.at(FaultPlace::accepting), 0u);
-  EXPECT_EQ(backend.told(), server->faults());
+  EXPECT_EQ(backend.reported(), server->faults());
   Client silent(port);
   silent.send("GET /hea");
   EXPECT_EQ(silent.receive().status, 408) << "deadlines no longer hold";
@@ -214,9 +214,9 @@ class ThrowingBackend : public FakeBackend {
   void answered(const AccessRecord&) override { throw std::bad_alloc(); }
   void faulted(FaultPlace, std::string_view, std::uint64_t faults) override {
     if (++calls % 2 == 1) throw std::bad_alloc();
-    told += faults;
+    reported += faults;
   }
-  std::atomic<std::uint64_t> calls{0}, told{0};
+  std::atomic<std::uint64_t> calls{0}, reported{0};
 };
 
 TEST(ThrowingBackendTest, EveryConnectionEndsAndIsForgotten) {
@@ -239,7 +239,7 @@ TEST(ThrowingBackendTest, EveryConnectionEndsAndIsForgotten) {
   EXPECT_EQ(server.connections(), 0u);
   EXPECT_EQ(server.active(), 0u);
   EXPECT_GE(server.faults(), 8u);
-  EXPECT_GE(backend.told + 1, server.faults()) << "what could not be told is told with the next one";
+  EXPECT_GE(backend.reported + 1, server.faults()) << "what could not be reported is reported with the next one";
   server.stop();
 }
 

@@ -174,7 +174,7 @@ TEST_F(CudaExecutorTest, ASlotChangesHandsWhileItsStepIsOut) {
   EXPECT_EQ(last[0], expected[1][1]);
 }
 
-TEST_F(CudaExecutorTest, APlanWithoutRowsStillBringsItsNews) {
+TEST_F(CudaExecutorTest, APlanWithoutRowsStillChangesItsSequences) {
   Plans plans;
   const auto expected = decode(*executor, 1, 1);
   executor->reset(1);

@@ -113,8 +113,8 @@ TEST_F(RankMemoryTest, RanksMeetAcrossTheWrapOfTheNumbers) {
       if (r == round % 3) std::this_thread::sleep_for(milliseconds(2));  // the others wait for this one
       ASSERT_TRUE(meeting->meet(kNothing)) << round;
       for (int other = 0; other < 3; ++other) {
-        const auto told = static_cast<unsigned char>(3 * round + other);
-        ASSERT_EQ(meeting->told(other)[0], std::byte{told}) << round;
+        const auto expected = static_cast<unsigned char>(3 * round + other);
+        ASSERT_EQ(meeting->message_of(other)[0], std::byte{expected}) << round;
       }
     }
   });
@@ -147,7 +147,7 @@ TEST_F(RankMemoryTest, TheEndOfAnEpochWakesWhoWaits) {
   });
   waiting->mine()[0] = std::byte{41};
   EXPECT_TRUE(waiting->meet(kNothing));
-  EXPECT_EQ(waiting->told(1)[0], std::byte{42});
+  EXPECT_EQ(waiting->message_of(1)[0], std::byte{42});
 }
 
 TEST_F(RankMemoryTest, ARankOfAnOldEpochMeetsNobody) {

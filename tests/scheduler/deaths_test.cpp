@@ -53,7 +53,7 @@ TEST(Deaths, APromptThatKillsWorkersFailsAloneAtTheSecondDeath) {
   const RequestKey killer = sim.last_keys[0];
   sim.killers[killer] = 0;
   run_until_idle(sim);
-  EXPECT_EQ(sim.clients().guilty, std::set<RequestKey>{killer});
+  EXPECT_EQ(sim.clients().poisoned, std::set<RequestKey>{killer});
   EXPECT_EQ(sim.clients().failed, 1);
   EXPECT_EQ(sim.clients().finished, 12);
   EXPECT_EQ(sim.deaths, 2);
@@ -64,7 +64,7 @@ TEST(Deaths, ARequestThatKillsWorkersInTheMiddleOfItsAnswerFailsAlone) {
   for (int i = 0; i < 12; ++i) ASSERT_TRUE(sim.submit(sim.spec(6, 40)));
   sim.killers[sim.last_keys[0]] = 20;
   run_until_idle(sim);
-  EXPECT_EQ(sim.clients().guilty.size(), 1u);
+  EXPECT_EQ(sim.clients().poisoned.size(), 1u);
   EXPECT_EQ(sim.clients().failed, 1);
   EXPECT_EQ(sim.clients().finished, 11);
   EXPECT_LE(sim.deaths, 3);
@@ -80,7 +80,7 @@ TEST(Deaths, SeveralKillersAreFoundOneByOne) {
     killers.insert(sim.last_keys[0]);
   }
   run_until_idle(sim);
-  EXPECT_EQ(sim.clients().guilty, killers);
+  EXPECT_EQ(sim.clients().poisoned, killers);
   EXPECT_EQ(sim.clients().finished, 9);
 }
 
@@ -98,7 +98,7 @@ TEST(Deaths, UnrelatedKillersConvictNoInnocent) {
       const RequestKey second = sim.last_keys[0];
       sim.killers[second] = place;
       run_until_idle(sim);
-      EXPECT_EQ(sim.clients().guilty, (std::set<RequestKey>{first, second})) << delay << " turns, place " << place;
+      EXPECT_EQ(sim.clients().poisoned, (std::set<RequestKey>{first, second})) << delay << " turns, place " << place;
       EXPECT_EQ(sim.clients().finished, 8);
     }
   }
@@ -116,7 +116,7 @@ TEST(Deaths, AKillerThatYieldsOneTokenInEachLifeOfAWorkerFailsInTheEnd) {
     place += sim.deaths - before;
   }
   run_until_idle(sim);
-  EXPECT_EQ(sim.clients().guilty, std::set<RequestKey>{killer});
+  EXPECT_EQ(sim.clients().poisoned, std::set<RequestKey>{killer});
   EXPECT_EQ(sim.clients().finished, 11);
   EXPECT_LE(sim.deaths, Scheduler::kMaxShortLives + 1);
 }

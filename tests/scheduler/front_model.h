@@ -134,7 +134,7 @@ class FrontModel {
   std::map<RequestKey, Expected> open;
   std::map<RequestKey, std::size_t> come_out;  ///< tokens of sequences with a grammar
   std::set<RequestKey> alone;                  ///< must be alone until their next token
-  std::set<RequestKey> guilty;                 ///< sequences that failed as Finish::poisoned
+  std::set<RequestKey> poisoned;               ///< sequences that failed as Finish::poisoned
   std::int64_t finished = 0, failed = 0, tokens = 0, scores = 0;
 
  private:
@@ -174,7 +174,7 @@ class FrontModel {
     if (s.finish == Finish::none) return;
     if (s.finish == Finish::error || s.finish == Finish::aborted || s.finish == Finish::poisoned) {
       ++failed;
-      if (s.finish == Finish::poisoned) guilty.insert(s.key);
+      if (s.finish == Finish::poisoned) poisoned.insert(s.key);
       if (s.error.empty()) complain("an error without a sentence");
       if (!may_fail(s.key)) complain("an error without a cause");
     } else {

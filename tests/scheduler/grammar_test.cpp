@@ -30,8 +30,8 @@ struct GrammarRig : Rig {
     EXPECT_TRUE(status.ok()) << status.message;
     exchange();
   }
-  /// What there is to tell; empty when nothing is.
-  GrammarStep news() {
+  /// The update for GRAMMAR; empty when there is none.
+  GrammarStep update() {
     GrammarStep got;
     scheduler.take_grammar(got);
     return got;
@@ -49,46 +49,46 @@ constexpr std::uint32_t kBoth = wire::kSamples | wire::kGated;
 TEST(SchedulerGrammar, TheRowThatSamplesIsGatedAndItsTokensAreTold) {
   GrammarRig rig({.budget = 8});
   rig.submit({held(1, 12, 3)});
-  GrammarStep news = rig.news();
-  ASSERT_EQ(news.starts.size(), 1u);
-  EXPECT_EQ(news.starts[0].grammar, 41u);
-  EXPECT_EQ(news.epoch, 1u);
-  EXPECT_TRUE(news.sequences.empty()) << "no output is known";
+  GrammarStep update = rig.update();
+  ASSERT_EQ(update.starts.size(), 1u);
+  EXPECT_EQ(update.starts[0].grammar, 41u);
+  EXPECT_EQ(update.epoch, 1u);
+  EXPECT_TRUE(update.sequences.empty()) << "no output is known";
 
   ASSERT_TRUE(rig.plan());
   EXPECT_EQ(rig.flags(), Flags{0}) << "the first chunk of the prompt samples nothing";
-  EXPECT_FALSE(rig.scheduler.take_grammar(news));
+  EXPECT_FALSE(rig.scheduler.take_grammar(update));
   ASSERT_TRUE(rig.plan());
   EXPECT_EQ(rig.flags(), Flags{kBoth});
-  news = rig.news();
-  EXPECT_EQ(news.step, 2u);
-  ASSERT_EQ(news.rows.size(), 1u);
-  EXPECT_EQ(news.rows[0].key, (RequestKey{1, 1}));
-  EXPECT_EQ(news.rows[0].slot, rig.rows()[0].slot);
-  EXPECT_EQ(news.rows[0].output_tokens, 0);
+  update = rig.update();
+  EXPECT_EQ(update.step, 2u);
+  ASSERT_EQ(update.rows.size(), 1u);
+  EXPECT_EQ(update.rows[0].key, (RequestKey{1, 1}));
+  EXPECT_EQ(update.rows[0].slot, rig.rows()[0].slot);
+  EXPECT_EQ(update.rows[0].output_tokens, 0);
 
   rig.commit(5);
-  EXPECT_FALSE(rig.scheduler.take_grammar(news)) << "the first chunk has no token";
+  EXPECT_FALSE(rig.scheduler.take_grammar(update)) << "the first chunk has no token";
   ASSERT_TRUE(rig.plan());
-  EXPECT_EQ(rig.news().rows.at(0).output_tokens, 1) << "planned before its first token is known";
+  EXPECT_EQ(rig.update().rows.at(0).output_tokens, 1) << "planned before its first token is known";
   rig.commit(5);
-  news = rig.news();
-  EXPECT_EQ(news.tokens, std::vector<TokenId>{5});
-  EXPECT_EQ(news.sequences.at(0).count, 1);
-  EXPECT_TRUE(news.rows.empty());
+  update = rig.update();
+  EXPECT_EQ(update.tokens, std::vector<TokenId>{5});
+  EXPECT_EQ(update.sequences.at(0).count, 1);
+  EXPECT_TRUE(update.rows.empty());
 }
 
 TEST(SchedulerGrammar, RowsBeforeGatedFromAreFreeButTheirTokensAreTold) {
   GrammarRig rig({.in_flight = 1});
   rig.submit({held(1, 4, 9, 2)});
-  rig.news();
+  rig.update();
   for (const std::uint32_t expected :
        {std::uint32_t{wire::kSamples}, std::uint32_t{wire::kSamples}, kBoth, kBoth}) {
     ASSERT_TRUE(rig.plan());
     EXPECT_EQ(rig.flags(), Flags{expected});
-    EXPECT_EQ(rig.news().rows.size(), expected == kBoth ? 1u : 0u);
+    EXPECT_EQ(rig.update().rows.size(), expected == kBoth ? 1u : 0u);
     rig.commit(5);
-    EXPECT_EQ(rig.news().tokens.size(), 1u);
+    EXPECT_EQ(rig.update().tokens.size(), 1u);
   }
 }
 
@@ -97,41 +97,41 @@ TEST(SchedulerGrammar, OutputThatIsGivenIsToldAtTheStart) {
   SequenceSpec spec = held(1, 4, 9, 3);
   spec.output = {21, 22};
   rig.submit({spec}, 1);
-  EXPECT_EQ(rig.news().tokens, (std::vector<TokenId>{21, 22}));
+  EXPECT_EQ(rig.update().tokens, (std::vector<TokenId>{21, 22}));
   ASSERT_TRUE(rig.plan());
   EXPECT_EQ(rig.flags(), Flags{wire::kSamples}) << "the third output token is free";
   ASSERT_TRUE(rig.plan());
-  EXPECT_EQ(rig.news().rows.at(0).output_tokens, 3);
+  EXPECT_EQ(rig.update().rows.at(0).output_tokens, 3);
 }
 
 TEST(SchedulerGrammar, FreeSequencesBesideItTellNothing) {
   GrammarRig rig;
   rig.add(7, 5, 9);
-  GrammarStep news;
-  EXPECT_FALSE(rig.scheduler.take_grammar(news));
+  GrammarStep update;
+  EXPECT_FALSE(rig.scheduler.take_grammar(update));
   rig.submit({held(1, 5, 9)});
   ASSERT_TRUE(rig.plan());
   EXPECT_EQ(rig.flags(), (Flags{wire::kSamples, kBoth}));
-  EXPECT_EQ(rig.news().rows.size(), 1u);
+  EXPECT_EQ(rig.update().rows.size(), 1u);
   rig.commit(5);
-  EXPECT_EQ(rig.news().sequences.size(), 1u);
+  EXPECT_EQ(rig.update().sequences.size(), 1u);
 }
 
 TEST(SchedulerGrammar, EveryWayOfEndingIsToldOnce) {
   GrammarRig rig({.in_flight = 2});
   rig.submit({held(1, 4, 9), held(2, 4, 1), held(3, 4, 9), held(4, 4, 9)});
-  EXPECT_EQ(rig.news().starts.size(), 4u);
+  EXPECT_EQ(rig.update().starts.size(), 4u);
   ASSERT_TRUE(rig.plan());
-  EXPECT_EQ(rig.news().rows.size(), 4u);
+  EXPECT_EQ(rig.update().rows.size(), 4u);
   rig.scheduler.cancel({1, 3});
-  EXPECT_EQ(rig.news().ends, (std::vector<RequestKey>{{1, 3}}));
+  EXPECT_EQ(rig.update().ends, (std::vector<RequestKey>{{1, 3}}));
   ASSERT_TRUE(rig.plan());
-  EXPECT_EQ(rig.news().rows.size(), 2u) << "the second ends by length, the third is gone";
+  EXPECT_EQ(rig.update().rows.size(), 2u) << "the second ends by length, the third is gone";
   rig.commit(Rig::kStop, wire::RowError::not_finite);  // of the first row
-  const GrammarStep news = rig.news();
-  EXPECT_EQ(news.ends, (std::vector<RequestKey>{{1, 1}, {1, 2}, {1, 4}}))
+  const GrammarStep update = rig.update();
+  EXPECT_EQ(update.ends, (std::vector<RequestKey>{{1, 1}, {1, 2}, {1, 4}}))
       << "by an error, by length, by a stop id";
-  EXPECT_EQ(news.sequences.size(), 2u) << "a row that failed has no token";
+  EXPECT_EQ(update.sequences.size(), 2u) << "a row that failed has no token";
   rig.commit(5);
   GrammarStep none;
   EXPECT_FALSE(rig.scheduler.take_grammar(none)) << "tokens sampled after the end are discarded";
@@ -145,69 +145,69 @@ TEST(SchedulerGrammar, EachChoiceStartsByItself) {
   child.prompt.clear();
   child.grammar = 41;
   rig.submit({held(1, 4, 9), child});
-  const GrammarStep news = rig.news();
-  ASSERT_EQ(news.starts.size(), 2u);
-  EXPECT_EQ(news.starts[0].grammar, news.starts[1].grammar);
+  const GrammarStep update = rig.update();
+  ASSERT_EQ(update.starts.size(), 2u);
+  EXPECT_EQ(update.starts[0].grammar, update.starts[1].grammar);
   ASSERT_TRUE(rig.plan());
-  rig.news();
+  rig.update();
   rig.commit(5);
-  rig.news();
+  rig.update();
   ASSERT_TRUE(rig.plan());
   std::vector<std::int32_t> outputs;
-  for (const MaskAsk& row : rig.news().rows) outputs.push_back(row.output_tokens);
+  for (const MaskAsk& row : rig.update().rows) outputs.push_back(row.output_tokens);
   EXPECT_EQ(outputs, (std::vector<std::int32_t>{1, 0})) << "the fork samples a first token of its own";
 }
 
 TEST(SchedulerGrammar, AWorkersDeathAsksAgainAndTellsNoTokenTwice) {
   GrammarRig rig({.in_flight = 2});
   rig.submit({held(1, 4, 9)});
-  rig.news();
+  rig.update();
   ASSERT_TRUE(rig.plan());
   rig.commit(5);
-  EXPECT_EQ(rig.news().tokens.size(), 1u);
+  EXPECT_EQ(rig.update().tokens.size(), 1u);
   ASSERT_TRUE(rig.plan());
-  EXPECT_EQ(rig.news().rows.at(0).output_tokens, 1);
+  EXPECT_EQ(rig.update().rows.at(0).output_tokens, 1);
   rig.scheduler.detach(Orphans::requeue, "", rig.out);
-  GrammarStep news;
-  EXPECT_FALSE(rig.scheduler.take_grammar(news)) << "it has not ended";
+  GrammarStep update;
+  EXPECT_FALSE(rig.scheduler.take_grammar(update)) << "it has not ended";
   rig.attach(2);
   rig.exchange();
   ASSERT_TRUE(rig.plan());
   EXPECT_EQ(rig.rows()[0].tokens, 5) << "with the token that is known";
-  news = rig.news();
-  EXPECT_EQ(news.epoch, 2u);
-  EXPECT_EQ(news.step, 1u);
-  EXPECT_TRUE(news.starts.empty() && news.tokens.empty());
-  EXPECT_EQ(news.rows.at(0).output_tokens, 1);
+  update = rig.update();
+  EXPECT_EQ(update.epoch, 2u);
+  EXPECT_EQ(update.step, 1u);
+  EXPECT_TRUE(update.starts.empty() && update.tokens.empty());
+  EXPECT_EQ(update.rows.at(0).output_tokens, 1);
 }
 
 TEST(SchedulerGrammar, ALateSequenceSitsOutAndSamplesTheSamePositionAgain) {
   GrammarRig rig({.in_flight = 2});
   rig.submit({held(1, 4, 9)});
   rig.add(7, 5, 9);  // a neighbour without a form
-  rig.news();
+  rig.update();
   for (int i = 0; i < 2; ++i) {
     ASSERT_TRUE(rig.plan());
-    EXPECT_EQ(rig.news().rows.size(), 1u);
+    EXPECT_EQ(rig.update().rows.size(), 1u);
   }
   rig.commit(5);
-  EXPECT_EQ(rig.news().tokens, (std::vector<TokenId>{5}));
+  EXPECT_EQ(rig.update().tokens, (std::vector<TokenId>{5}));
   rig.scheduler.masks_late({1, {{1, 1}}});
   ASSERT_TRUE(rig.plan());
   EXPECT_EQ(rig.rows().size(), 1u) << "the neighbour goes on";
   rig.commit(6);  // what the late row has sampled is dropped
-  GrammarStep news;
-  EXPECT_FALSE(rig.scheduler.take_grammar(news));
+  GrammarStep update;
+  EXPECT_FALSE(rig.scheduler.take_grammar(update));
   rig.scheduler.masks_made({{{1, 1}}});
   ASSERT_TRUE(rig.plan());
   ASSERT_EQ(rig.rows().size(), 2u);
   const wire::PlanRow& again = rig.rows()[0];
   EXPECT_EQ(again.position, 4) << "its last known token";
   EXPECT_EQ(again.flags, kBoth | wire::kAgain);
-  EXPECT_EQ(rig.news().rows.at(0).output_tokens, 1);
+  EXPECT_EQ(rig.update().rows.at(0).output_tokens, 1);
   rig.commit(5);
   rig.commit(5);
-  EXPECT_EQ(rig.news().tokens.size(), 1u);
+  EXPECT_EQ(rig.update().tokens.size(), 1u);
   ASSERT_TRUE(rig.plan());
   EXPECT_EQ(rig.flags(), (Flags{kBoth, wire::kSamples}));
 }
@@ -215,14 +215,14 @@ TEST(SchedulerGrammar, ALateSequenceSitsOutAndSamplesTheSamePositionAgain) {
 TEST(SchedulerGrammar, AMaskThatIsMadeBeforeTheLateRowsAreBackWaitsForThem) {
   GrammarRig rig({.in_flight = 3});
   rig.submit({held(1, 4, 9)});
-  rig.news();
+  rig.update();
   for (int i = 0; i < 3; ++i) {
     ASSERT_TRUE(rig.plan());
-    rig.news();
+    rig.update();
   }
   rig.scheduler.masks_late({7, {{1, 1}}});  // of another epoch: without effect
   rig.commit(5);
-  EXPECT_EQ(rig.news().tokens.size(), 1u);
+  EXPECT_EQ(rig.update().tokens.size(), 1u);
   rig.scheduler.masks_late({1, {{1, 1}, {9, 9}}});
   rig.scheduler.masks_made({{{1, 1}}});
   EXPECT_FALSE(rig.plan());
@@ -237,9 +237,9 @@ TEST(SchedulerGrammar, AMaskThatIsMadeBeforeTheLateRowsAreBackWaitsForThem) {
 TEST(SchedulerGrammar, ThoseThatFailWithTheWorkerAreToldAsEnded) {
   GrammarRig rig;
   rig.submit({held(1, 4, 9), held(2, 4, 9)});
-  rig.news();
+  rig.update();
   rig.scheduler.detach(Orphans::fail, "lost", rig.out);
-  EXPECT_EQ(rig.news().ends.size(), 2u);
+  EXPECT_EQ(rig.update().ends.size(), 2u);
 }
 
 TEST(SchedulerGrammar, ARefusedRequestIsNotTold) {
@@ -248,8 +248,8 @@ TEST(SchedulerGrammar, ARefusedRequestIsNotTold) {
   request.sequences = {held(1, 4, 9), held(2, 4, 9, -1)};
   const Status status = rig.scheduler.submit(request);
   EXPECT_EQ(status.param, "gated_from");
-  GrammarStep news;
-  EXPECT_FALSE(rig.scheduler.take_grammar(news));
+  GrammarStep update;
+  EXPECT_FALSE(rig.scheduler.take_grammar(update));
 }
 
 }  // namespace

@@ -90,9 +90,9 @@ struct Rig {
       record.id = header.id;
       record.failed = fetches || header.op != wire::CacheOp::swap_in ? 0 : 1;
       record.finished_ns = 1000;
-      CacheGrants news;
-      ASSERT_TRUE(cache.done(record, news));
-      scheduler.granted(news);
+      CacheGrants update;
+      ASSERT_TRUE(cache.done(record, update));
+      scheduler.granted(update);
       exchange();
     }
   }

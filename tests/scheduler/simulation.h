@@ -153,9 +153,9 @@ class Simulation {
     while (!worker_.done().empty()) {
       wire::RecordView view;
       const bool open = wire::RecordView::open(worker_.done().front(), view);
-      CacheGrants news;
-      if (!open || !cache_->done(*view.as<wire::CacheDone>(), news)) complain("a command failed");
-      if (!news.fetched.empty()) grants_.push_back(std::move(news));
+      CacheGrants update;
+      if (!open || !cache_->done(*view.as<wire::CacheDone>(), update)) complain("a command failed");
+      if (!update.fetched.empty()) grants_.push_back(std::move(update));
       worker_.done().pop_front();
       check_blocks();
     }
@@ -174,11 +174,11 @@ class Simulation {
     return true;
   }
 
-  /// GRAMMAR hears the oldest news; or, if there is none, the masks that it made reach the worker.
+  /// GRAMMAR gets the oldest update; or, if there is none, the masks that it made reach the worker.
   bool serve_grammar() {
-    if (!news_.empty()) {
-      grammar_.receive(news_.front(), setting_.vocab);
-      news_.pop_front();
+    if (!grammar_updates_.empty()) {
+      grammar_.receive(grammar_updates_.front(), setting_.vocab);
+      grammar_updates_.pop_front();
       scheduler_->masks_late(grammar_.take_late());  // before the results of the rows, in any case
       for (auto& masks : grammar_.take_masks()) masks_.push_back(std::move(masks));
       if (!grammar_.complaint().empty()) complain(grammar_.complaint());
@@ -214,9 +214,9 @@ class Simulation {
     for (auto* queue : {&results_, &masks_}) queue->clear();
     asks_.clear();
     grants_.clear();
-    news_.clear();
+    grammar_updates_.clear();
     stale_.clear();
-    told_.clear();
+    reported_.clear();
     fronts_.come_out.clear();
     fronts_.alone.clear();
     add(past_, scheduler_->totals());
@@ -276,7 +276,7 @@ class Simulation {
     if (!fronts_.open.empty()) complain(std::to_string(fronts_.open.size()) + " sequences never finished");
     if (!scheduler_->idle() || scheduler_->running() > 0 || scheduler_->waiting() > 0) complain("not idle");
     if (s.free + s.cached != s.total || cache_->leases() != 0) complain("blocks leaked");
-    if (grammar_.open() > 0 || !told_.empty()) complain("GRAMMAR was not told of an end");
+    if (grammar_.open() > 0 || !reported_.empty()) complain("GRAMMAR was not told of an end");
   }
 
   /// Forgets what is published; the same texts are computed again.
@@ -368,22 +368,22 @@ class Simulation {
         if ((row.flags & wire::kGated) != 0) ++rows[{row.slot.slot, row.slot.generation}];
       }
     }
-    GrammarStep news;
-    if (scheduler_->take_grammar(news)) {
-      if (!setting_.grammars) complain("news for GRAMMAR without a grammar");
-      if (news.epoch != epoch_ || (!news.rows.empty() && news.step != step)) complain("news of another step");
-      for (const GrammarStart& start : news.starts) told_[start.key], fronts_.come_out[start.key];
-      for (const GrammarTokens& some : news.sequences)
-        told_[some.key] += static_cast<std::size_t>(some.count);
-      for (const MaskAsk& row : news.rows) --rows[{row.slot.slot, row.slot.generation}];
-      if (told_ != fronts_.come_out) complain("GRAMMAR knows other tokens than the clients");
-      for (const RequestKey& key : news.ends) told_.erase(key), fronts_.come_out.erase(key);
-      news_.push_back(std::move(news));
+    GrammarStep update;
+    if (scheduler_->take_grammar(update)) {
+      if (!setting_.grammars) complain("an update for GRAMMAR without a grammar");
+      if (update.epoch != epoch_ || (!update.rows.empty() && update.step != step)) complain("an update of another step");
+      for (const GrammarStart& start : update.starts) reported_[start.key], fronts_.come_out[start.key];
+      for (const GrammarTokens& some : update.sequences)
+        reported_[some.key] += static_cast<std::size_t>(some.count);
+      for (const MaskAsk& row : update.rows) --rows[{row.slot.slot, row.slot.generation}];
+      if (reported_ != fronts_.come_out) complain("GRAMMAR knows other tokens than the clients");
+      for (const RequestKey& key : update.ends) reported_.erase(key), fronts_.come_out.erase(key);
+      grammar_updates_.push_back(std::move(update));
     }
     for (const auto& [slot, asks] : rows) {
       if (asks != 0) complain("a gated row is not asked for exactly once");
     }
-    if (told_ != fronts_.come_out) complain("GRAMMAR was not told of a token");
+    if (reported_ != fronts_.come_out) complain("GRAMMAR was not told of a token");
   }
 
   /// Keeps a few prompts with their answers, for later prompts to begin with.
@@ -446,9 +446,9 @@ class Simulation {
   GrammarModel grammar_;
   FrontModel fronts_;
   StepOutput output_;
-  std::deque<GrammarStep> news_;
+  std::deque<GrammarStep> grammar_updates_;
   std::deque<std::vector<std::byte>> masks_;
-  std::map<RequestKey, std::size_t> told_;  ///< tokens of sequences with a grammar
+  std::map<RequestKey, std::size_t> reported_;  ///< tokens of sequences with a grammar
   std::deque<CacheAsks> asks_;
   std::deque<CacheGrants> grants_;
   std::deque<std::vector<std::byte>> results_;

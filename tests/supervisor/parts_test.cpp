@@ -182,9 +182,9 @@ TEST(Resources, OnlyTheFrontIsToldKeys) {
     const auto read = read_options_file(child.arguments.options_fd);
     ASSERT_TRUE(read.ok()) << read.status().message;
     EXPECT_EQ(read->http.port, resources->options.http.port);
-    const bool told = config::to_json(*read).find("sesame") != std::string::npos;
-    EXPECT_EQ(told, child.kind == ChildKind::front) << child.name;
-    EXPECT_EQ(read->http.file_api_keys.size(), told ? 20'000u : 0u);
+    const bool has_key = config::to_json(*read).find("sesame") != std::string::npos;
+    EXPECT_EQ(has_key, child.kind == ChildKind::front) << child.name;
+    EXPECT_EQ(read->http.file_api_keys.size(), has_key ? 20'000u : 0u);
   }
 }
 

@@ -26,9 +26,9 @@ class RankLinksTest : public ::testing::Test {
       ends.push_back(std::make_unique<ipc::LowerEnd>(*ipc::LowerEnd::attach(fds.step.get(), fds.cache.get())));
     }
   }
-  // What the ranks' memory is told, and the links' epochs at that time.
+  // The epochs that the ranks' memory is given, and the links' epochs at that time.
   void tell(std::uint32_t epoch) {
-    told.push_back(epoch);
+    reported.push_back(epoch);
     if (resources) epochs_then = epochs();
   }
   std::vector<std::uint32_t> epochs() const {
@@ -51,14 +51,14 @@ class RankLinksTest : public ::testing::Test {
   const troupe::test::TempDirectory directory;
   std::optional<Resources> resources;
   std::vector<std::unique_ptr<ipc::LowerEnd>> ends;
-  std::vector<std::uint32_t> told, epochs_then;
+  std::vector<std::uint32_t> reported, epochs_then;
 };
 
 TEST_F(RankLinksTest, ALossRaisesTheEpochOfAllAndTheMemorysFirst) {
   RankLinks& links = resources->monitors;
   EXPECT_EQ(links.worker_reaped(3), 2u);
   EXPECT_EQ(epochs(), all_in(2));
-  EXPECT_EQ(told, std::vector<std::uint32_t>{2});
+  EXPECT_EQ(reported, std::vector<std::uint32_t>{2});
   EXPECT_EQ(epochs_then, all_in(1));
   EXPECT_EQ(links.engine_reaped(), 3u);
   EXPECT_EQ(epochs(), all_in(3));

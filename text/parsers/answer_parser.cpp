@@ -53,9 +53,9 @@ void AnswerParser::take(TokenId id, std::string_view text, AnswerDelta& out) {
 
 void AnswerParser::finish(AnswerDelta& out) {
   if (place_ == Place::call) {
-    ToolCallScanner::News news;
-    scanner_.finish(news);
-    give_call(std::move(news), out);
+    ToolCallScanner::Delta delta;
+    scanner_.finish(delta);
+    give_call(std::move(delta), out);
     if (scanner_.announced()) {
       partial_.clear();
       place_ = Place::lead;
@@ -213,17 +213,17 @@ std::string_view AnswerParser::read_call(std::string_view text, AnswerDelta& out
       // Outside of strings JSON has no '<': it begins a tag.
       if (text.front() == '<' && !scanner_.inside_string()) {
         if (!scanner_.announced()) break;
-        ToolCallScanner::News news;
-        scanner_.finish(news);
-        give_call(std::move(news), out);
+        ToolCallScanner::Delta delta;
+        scanner_.finish(delta);
+        give_call(std::move(delta), out);
         return text;
       }
       part = std::min(text.find('<', 1), text.size());
     }
-    ToolCallScanner::News news;
-    const std::size_t read = scanner_.push(text.substr(0, part), news);
+    ToolCallScanner::Delta delta;
+    const std::size_t read = scanner_.push(text.substr(0, part), delta);
     if (!scanner_.announced()) raw_ += text.substr(0, read);
-    give_call(std::move(news), out);
+    give_call(std::move(delta), out);
     text.remove_prefix(read);
   }
   const bool at_tag = scanner_.state() == State::open && !text.empty();
@@ -248,9 +248,9 @@ void AnswerParser::expect_call_end(std::string_view text, AnswerDelta& out) {
 }
 
 void AnswerParser::end_call(AnswerDelta& out) {
-  ToolCallScanner::News news;
-  scanner_.finish(news);
-  give_call(std::move(news), out);
+  ToolCallScanner::Delta delta;
+  scanner_.finish(delta);
+  give_call(std::move(delta), out);
   if (scanner_.announced()) {
     place_ = Place::lead;
   } else {
@@ -258,13 +258,13 @@ void AnswerParser::end_call(AnswerDelta& out) {
   }
 }
 
-void AnswerParser::give_call(ToolCallScanner::News&& news, AnswerDelta& out) {
-  if (!news.name.empty()) {
+void AnswerParser::give_call(ToolCallScanner::Delta&& delta, AnswerDelta& out) {
+  if (!delta.name.empty()) {
     ++calls_;
     raw_.clear();
   }
-  if (news.name.empty() && news.arguments.empty()) return;
-  append_piece(out.calls, {calls_ - 1, std::move(news.name), std::move(news.arguments)});
+  if (delta.name.empty() && delta.arguments.empty()) return;
+  append_piece(out.calls, {calls_ - 1, std::move(delta.name), std::move(delta.arguments)});
 }
 
 /// What stands between the tags is no call: it belongs to the text.

@@ -53,7 +53,7 @@ class AnswerParser {
   bool drops_lead() const;
   void begin_call();
   void end_call(AnswerDelta& out);
-  void give_call(ToolCallScanner::News&& news, AnswerDelta& out);
+  void give_call(ToolCallScanner::Delta&& delta, AnswerDelta& out);
   void call_is_text(AnswerDelta& out);
   void flush_partial(AnswerDelta& out);
 

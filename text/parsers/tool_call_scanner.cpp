@@ -18,23 +18,23 @@ std::string decoded(const std::string& text) {
 
 }  // namespace
 
-std::size_t ToolCallScanner::push(std::string_view text, News& news) {
+std::size_t ToolCallScanner::push(std::string_view text, Delta& delta) {
   std::size_t read_bytes = 0;
-  while (read_bytes < text.size() && state_ == State::open) read(text[read_bytes++], news);
+  while (read_bytes < text.size() && state_ == State::open) read(text[read_bytes++], delta);
   return read_bytes;
 }
 
-void ToolCallScanner::finish(News& news) {
-  if (state_ == State::open && announced_) close(news);
+void ToolCallScanner::finish(Delta& delta) {
+  if (state_ == State::open && announced_) close(delta);
 }
 
-void ToolCallScanner::read(char c, News& news) {
+void ToolCallScanner::read(char c, Delta& delta) {
   switch (place_) {
     case Place::begin:
       if (is_json_space(c)) return;
       braces_ = c == '{';
       place_ = Place::key_or_end;
-      if (!braces_) read(c, news);
+      if (!braces_) read(c, delta);
       return;
     case Place::key_or_end:
       if (is_json_space(c) || c == ',') return;
@@ -42,7 +42,7 @@ void ToolCallScanner::read(char c, News& news) {
         key_.clear();
         place_ = Place::key;
       } else if (c == '}' && announced_) {
-        close(news);
+        close(delta);
       } else {
         fail();
       }
@@ -63,25 +63,25 @@ void ToolCallScanner::read(char c, News& news) {
       }
       return;
     case Place::value:
-      if (!is_json_space(c)) begin_value(c, news);
+      if (!is_json_space(c)) begin_value(c, delta);
       return;
     case Place::name:
       if (in_value(c)) {
         name_ += c;
       } else {
-        end_value(news);
+        end_value(delta);
       }
       return;
     case Place::arguments:
-      give_arguments({&c, 1}, news);
-      if (!in_value(c)) end_value(news);
+      give_arguments({&c, 1}, delta);
+      if (!in_value(c)) end_value(delta);
       return;
     case Place::skipped:
       if (depth_ == 0 && !in_string_ && (c == ',' || c == '}')) {  // the end of a number or a word
         place_ = Place::after_value;
-        read(c, news);
+        read(c, delta);
       } else if (!in_value(c) && (c == '"' || c == '}' || c == ']')) {
-        end_value(news);
+        end_value(delta);
       }
       return;
     case Place::after_value:
@@ -90,7 +90,7 @@ void ToolCallScanner::read(char c, News& news) {
         place_ = Place::key_or_end;
       } else if (c == '}') {
         place_ = Place::key_or_end;
-        read(c, news);
+        read(c, delta);
       } else {
         fail();
       }
@@ -98,7 +98,7 @@ void ToolCallScanner::read(char c, News& news) {
   }
 }
 
-void ToolCallScanner::begin_value(char c, News& news) {
+void ToolCallScanner::begin_value(char c, Delta& delta) {
   depth_ = 0;
   const bool starts_value = in_value(c);
   if (key_ == "name" && c == '"' && !announced_) {
@@ -106,7 +106,7 @@ void ToolCallScanner::begin_value(char c, News& news) {
   } else if ((key_ == "arguments" || key_ == "parameters") && c == '{' && !has_arguments_) {
     has_arguments_ = true;
     place_ = Place::arguments;
-    give_arguments({&c, 1}, news);
+    give_arguments({&c, 1}, delta);
   } else {
     place_ = Place::skipped;
     if (!starts_value && (c == ',' || c == '}')) fail();
@@ -134,26 +134,26 @@ bool ToolCallScanner::in_value(char c) {
   return depth_ > 0;
 }
 
-void ToolCallScanner::end_value(News& news) {
+void ToolCallScanner::end_value(Delta& delta) {
   if (place_ == Place::name) {
-    news.name = decoded(name_);
-    if (news.name.empty()) {
+    delta.name = decoded(name_);
+    if (delta.name.empty()) {
       fail();
       return;
     }
     announced_ = true;
-    news.arguments += std::exchange(early_, {});
+    delta.arguments += std::exchange(early_, {});
   }
   place_ = Place::after_value;
 }
 
-void ToolCallScanner::give_arguments(std::string_view text, News& news) {
-  (announced_ ? news.arguments : early_) += text;
+void ToolCallScanner::give_arguments(std::string_view text, Delta& delta) {
+  (announced_ ? delta.arguments : early_) += text;
 }
 
-void ToolCallScanner::close(News& news) {
+void ToolCallScanner::close(Delta& delta) {
   state_ = State::closed;
-  if (!std::exchange(has_arguments_, true)) news.arguments += "{}";
+  if (!std::exchange(has_arguments_, true)) delta.arguments += "{}";
 }
 
 /// After the name has been given out the call stands, whatever follows it.

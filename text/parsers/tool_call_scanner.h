@@ -18,17 +18,17 @@ class ToolCallScanner {
   };
 
   /// What the text given so far has made known.
-  struct News {
+  struct Delta {
     std::string name;       ///< when the name became known: the name
     std::string arguments;  ///< the next fragment of the arguments
   };
 
-  /// Reads `text` up to the end of the object and adds to `news`. Returns how many bytes it has read: all of
+  /// Reads `text` up to the end of the object and adds to `delta`. Returns how many bytes it has read: all of
   /// them while the state stays open.
-  std::size_t push(std::string_view text, News& news);
+  std::size_t push(std::string_view text, Delta& delta);
 
   /// The call's text is over: arguments that were not given become {}.
-  void finish(News& news);
+  void finish(Delta& delta);
 
   State state() const { return state_; }
   bool announced() const { return announced_; }  ///< a name has been given out
@@ -48,12 +48,12 @@ class ToolCallScanner {
     after_value
   };
 
-  void read(char c, News& news);
-  void begin_value(char c, News& news);
-  void end_value(News& news);
+  void read(char c, Delta& delta);
+  void begin_value(char c, Delta& delta);
+  void end_value(Delta& delta);
   bool in_value(char c);
-  void give_arguments(std::string_view text, News& news);
-  void close(News& news);
+  void give_arguments(std::string_view text, Delta& delta);
+  void close(Delta& delta);
   void fail();
 
   State state_ = State::open;

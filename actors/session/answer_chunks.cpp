@@ -1,4 +1,4 @@
-#include "actors/session/answer_rope.h"
+#include "actors/session/answer_chunks.h"
 
 #include <algorithm>
 #include <utility>
@@ -34,7 +34,7 @@ bool PromptScores::make_echo(const Slice& slice) {
   return true;
 }
 
-bool AnswerRope::write(std::string& out, const Slice& slice) {
+bool AnswerChunks::write(std::string& out, const Slice& slice) {
   while (!parts_.empty()) {
     const bool done = std::visit([&](auto& part) { return write_part(out, part, slice); }, parts_.front());
     if (!done) return false;
@@ -43,13 +43,13 @@ bool AnswerRope::write(std::string& out, const Slice& slice) {
   return true;
 }
 
-bool AnswerRope::write_part(std::string& out, std::string& text, const Slice& slice) {
+bool AnswerChunks::write_part(std::string& out, std::string& text, const Slice& slice) {
   if (slice.over()) return false;
   out += text;
   return true;
 }
 
-bool AnswerRope::write_part(std::string& out, OfPrompt& part, const Slice& slice) {
+bool AnswerChunks::write_part(std::string& out, OfPrompt& part, const Slice& slice) {
   if (!part.scores->make(part.list, slice)) return false;
   const std::string& text = part.scores->text(part.list);
   while (part.copied < text.size()) {
@@ -61,7 +61,7 @@ bool AnswerRope::write_part(std::string& out, OfPrompt& part, const Slice& slice
   return true;
 }
 
-bool AnswerRope::write_part(std::string& out, OfOutput& part, const Slice& slice) {
+bool AnswerChunks::write_part(std::string& out, OfOutput& part, const Slice& slice) {
   if (part.written == 0 && part.before != nullptr) part.offset = part.before->chars();
   while (part.written < part.scores.size()) {
     if (slice.over()) return false;

@@ -41,14 +41,15 @@ class PromptScores {
   std::string echo_;
 };
 
-class AnswerRope {
+/// Texts and lists of scores of an answer, in the order in which they are written.
+class AnswerChunks {
  public:
   bool empty() const { return parts_.empty(); }
 
   void text(std::string text) { parts_.push_back(std::move(text)); }
-  /// A list of a prompt; it outlives the rope.
+  /// A list of a prompt; it outlives this object.
   void prompt(PromptScores& scores, http::ScoreList list) { parts_.push_back(OfPrompt{&scores, list}); }
-  /// A list of an output's scores, behind those of `before` when that is not null; both outlive the rope. Offsets go on
+  /// A list of an output's scores, behind those of `before` when that is not null; both outlive this object. Offsets go on
   /// where those of the prompt end.
   void scores(std::span<const http::TokenLogprob> scores, http::ScoreList list, const PromptScores* before) {
     parts_.push_back(OfOutput{scores, list, before});

@@ -1,4 +1,4 @@
-#include "base/give_way.h"
+#include "base/thread_priority.h"
 
 #include <sys/resource.h>
 #include <unistd.h>
@@ -6,6 +6,6 @@
 namespace troupe {
 
 // On Linux a thread has a nice value of its own. 10 is a tenth of the weight of 0.
-void give_way() { (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 10); }
+void lower_thread_priority() { (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::gettid()), 10); }
 
 }  // namespace troupe
