@@ -27,6 +27,7 @@ class HttpSideTest : public testing::ActorWorld {
     }));
     gateway_ = keep(system_.spawn([this](gateway_actor::pointer) -> gateway_actor::behavior_type {
       return {answer_beat, [this](Ask& ask) { heard.push_back("ask " + ask.request_id); },
+              [this](const InfoAsk& ask) { heard.push_back("info " + std::to_string(ask.exchange)); },
               [this](const Withdraw& gone) { heard.push_back("withdraw " + std::to_string(gone.exchange)); },
               [](const LinkUp&) {},
               [](const LinkDown&) {},
@@ -98,6 +99,16 @@ TEST_F(HttpSideTest, CountsFaultsAndLogsTheFirstOfEachKind) {
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 2) << text;
   EXPECT_NE(text.find("event=http_fault place=loop what=std::bad_alloc"), text.npos) << text;
   EXPECT_NE(text.find("place=parsing"), text.npos) << text;
+}
+
+TEST_F(HttpSideTest, AsksForWhatOtherActorsHave) {
+  http::Call call;
+  call.exchange = {0, 4};
+  call.body = http::InfoRequest{http::InfoRequest::Kind::metrics, {}};
+  side.submit(std::move(call));
+  run();
+  EXPECT_EQ(heard, std::vector<std::string>{"info 4"});
+  EXPECT_TRUE(delivered.empty());
 }
 
 TEST_F(HttpSideTest, AnswersTheModelsItself) {
