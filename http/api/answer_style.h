@@ -1,5 +1,5 @@
 #pragma once
-// In whose words an answer and its errors are told.
+// The API in whose format an answer and its errors are written.
 #include <cstdint>
 
 namespace troupe::http {
