@@ -77,7 +77,7 @@ struct Answer {
   bool echo = false;
   bool return_token_ids = false;
   std::int32_t tokens_per_event = 1;  ///< of a stream
-  bool function_call = false;  ///< tool calls are told in the form of the field `functions`
+  bool function_call = false;  ///< tool calls are written in the form of the field `functions`
   std::string settings;  ///< of Api::responses: members of the answer that repeat the request (http::ChatRequest)
 };
 

@@ -124,7 +124,7 @@ struct ModelOptions {
   std::string model;
   /// Absolute directory that `model` stands for. Not a flag: filled by resolve_model().
   std::string directory;
-  std::string served_model_name;  ///< name told to clients; empty: the last part of `directory`
+  std::string served_model_name;  ///< name shown to clients; empty: the last part of `directory`
   std::string tokenizer;          ///< directory with the tokenizer's files; empty: `directory`
   std::string model_config_name = "config.json";  ///< file in `directory` that describes the model
   std::string revision = "master";                ///< to download; "master" is Hugging Face's main branch too
@@ -141,7 +141,7 @@ struct ModelOptions {
 
 /// How a chat's answer is taken apart; docs/thinking_and_tools.md.
 struct AnswerOptions {
-  std::string reasoning_parser;   ///< empty: thoughts are not told apart from the answer
+  std::string reasoning_parser;   ///< empty: thoughts stay in the answer
   std::string tool_call_parser;   ///< "none": calls stay text; empty: what the chat template shows
   std::string thinking_end_text;  ///< ends thoughts at their limit; contains </think>; empty: the parser's own
 };

@@ -97,7 +97,7 @@
 
 namespace troupe {
 
-/// What one SESSION HOST of one front has to be told.
+/// What one SESSION HOST of one front has to be sent.
 struct HostTokens {
   std::uint32_t front = 0;
   std::uint32_t host = 0;
@@ -362,8 +362,8 @@ class Scheduler {
   std::vector<std::uint32_t> fetching_;
   std::vector<std::uint32_t> held_fronts_;
   std::vector<Destination> destinations_;  ///< by ScheduledSequence::destination
-  std::vector<SlotRef> finished_;  ///< to be told to the worker
-  std::vector<Release> releases_;  ///< to be told to the cache manager, as are the next three
+  std::vector<SlotRef> finished_;  ///< to be sent to the worker
+  std::vector<Release> releases_;  ///< to be sent to the cache manager, as are the next three
   std::vector<PublishAsk> publishes_;
   std::vector<BlockHash> published_hashes_;
   std::vector<RequestKey> withdrawals_;

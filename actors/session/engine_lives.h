@@ -1,6 +1,6 @@
 #pragma once
 // Which requests are suspected of ending engines. What ends engines must not end them for ever, and the request that
-// does it has to be told from those that ran beside it.
+// does it has to be told apart from those that ran beside it.
 #include <cstdint>
 
 namespace troupe {

@@ -1,5 +1,5 @@
 #pragma once
-// One part of an answer whose parts are told one after the other: an output item of a response, a content
+// One part of an answer whose parts are sent one after the other: an output item of a response, a content
 // block of a message.
 #include <cstdint>
 #include <string>

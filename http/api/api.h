@@ -20,7 +20,7 @@ constexpr bool generates(Api api) {
 /// The model writes the next turn of a conversation.
 constexpr bool is_chat(Api api) { return generates(api) && api != Api::completions; }
 
-/// Errors are told as Anthropic tells them, else as OpenAI does.
+/// Errors have the form of Anthropic's, else that of OpenAI's.
 constexpr bool is_anthropic(Api api) { return api == Api::messages || api == Api::count_tokens; }
 
 constexpr std::string_view to_string(Api api) {

@@ -121,7 +121,7 @@ class Backend {
  public:
   virtual ~Backend() = default;
   /// Does what takes long of a large request, on a thread that parses bodies. submit() follows with the same Call, unless
-  /// the client leaves first: nothing else may be told of the request yet.
+  /// the client leaves first: nothing else may be sent for the request yet.
   virtual void prepare(Call& /*call*/) {}
   /// Accepts a request. Exactly one complete answer must follow through Server::deliver, unless cancel() comes
   /// first.

@@ -146,7 +146,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   Exchange exchange_{};        // id 0: there is none
   std::size_t body_bytes_ = 0;
   bool submitted_ = false;     // the backend has it; else it is being parsed
-  std::atomic<bool> parse_lost_{false};  // set by the parsing thread: what it has made of a body cannot be told
+  std::atomic<bool> parse_lost_{false};  // set by the parsing thread: its result cannot be passed on
   std::size_t unsettled_ = 0;  // closed exchanges whose answers are not all sent
   std::int64_t held_ = 0;      // of Shared::held
   std::int64_t counted_ = 0;   // of Shared::unsent

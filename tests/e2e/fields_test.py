@@ -1,4 +1,4 @@
-"""Fields of requests that were once ignored: each works or is refused by its name; unknown ones are told."""
+"""Fields of requests that were once ignored: each works or is refused by its name; unknown ones are reported."""
 import json
 import unittest
 

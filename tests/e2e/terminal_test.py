@@ -224,7 +224,7 @@ class Serve(unittest.TestCase):
 
     def test_a_dumb_terminal_and_quiet(self):
         terminal = self.start("--quiet", TERM="dumb")
-        os.kill(self.worker_of(terminal), signal.SIGKILL)  # a death and the return are told always
+        os.kill(self.worker_of(terminal), signal.SIGKILL)  # a death and the return are always reported
         at = terminal.expect("worker-0 was killed by signal 9")
         terminal.expect("1 restart so far", terminal.expect("worker-0 is back after", at))
         self.stop(terminal)

@@ -16,7 +16,7 @@ def events_of(text):
 
 
 def join(old, new):
-    """A member that has come in parts: texts and lists go on, objects member by member, other values are told once."""
+    """A member that has come in parts: texts and lists go on, objects member by member, other values are sent once."""
     if old is None or new is None:
         return new if old is None else old
     if isinstance(old, (str, list)):
@@ -71,7 +71,7 @@ def of_choices(events):
 
 
 def of_response(events):
-    """A response. What the events before the last have told must be what the last repeats."""
+    """A response. What the events before the last have sent must be what the last repeats."""
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
     last = events[-1]["response"]
     begun, texts, done = {}, {}, {}

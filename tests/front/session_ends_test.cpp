@@ -1,4 +1,4 @@
-// How an answer ends: min_tokens, and what is told of its last token.
+// How an answer ends: min_tokens, and what is reported of its last token.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>

@@ -1,4 +1,4 @@
-// Routes whose errors are told in other words than OpenAI's chat, at the server.
+// Routes whose errors have another format than those of OpenAI's chat, at the server.
 #include "http/server/server.h"
 
 #include "http/support.h"

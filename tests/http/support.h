@@ -96,7 +96,7 @@ class FakeBackend : public Backend {
     const std::lock_guard lock(mutex_);
     return handshake_failures_.empty() ? std::string() : handshake_failures_.front();
   }
-  /// Streams that told an error.
+  /// Streams that reported an error.
   int failed() {
     const std::lock_guard lock(mutex_);
     return failed_;

@@ -22,9 +22,9 @@ struct Event {
   json data;
 };
 
-class ToldPartsTest : public ::testing::Test {
+class StyledAnswerTest : public ::testing::Test {
  protected:
-  static Ask told(Api api, bool stream) {
+  static Ask styled_ask(Api api, bool stream) {
     Ask out;
     out.exchange = 5;
     out.answer.id = "id-1";
@@ -98,9 +98,9 @@ class ToldPartsTest : public ::testing::Test {
   std::int32_t cached_ = 0;
 };
 
-TEST_F(ToldPartsTest, WholeResponse) {
+TEST_F(StyledAnswerTest, WholeResponse) {
   cached_ = 2;
-  open(told(Api::responses, false));
+  open(styled_ask(Api::responses, false));
   write(kThoughtAndCalls);
   const json answer = whole();
   EXPECT_EQ(answer["id"], "id-1");
@@ -140,11 +140,11 @@ TEST_F(ToldPartsTest, WholeResponse) {
   EXPECT_EQ(usage["total_tokens"].get<int>(), usage["output_tokens"].get<int>() + 3);
 }
 
-TEST_F(ToldPartsTest, AStreamedResponseIsTheWholeOne) {
-  open(told(Api::responses, false));
+TEST_F(StyledAnswerTest, AStreamedResponseIsTheWholeOne) {
+  open(styled_ask(Api::responses, false));
   write(kThoughtAndCalls);
   const json answer = whole();
-  open(told(Api::responses, true));
+  open(styled_ask(Api::responses, true));
   write(kThoughtAndCalls);
   const std::vector<Event> stream = events();
   const std::string part =
@@ -203,9 +203,9 @@ TEST_F(ToldPartsTest, AStreamedResponseIsTheWholeOne) {
   EXPECT_EQ(effects_.outputs.back().kind, http::Output::Kind::end);
 }
 
-TEST_F(ToldPartsTest, ACutResponseIsIncomplete) {
+TEST_F(StyledAnswerTest, ACutResponseIsIncomplete) {
   for (const bool stream : {false, true}) {
-    open(told(Api::responses, stream));
+    open(styled_ask(Api::responses, stream));
     write("why</think>hi", Finish::length);
     const json answer = stream ? events().back().data["response"] : whole();
     EXPECT_EQ(answer["status"], "incomplete");
@@ -218,8 +218,8 @@ TEST_F(ToldPartsTest, ACutResponseIsIncomplete) {
   }
 }
 
-TEST_F(ToldPartsTest, AFailedResponse) {
-  open(told(Api::responses, true));
+TEST_F(StyledAnswerTest, AFailedResponse) {
+  open(styled_ask(Api::responses, true));
   step({'w'});
   step({}, Finish::error, "the \"worker\" failed");
   const std::vector<Event> stream = events();
@@ -230,27 +230,27 @@ TEST_F(ToldPartsTest, AFailedResponse) {
   EXPECT_EQ(stream.back().data["sequence_number"], stream.size() - 1);
   EXPECT_TRUE(effects_.outputs.back().failed);
 
-  open(told(Api::responses, true));
+  open(styled_ask(Api::responses, true));
   step({}, Finish::error, "lost");
   EXPECT_EQ(whole()["error"]["type"], "server_error");  // nothing was sent: an error with its HTTP status
   EXPECT_EQ(effects_.outputs[0].status, 500);
 }
 
-TEST_F(ToldPartsTest, ATooLongPromptNamesTheField) {
+TEST_F(StyledAnswerTest, ATooLongPromptNamesTheField) {
   for (const auto& [api, field] :
        {std::pair(Api::responses, "input"), std::pair(Api::chat, "messages")}) {
-    open(told(api, false), std::string(1000, 'x'));
+    open(styled_ask(api, false), std::string(1000, 'x'));
     EXPECT_EQ(whole()["error"]["param"], field);
     EXPECT_EQ(whole()["error"]["code"], "context_length_exceeded");
   }
-  open(told(Api::messages, false), std::string(1000, 'x'));
+  open(styled_ask(Api::messages, false), std::string(1000, 'x'));
   EXPECT_EQ(whole()["type"], "error");
   EXPECT_EQ(whole()["error"]["type"], "invalid_request_error");
 }
 
-TEST_F(ToldPartsTest, WholeMessage) {
+TEST_F(StyledAnswerTest, WholeMessage) {
   cached_ = 2;
-  open(told(Api::messages, false));
+  open(styled_ask(Api::messages, false));
   write(kThoughtAndCalls);
   const json answer = whole();
   EXPECT_EQ(answer["id"], "id-1");
@@ -274,11 +274,11 @@ TEST_F(ToldPartsTest, WholeMessage) {
   EXPECT_EQ(answer["usage"]["output_tokens_details"]["thinking_tokens"], 4);
 }
 
-TEST_F(ToldPartsTest, AStreamedMessageIsTheWholeOne) {
-  open(told(Api::messages, false));
+TEST_F(StyledAnswerTest, AStreamedMessageIsTheWholeOne) {
+  open(styled_ask(Api::messages, false));
   write(kThoughtAndCalls);
   const json answer = whole();
-  open(told(Api::messages, true));
+  open(styled_ask(Api::messages, true));
   write(kThoughtAndCalls);
   const std::vector<Event> stream = events();
   json joined = stream[0].data["message"];
@@ -317,7 +317,7 @@ TEST_F(ToldPartsTest, AStreamedMessageIsTheWholeOne) {
   EXPECT_EQ(effects_.outputs.back().kind, http::Output::Kind::end);
 }
 
-TEST_F(ToldPartsTest, WhyAMessageEnds) {
+TEST_F(StyledAnswerTest, WhyAMessageEnds) {
   struct Row {
     const char* text;
     Finish finish;
@@ -329,7 +329,7 @@ TEST_F(ToldPartsTest, WhyAMessageEnds) {
                          Row{"</think>hi END", Finish::stop, "stop_sequence", "END"},
                          Row{"why", Finish::length, "max_tokens", nullptr}}) {
     for (const bool stream : {false, true}) {
-      Ask request = told(Api::messages, stream);
+      Ask request = styled_ask(Api::messages, stream);
       request.generation.stop = {"DONE", "END"};
       open(std::move(request));
       write(row.text, row.finish);
@@ -340,15 +340,15 @@ TEST_F(ToldPartsTest, WhyAMessageEnds) {
   }
 }
 
-TEST_F(ToldPartsTest, TheInputOfACutCallIsAnObject) {
-  open(told(Api::messages, false));
+TEST_F(StyledAnswerTest, TheInputOfACutCallIsAnObject) {
+  open(styled_ask(Api::messages, false));
   write("</think><tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"b", Finish::length);
   EXPECT_EQ(whole()["content"][0]["input"], json::object());
   EXPECT_EQ(whole()["stop_reason"], "max_tokens");
 }
 
-TEST_F(ToldPartsTest, AFailedMessage) {
-  open(told(Api::messages, true));
+TEST_F(StyledAnswerTest, AFailedMessage) {
+  open(styled_ask(Api::messages, true));
   step({'w'});
   step({}, Finish::aborted, "the worker is being restarted");
   EXPECT_EQ(events().back().type, "error");
