@@ -33,12 +33,15 @@ GrammarParts grammar_parts(const EngineSetup& setup, workers_actor link) {
   GrammarParts parts;
   parts.link = std::move(link);
   parts.vocabulary = setup.vocabulary;
+  parts.stop_ids = setup.eos_ids;
   // On a large machine many rows wait for the same moment; on a small one the cores are the model's.
   parts.helpers = std::clamp(usable_cores() / 8, 1u, 4u);
   parts.log = setup.log("grammar");
   FormServiceSetup& forms = parts.forms;
-  forms.tokenizer = setup.tokenizer;
-  forms.vocabulary = grammar::vocabulary_of(*setup.tokenizer, setup.vocabulary, setup.eos_ids);
+  forms.texts = setup.texts;
+  forms.vocabulary = [texts = setup.texts, size = setup.vocabulary, stop_ids = setup.eos_ids] {
+    return grammar::vocabulary_of(*texts, size, stop_ids);
+  };
   forms.any_whitespace = !setup.options.guided.disable_any_whitespace;
   forms.executable = setup.executable;
   forms.limits.time = std::chrono::milliseconds(limits.grammar_timeout_ms);

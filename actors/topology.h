@@ -105,7 +105,7 @@ struct EngineSetup : SystemSetup {
   std::vector<std::shared_ptr<Link>> fronts;           ///< the engine's ends of the links to fronts
   std::shared_ptr<ipc::BlockNames> block_names;  ///< null: names of KV blocks end with this engine
   std::uint64_t spec_hash = 0;
-  std::shared_ptr<const Tokenizer> tokenizer;  ///< of GRAMMAR; null: there is none
+  std::shared_ptr<const TokenTexts> texts;     ///< of GRAMMAR; null: there is none
   std::vector<TokenId> eos_ids;                ///< likewise
   int vocabulary = 0;                          ///< of the model
   std::string executable = "/proc/self/exe";   ///< of GRAMMAR's compiling process

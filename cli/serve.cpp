@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <memory>
 #include <new>
+#include <utility>
 
 #include "actors/supervisor/say.h"
 #include "actors/supervisor/supervisor.h"
@@ -21,13 +22,14 @@
 #include "config/parse.h"
 #include "config/validate.h"
 #include "http/server/tls_server.h"
+#include "ipc/memory_file.h"
 #include "model/preflight.h"
 #include "model/ranks/rank_memory.h"
 #include "model/swap/swap_file.h"
 #include "model/swap/swap_sizing.h"
 #include "text/parsers/choose_syntax.h"
 #include "text/template/chat_template.h"
-#include "text/tokenizer/tokenizer.h"
+#include "text/tokenizer/vocabulary_image.h"
 
 namespace troupe {
 namespace {
@@ -56,11 +58,12 @@ std::string executable() {
 }
 
 /// Loads tokenizer and chat template and looks for the tags of the parsers, to check them. Adds a note for each name that
-/// the template uses and that does not exist here.
+/// the template uses and that does not exist here. `vocabulary` becomes the tokenizer's VocabularyImage, as bytes.
 Status check_text_files(const config::ModelOptions& model, const config::AnswerOptions& answers,
-                        std::vector<std::string>& notes) {
+                        std::vector<std::string>& notes, std::string& vocabulary) {
   const auto tokenizer = Tokenizer::load(model.directory, model.tokenizer);
   if (!tokenizer.ok()) return tokenizer.status();
+  vocabulary = VocabularyImage::bytes_of(**tokenizer);
   const auto chat = ChatTemplate::load(model.directory, model.chat_template, model.tokenizer);
   const bool without = chat.status().code == Code::not_found && model.chat_template.empty();
   if (!chat.ok() && !without) return chat.status();
@@ -93,8 +96,9 @@ Status read_checked_credentials(config::HttpOptions& http) {
   return {};
 }
 
-/// Checks everything before a port is opened, and sets the options that were left open.
-Result<std::string> prepare(config::Options& options) {
+/// Checks everything before a port is opened, and sets the options that were left open. `vocabulary` becomes the memory
+/// file with what the model's tokens print.
+Result<std::string> prepare(config::Options& options, ipc::Fd& vocabulary) {
   if (Status status = read_checked_credentials(options.http); !status.ok()) return status;
   if (const std::string warning = config::exposure_warning(options.http); !warning.empty()) {
     warn(warning);
@@ -105,9 +109,13 @@ Result<std::string> prepare(config::Options& options) {
   }
   auto found = model::preflight(options);
   if (!found.ok()) return found.status();
-  const Status text_files = check_text_files(options.model, options.answers, found->notes);
-  ::malloc_trim(0);  // what the check has loaded
+  std::string image;
+  const Status text_files = check_text_files(options.model, options.answers, found->notes, image);
   if (!text_files.ok()) return text_files;
+  auto file = ipc::make_constant_file("troupe-vocabulary", std::exchange(image, {}));
+  ::malloc_trim(0);  // what the check has loaded
+  if (!file.ok()) return file.status();
+  vocabulary = *std::move(file);
   options.device.device = found->device;
   if (found->device == config::Device::cpu && found->shard.ranks > 1) {
     options.parallel.found_bytes = static_cast<std::int64_t>(found->available_bytes - found->reserved_bytes);
@@ -135,9 +143,9 @@ Result<supervisor::RanksMemory> make_ranks_memory(int ranks) {
   return made;
 }
 
-Result<std::string> prepare_within_memory(config::Options& options) {
+Result<std::string> prepare_within_memory(config::Options& options, ipc::Fd& vocabulary) {
   try {
-    return prepare(options);
+    return prepare(options, vocabulary);
   } catch (const std::bad_alloc&) {
     return failure(Code::unavailable, exhaustion_message("memory"));
   }
@@ -145,7 +153,8 @@ Result<std::string> prepare_within_memory(config::Options& options) {
 
 /// Prints the values in effect; those that the model and the memory decide are found first.
 int dump_config(config::Options options) {
-  const auto summary = prepare_within_memory(options);
+  ipc::Fd unused;
+  const auto summary = prepare_within_memory(options, unused);
   if (!summary.ok()) return refuse(summary.status());
   if (options.scheduler.max_model_len == 0) options.scheduler.max_model_len = options.scheduler.found_model_len;
   std::fputs(config::to_config_file(options).c_str(), stdout);
@@ -175,7 +184,9 @@ int serve_main(const std::vector<std::string>& arguments) {
   if (options.dump_config) return dump_config(options);
 
   supervisor::SupervisorSetup setup;
-  setup.preflight = prepare_within_memory;
+  ipc::Fd vocabulary;
+  setup.preflight = [&](config::Options& prepared) { return prepare_within_memory(prepared, vocabulary); };
+  setup.take_vocabulary = [&] { return std::move(vocabulary); };
   setup.ranks = options.parallel.tensor_parallel_size;
   setup.make_ranks_memory = make_ranks_memory;
   if (options.dry_run) {

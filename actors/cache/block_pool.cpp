@@ -102,8 +102,17 @@ void BlockPool::publish(BlockId block, const BlockHash& hash, std::int32_t place
   if (entry.hash != BlockHash{}) return;
   entry.hash = hash;
   entry.place = place;
+  if (const BlockId known = index_.find(hash); known == kNoBlock) {
+    index_.insert(hash, block);
+  } else if (known != block && at(known).holders == 0 && !at(known).filling) {
+    unlink(known);
+    index_.erase(hash);
+    at(known).hash = {};
+    clear_name(known);
+    free_.push_back(known);
+    index_.insert(hash, block);
+  }
   keep_name(block);
-  if (index_.find(hash) == kNoBlock) index_.insert(hash, block);
 }
 
 void BlockPool::withdraw(BlockId block) {

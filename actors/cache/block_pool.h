@@ -62,8 +62,8 @@ class BlockPool {
   void drop(BlockId block);
 
   /// The contents of a held block are complete and will not change. Changes nothing when they are published
-  /// already. When another block has the same contents, that one is found as long as it exists. `place` is the block's
-  /// index in its chain.
+  /// already. When a held block has the same contents, that one is found as long as it is held. A cached one is free from now
+  /// on: nobody needs the contents twice. `place` is the block's index in its chain.
   void publish(BlockId block, const BlockHash& hash, std::int32_t place);
 
   /// The block's contents must not be found any more. Requires that it is held.

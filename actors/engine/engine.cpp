@@ -3,13 +3,13 @@
 #include <atomic>
 #include <chrono>
 
+#include "actors/engine/shared_vocabulary.h"
 #include "actors/engine/watchdog.h"
 #include "actors/topology.h"
 #include "base/clock.h"
 #include "model/checkpoint/generation_config.h"
 #include "model/checkpoint/spec.h"
 #include "model/weight_formats.h"
-#include "text/tokenizer/tokenizer.h"
 
 namespace troupe {
 namespace {
@@ -22,20 +22,28 @@ constexpr Duration kLate = std::chrono::milliseconds(600);
 // How often fronts are told of a part that stands still.
 constexpr Duration kTellAgain = std::chrono::milliseconds(250);
 
+/// What the model's tokens print: shared with the other processes, else read from the tokenizer's files.
+Result<std::shared_ptr<const TokenTexts>> read_texts(const config::ModelOptions& model, int vocabulary_fd) {
+  if (const auto shared = map_vocabulary(vocabulary_fd); shared.ok()) return std::shared_ptr<const TokenTexts>(*shared);
+  const auto tokenizer = Tokenizer::load(model.directory, model.tokenizer);
+  if (!tokenizer.ok()) return tokenizer.status();
+  return std::shared_ptr<const TokenTexts>(VocabularyImage::copy_of(**tokenizer));
+}
+
 /// Reads what the actors need to know of the model.
-Status read_model(const config::Options& options, EngineSetup& setup) {
+Status read_model(const config::Options& options, int vocabulary_fd, EngineSetup& setup) {
   const std::string& directory = options.model.directory;
   const auto spec = model::read_spec(directory, options.model.model_config_name);
   if (!spec.ok()) return spec.status();
   setup.spec_hash = model::storage_hash(*spec, options);
   setup.vocabulary = spec->vocab;
   if (!options.guided.on()) return {};
-  auto tokenizer = Tokenizer::load(directory, options.model.tokenizer);
-  if (!tokenizer.ok()) return tokenizer.status();
+  const auto texts = read_texts(options.model, vocabulary_fd);
+  if (!texts.ok()) return texts.status();
   const auto generation = model::read_generation_config(directory);
   if (!generation.ok()) return generation.status();
-  setup.tokenizer = *tokenizer;
-  setup.eos_ids = model::end_ids(*generation, *spec, (*tokenizer)->eos_id());
+  setup.texts = *texts;
+  setup.eos_ids = model::end_ids(*generation, *spec, (*texts)->eos_id());
   return {};
 }
 
@@ -59,7 +67,7 @@ Status Engine::Impl::build(const config::Options& options, const EngineFds& fds)
   EngineSetup setup;
   setup.options = options;
   setup.build = TROUPE_VERSION;
-  if (Status status = read_model(options, setup); !status.ok()) return status;
+  if (Status status = read_model(options, fds.vocabulary, setup); !status.ok()) return status;
   if (fds.step.empty() || fds.step.size() != fds.cache.size() || fds.fronts.empty()) {
     return failure(Code::internal, "the engine needs a step segment and a cache segment for each rank, and a link to a front");
   }

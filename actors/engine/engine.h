@@ -17,12 +17,13 @@ struct EngineFds {
   std::vector<int> cache;  ///< the workers' cache segments, by rank
   std::vector<std::pair<int, int>> fronts;  ///< the fronts' segments, step and cache
   int names = -1;  ///< the table of the names of KV blocks; -1: this engine's names end with it
+  int vocabulary = -1;  ///< a VocabularyImage of the model's tokenizer; -1: the engine loads the tokenizer
 };
 
 class Engine {
  public:
-  /// Reads config.json and, for forms, the tokenizer of options.model.directory, and starts the actors. Requests are taken
-  /// when the worker has attached. `options` are resolved: limits and directories are known.
+  /// Reads config.json and, for forms, generation_config.json of options.model.directory, and starts the actors. Requests are
+  /// taken when the worker has attached. `options` are resolved: limits and directories are known.
   static Result<std::unique_ptr<Engine>> start(const config::Options& options, const EngineFds& fds);
 
   ~Engine();  ///< stops

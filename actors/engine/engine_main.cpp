@@ -42,7 +42,7 @@ Status run(Engine& engine, Control& control) {
 
 int engine_main(const std::vector<std::string>& words) {
   return run_child("engine", words, [](const auto& arguments, Control& control, const config::Options& options) {
-    EngineFds fds{arguments.step_fds, arguments.cache_fds, {}, arguments.names_fd};
+    EngineFds fds{arguments.step_fds, arguments.cache_fds, {}, arguments.names_fd, arguments.vocabulary_fd};
     for (std::size_t i = 0; i < arguments.link_step_fds.size(); ++i) {
       fds.fronts.emplace_back(arguments.link_step_fds[i], arguments.link_cache_fds[i]);
     }

@@ -1,11 +1,14 @@
 #include "actors/front/front.h"
 
+#include <malloc.h>
+
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "actors/engine/shared_vocabulary.h"
 #include "actors/front/live_feed.h"
 #include "actors/front/request_traces.h"
 #include "actors/supervisor/status_page.h"
@@ -20,7 +23,6 @@
 #include "model/weight_formats.h"
 #include "text/parsers/choose_syntax.h"
 #include "text/template/chat_template.h"
-#include "text/tokenizer/tokenizer.h"
 
 namespace troupe {
 namespace {
@@ -39,14 +41,22 @@ struct ModelFiles {
   model::GenerationConfig generation;
 };
 
-Result<ModelFiles> read_model(const config::Options& options, const Log& log) {
+/// Null when none can be used.
+std::shared_ptr<const VocabularyImage> shared_texts(int fd, const Log& log) {
+  const auto shared = map_vocabulary(fd);
+  if (shared.ok()) return *shared;
+  if (shared.status().code != Code::not_found) log.warning("own_vocabulary", {kv("why", shared.status().message)});
+  return nullptr;
+}
+
+Result<ModelFiles> read_model(const config::Options& options, int vocabulary_fd, const Log& log) {
   ModelFiles files;
   const std::string& directory = options.model.directory;
   auto spec = model::read_spec(directory, options.model.model_config_name);
   if (!spec.ok()) return spec.status();
   files.spec = *std::move(spec);
 
-  auto tokenizer = Tokenizer::load(directory, options.model.tokenizer);
+  auto tokenizer = Tokenizer::load(directory, options.model.tokenizer, shared_texts(vocabulary_fd, log));
   if (!tokenizer.ok()) return tokenizer.status();
 
   auto loaded = ChatTemplate::load(directory, options.model.chat_template, options.model.tokenizer);
@@ -145,7 +155,8 @@ struct Front::Impl {
 
 Status Front::Impl::build(const FrontFds& fds) {
   const Log start_log = log("gateway");
-  auto files = read_model(options, start_log);
+  auto files = read_model(options, fds.vocabulary, start_log);
+  ::malloc_trim(0);  // reading a tokenizer.json takes many times what is kept of it
   if (!files.ok()) return files.status();
   auto attached = ipc::UpperEnd::attach(fds.link_step, fds.link_cache);
   if (!attached.ok()) return attached.status();

@@ -22,6 +22,7 @@ struct FrontFds {
   int metrics = -1;  ///< likewise; -1: /metrics is on the first
   int link_step = -1;   ///< segments of the link to the engine
   int link_cache = -1;
+  int vocabulary = -1;  ///< a VocabularyImage of the model's tokenizer, for all processes; -1: the front makes its own
 };
 
 class Front {

@@ -172,7 +172,7 @@ int front_main(const std::vector<std::string>& words) {
   return run_child("front", words, [](const auto& arguments, Control& control, const config::Options& options) {
     if (arguments.link_step_fds.empty()) return failure(Code::internal, "the front needs a link to an engine");
     auto front = Front::start(options, {arguments.listen_fd, arguments.metrics_fd, arguments.link_step_fds.front(),
-                                        arguments.link_cache_fds.front()});
+                                        arguments.link_cache_fds.front(), arguments.vocabulary_fd});
     if (!front.ok()) return front.status();
     const auto log = Log::open("gateway", options.log);
     return FrontProcess(control, *std::move(front), log.ok() ? *log : Log()).run();

@@ -1,6 +1,7 @@
 // The process that compiles forms: reads a vocabulary, then answers one job after another until its socket
 // closes.
 #include <fcntl.h>
+#include <malloc.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -60,9 +61,12 @@ int compile_main(const std::vector<std::string>& words) {
   limit_self();
   std::string bytes;
   if (frames::read(fd, bytes) != frames::Outcome::done) return 0;
-  const auto vocabulary = grammar::vocabulary_from_bytes(bytes);
+  auto vocabulary = grammar::vocabulary_from_bytes(bytes);
   if (!vocabulary.ok()) return 1;
   const grammar::TokenTable table(*vocabulary);
+  vocabulary = grammar::Vocabulary();
+  bytes = {};
+  ::malloc_trim(0);  // what the start took
   const int threads = static_cast<int>(std::clamp(usable_cores() / 2, 1u, 4u));
   if (!frames::write(fd, "ready")) return 0;
 

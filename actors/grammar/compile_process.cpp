@@ -1,5 +1,6 @@
 #include "actors/grammar/compile_process.h"
 
+#include <malloc.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <time.h>
@@ -45,6 +46,15 @@ CompileOutcome too_complex(const std::string& why) {
 
 }  // namespace
 
+grammar::TokenTable FormVocabulary::table() const {
+  const std::lock_guard lock(mutex_);
+  if (!table_) {
+    table_.emplace(make_());
+    ::malloc_trim(0);  // what it took to make it is several times its size
+  }
+  return *table_;
+}
+
 Status CompileProcess::start() {
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
@@ -62,8 +72,9 @@ Status CompileProcess::start() {
   since_ = Clock::now();
   std::string ready;
   const auto late = [this, over = after(limits_.start)] { return over() || stands_still(); };
-  if (frames::write(socket_.get(), *vocabulary_, late, &given_up_) != frames::Outcome::done ||
-      frames::read(socket_.get(), ready, late, &given_up_) != frames::Outcome::done) {
+  const bool begun = frames::write(socket_.get(), vocabulary_->bytes(), late, &given_up_) == frames::Outcome::done;
+  if (begun) (void)vocabulary_->table();  // while the child makes its own
+  if (!begun || frames::read(socket_.get(), ready, late, &given_up_) != frames::Outcome::done) {
     stop();
     return failure(Code::unavailable, "the process that compiles grammars did not start");
   }
@@ -149,7 +160,7 @@ std::optional<CompileOutcome> CompileProcess::attempt(const std::string& job, bo
     lasting = status.code == Code::invalid_argument;
     return refused(std::move(status));
   }
-  auto form = grammar::CompiledForm::from_bytes(table_, bytes);
+  auto form = grammar::CompiledForm::from_bytes(vocabulary_->table(), bytes);
   if (!form.ok()) return refused(form.status());
   lasting = true;
   return CompileOutcome{{}, *std::move(form)};

@@ -3,10 +3,13 @@
 // crash: the process is killed then, and the next form finds a new one.
 #include <atomic>
 #include <chrono>
+#include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "actors/grammar/form_cache.h"
@@ -30,16 +33,29 @@ struct CompileLimits {
   std::chrono::milliseconds standstill{2'000};
 };
 
+/// A model's vocabulary for forms. Nothing of it is made before a form needs it: most servers never see one, and the
+/// table of a large vocabulary takes tens of megabytes. Thread-safe.
+class FormVocabulary {
+ public:
+  /// `make` returns the same vocabulary in each call; any thread may call it.
+  explicit FormVocabulary(std::function<grammar::Vocabulary()> make) : make_(std::move(make)) {}
+
+  std::string bytes() const { return grammar::to_bytes(make_()); }
+
+  /// Made by the first call, for which others wait.
+  grammar::TokenTable table() const;
+
+ private:
+  const std::function<grammar::Vocabulary()> make_;
+  mutable std::mutex mutex_;
+  mutable std::optional<grammar::TokenTable> table_;  // guarded by mutex_
+};
+
 /// Used by one thread, and ends with it.
 class CompileProcess {
  public:
-  /// `vocabulary`: grammar::to_bytes() of the vocabulary that `table` was made from.
-  CompileProcess(std::string executable, std::shared_ptr<const std::string> vocabulary,
-                 grammar::TokenTable table, CompileLimits limits)
-      : executable_(std::move(executable)),
-        vocabulary_(std::move(vocabulary)),
-        table_(std::move(table)),
-        limits_(limits) {}
+  CompileProcess(std::string executable, std::shared_ptr<const FormVocabulary> vocabulary, CompileLimits limits)
+      : executable_(std::move(executable)), vocabulary_(std::move(vocabulary)), limits_(limits) {}
 
   /// Blocks for at most the limits of a form and of the start of a process. A refusal with the code invalid_argument
   /// is the form's fault. `lasting`: the same form would have the same outcome again, as far as is known.
@@ -59,8 +75,7 @@ class CompileProcess {
   Duration processor_time() const;
 
   const std::string executable_;
-  const std::shared_ptr<const std::string> vocabulary_;
-  const grammar::TokenTable table_;
+  const std::shared_ptr<const FormVocabulary> vocabulary_;
   const CompileLimits limits_;
   supervisor::ChildProcess child_;
   ipc::Fd socket_;

@@ -26,10 +26,9 @@ FormService::FormService(FormServiceSetup setup, std::function<void(std::uint64_
       hash_key_(random_key()),
       checked_(setup_.cache_bytes / kCheckedShare, setup_.cache_entries),
       cache_(setup_.cache_bytes, setup_.cache_entries) {
-  const auto vocabulary = std::make_shared<const std::string>(grammar::to_bytes(setup_.vocabulary));
-  const grammar::TokenTable table(setup_.vocabulary);
+  const auto vocabulary = std::make_shared<const FormVocabulary>(setup_.vocabulary);
   for (auto& process : processes_) {
-    process = std::make_unique<CompileProcess>(setup_.executable, vocabulary, table, setup_.limits);
+    process = std::make_unique<CompileProcess>(setup_.executable, vocabulary, setup_.limits);
   }
   lookups_ = std::jthread([this](const std::stop_token& stop) { run_lookups(stop); });
   checks_ = std::jthread([this](const std::stop_token& stop) { run_checks(stop); });
@@ -192,7 +191,7 @@ void FormService::check(const WorkPtr& work) {
   Result<grammar::Source> source = failure(Code::internal, "a form was not checked");
   Status fault = contain(setup_.log, "form check", {}, [&] {
     source =
-        grammar::prepare(std::move(work->form), *setup_.tokenizer, setup_.any_whitespace, setup_.form_limits);
+        grammar::prepare(std::move(work->form), *setup_.texts, setup_.any_whitespace, setup_.form_limits);
   });
   if (!fault.ok()) source = std::move(fault);
   std::unique_lock lock(mutex_);

@@ -37,8 +37,8 @@ struct FormPulses {
 };
 
 struct FormServiceSetup {
-  std::shared_ptr<const Tokenizer> tokenizer;
-  grammar::Vocabulary vocabulary;
+  std::shared_ptr<const TokenTexts> texts;         ///< of the tokens that forms may name
+  std::function<grammar::Vocabulary()> vocabulary;  ///< of the model: FormVocabulary calls it
   bool any_whitespace = true;
   std::string executable = "/proc/self/exe";
   CompileLimits limits;

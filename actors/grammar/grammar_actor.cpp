@@ -194,7 +194,7 @@ grammar_actor::behavior_type grammar_behavior(GrammarSelf self, GrammarParts par
   answer_probes(self);
   GrammarState& state = self->state;
   state.parts = std::move(parts);
-  state.stop_ids = state.parts.forms.vocabulary.stop_ids;
+  state.stop_ids = state.parts.stop_ids;
   std::sort(state.stop_ids.begin(), state.stop_ids.end());
   state.parts.forms.log = state.parts.log;
   const auto own = caf::actor_cast<caf::weak_actor_ptr>(self);

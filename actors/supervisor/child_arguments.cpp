@@ -30,6 +30,7 @@ constexpr Flag kFlags[] = {
     {"--metrics-fd=", &ChildArguments::metrics_fd, false},
     {"--ranks-fd=", &ChildArguments::ranks_fd, false},
     {"--names-fd=", &ChildArguments::names_fd, false},
+    {"--vocabulary-fd=", &ChildArguments::vocabulary_fd, false},
     {"--rank=", &ChildArguments::rank, false},
 };
 

@@ -1,7 +1,8 @@
 #pragma once
 // What a child process is handed: descriptors that it inherits, named by number on its command line
-//   troupe front  --options-fd=3 --control-fd=4 --listen-fd=5 --link-step-fd=11 --link-cache-fd=12
+//   troupe front  --options-fd=3 --control-fd=4 --listen-fd=5 --link-step-fd=11 --link-cache-fd=12 --vocabulary-fd=14
 //   troupe engine --options-fd=3 --control-fd=4 --step-fd=6,8 --cache-fd=7,9 --link-step-fd=11 --link-cache-fd=12 --names-fd=13
+//                 --vocabulary-fd=14
 //   troupe worker --options-fd=3 --control-fd=4 --step-fd=8 --cache-fd=9 --ranks-fd=10 --rank=1
 // and the resolved options as JSON in a sealed memory file, so that no secret is seen in a process list.
 #include <string>
@@ -20,6 +21,7 @@ struct ChildArguments {
   int metrics_fd = -1;  ///< front, with a metrics port of its own
   int ranks_fd = -1;    ///< worker, where several ranks run: the memory in which they meet
   int names_fd = -1;    ///< engine: the table of the names of KV blocks
+  int vocabulary_fd = -1;  ///< front, engine: what the model's tokens print
   std::vector<int> step_fds;   ///< of the workers' links: the engine's by rank, a worker's own alone
   std::vector<int> cache_fds;  ///< likewise
   int rank = 0;

@@ -30,7 +30,7 @@ Result<Resources> Resources::take(config::Options options, int ranks, RanksMemor
   auto names = ipc::BlockNames::create();
   if (!names.ok()) return names.status();
   Resources made{std::move(options), std::move(*ports), std::move(*file), std::move(*worker_file), {}, {}, std::move(*names),
-                 std::move(memory.fd), {}};
+                 {}, std::move(memory.fd), {}};
   std::vector<ipc::LinkMonitor> monitors;
   for (int rank = 0; rank < ranks; ++rank) {
     auto fds = ipc::create_link(sizes);
@@ -75,8 +75,10 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
   children.push_back(make("front", ChildKind::front, 0, "front"));
   children.back().arguments.listen_fd = ports.listen.get();
   children.back().arguments.metrics_fd = ports.metrics_listen.get();
+  children.back().arguments.vocabulary_fd = vocabulary.get();
   children.push_back(make("engine", ChildKind::engine, 0, "engine"));
   children.back().arguments.names_fd = block_names.get();
+  children.back().arguments.vocabulary_fd = vocabulary.get();
   for (int rank = 0; rank < static_cast<int>(links.size()); ++rank) {
     children.push_back(make("worker-" + std::to_string(rank), ChildKind::worker, rank, "worker"));
     children.back().arguments.ranks_fd = ranks_memory.get();

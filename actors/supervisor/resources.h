@@ -22,6 +22,7 @@ struct Resources {
   std::vector<ipc::LinkFds> links;         ///< by rank
   ipc::LinkFds front_link;                 ///< between front and engine
   ipc::Fd block_names;                     ///< ipc::BlockNames of the engine
+  ipc::Fd vocabulary;                      ///< what the model's tokens print, for front and engine; invalid: each has its own
   ipc::Fd ranks_memory;                    ///< in which several ranks meet; invalid where one runs
   RankLinks monitors;                      ///< of the links
 

@@ -167,6 +167,7 @@ Status Supervisor::prepare() {
   auto resources = Resources::take(std::move(options), setup_.ranks, std::move(memory));
   if (!resources.ok()) return resources.status();
   resources_ = std::move(*resources);
+  if (setup_.take_vocabulary) resources_->vocabulary = setup_.take_vocabulary();
   if (!summary->empty() && summary->back() != '\n') *summary += '\n';
   console_.tell(*summary + resources_->summary());
   setup_.log(LogLevel::info, "started",

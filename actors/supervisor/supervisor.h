@@ -24,6 +24,7 @@
 #include "base/clock.h"
 #include "base/status.h"
 #include "config/options.h"
+#include "ipc/fd.h"
 
 namespace troupe::supervisor {
 
@@ -45,6 +46,10 @@ struct SupervisorSetup {
 
   /// Makes the memory in which the ranks meet. Called where there are several; empty: they need none.
   std::function<Result<RanksMemory>(int ranks)> make_ranks_memory;
+
+  /// The memory file with what the model's tokens print, which front and engine map. Called once, after preflight, which has
+  /// read it; empty: each reads the tokenizer's files.
+  std::function<ipc::Fd()> take_vocabulary;
 
   Duration grace = std::chrono::seconds(3);  ///< between asking a child to end and killing it
   Duration status_patience = std::chrono::seconds(1);

@@ -45,7 +45,7 @@ struct Route {
   Pages pages = Pages::api;        ///< listeners that serve it; `both`: every one
   InfoRequest::Kind info{};        ///< of Handler::info
   BodyParser parse = nullptr;      ///< of Handler::json
-  Api api = Api::chat;             ///< of Handler::json; of others, in whose words errors are told
+  Api api = Api::chat;             ///< of Handler::json; of others, the form of errors
   std::string_view label{};        ///< of its metrics; empty: the path
 
   // For /openapi.json.

@@ -92,7 +92,11 @@ class Children(unittest.TestCase):
         listening = inherited["front"] & tcp_inodes(self.server.port)
         self.assertEqual(len(listening), 1)
         names = {to for to in inherited["engine"] if to.startswith("/memfd:troupe-names")}
-        self.assertEqual(inherited, {"front": listening, "engine": names, "worker": set(), "grammar": set()})
+        self.assertEqual(len(names), 1)
+        vocabulary = {to for to in inherited["engine"] if to.startswith("/memfd:troupe-vocabulary")}
+        self.assertEqual(len(vocabulary), 1)
+        self.assertEqual(inherited, {"front": listening | vocabulary, "engine": names | vocabulary, "worker": set(),
+                                     "grammar": set()})
         for name, pid in self.children.items():
             for to in descriptors(pid).values():
                 self.assertFalse(to.startswith(str(self.server.runtime_dir)), (name, to))

@@ -24,8 +24,8 @@ class FormServiceTest : public ::testing::Test {
  protected:
   FormServiceSetup setup() {
     FormServiceSetup out;
-    out.tokenizer = std::make_shared<ByteTokenizer>();
-    out.vocabulary = grammar::vocabulary_of(*out.tokenizer, 258, {ByteTokenizer::kEos});
+    out.texts = std::make_shared<ByteTokenizer>();
+    out.vocabulary = [texts = out.texts] { return grammar::vocabulary_of(*texts, 258, {ByteTokenizer::kEos}); };
     out.executable = TROUPE_FAKE_COMPILE_CHILD;
     out.limits = {std::chrono::milliseconds(1500), 1};
     return out;
@@ -143,11 +143,31 @@ TEST_F(FormServiceTest, AHangingFormIsRefusedAndTheNextIsCompiled) {
   EXPECT_TRUE(wait(*service, 7).status.ok()) << "two such forms end too";
 }
 
+// Its tables are most of what GRAMMAR takes: a server without forms has none.
+TEST_F(FormServiceTest, TheVocabularyIsMadeWhenTheFirstFormIsCompiled) {
+  std::atomic<int> made = 0;
+  FormServiceSetup counted = setup();
+  counted.vocabulary = [&made, make = counted.vocabulary] {
+    ++made;
+    return make();
+  };
+  const auto service = serve(std::move(counted));
+  service->submit(1, {Form::Kind::regex, 7, "guided_regex"});
+  EXPECT_FALSE(wait(*service, 1).status.ok());
+  EXPECT_EQ(made, 0) << "it is refused before it is compiled";
+  service->submit(2, regex("a"));
+  EXPECT_TRUE(wait(*service, 2).status.ok());
+  EXPECT_EQ(made, 2) << "for the compiling process, and for the masks";
+  service->submit(3, regex("b"));
+  EXPECT_TRUE(wait(*service, 3).status.ok());
+  EXPECT_EQ(made, 2);
+}
+
 TEST_F(FormServiceTest, ATimeOutIsKeptIfTheProcessorWasUsed) {
   const FormServiceSetup all = setup();
-  const auto vocabulary = std::make_shared<const std::string>(grammar::to_bytes(all.vocabulary));
+  const auto vocabulary = std::make_shared<const FormVocabulary>(all.vocabulary);
   const auto lasts = [&](const char* text, CompileLimits limits) {
-    CompileProcess process(all.executable, vocabulary, grammar::TokenTable(all.vocabulary), limits);
+    CompileProcess process(all.executable, vocabulary, limits);
     bool lasting = false;
     const CompileOutcome outcome = process.compile({grammar::Source::Kind::regex, true, text}, lasting);
     EXPECT_EQ(outcome.status.reason, "grammar_too_complex") << outcome.status.message;
@@ -392,7 +412,7 @@ TEST_F(FormServiceTest, AChildThatStopsAtItsStartIsGivenUp) {
   std::filesystem::copy_file(TROUPE_FAKE_COMPILE_CHILD, stopped);
   FormServiceSetup with = setup();
   with.executable = stopped.string();
-  with.vocabulary = grammar::vocabulary_of(*with.tokenizer, 400'000, {ByteTokenizer::kEos});
+  with.vocabulary = [texts = with.texts] { return grammar::vocabulary_of(*texts, 400'000, {ByteTokenizer::kEos}); };
   with.limits.start = std::chrono::milliseconds(300);
   const auto service = serve(std::move(with));
   service->submit(1, regex("a"));

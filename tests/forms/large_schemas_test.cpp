@@ -28,8 +28,8 @@ class LargeSchemas : public ::testing::Test {
   CompileOutcome compile(Json schema) {
     if (service_ == nullptr) {
       FormServiceSetup setup;
-      setup.tokenizer = std::make_shared<LargeTokenizer>();
-      setup.vocabulary = testing::test_vocabulary(kVocabulary);
+      setup.texts = std::make_shared<LargeTokenizer>();
+      setup.vocabulary = [] { return testing::test_vocabulary(kVocabulary); };
       setup.executable = TROUPE_COMPILE_CHILD;
       setup.limits.time *= 2;
       setup.limits.patience = 30;  // by the clock: the tests' machine is shared

@@ -124,7 +124,7 @@ TEST(Control, SkipsWhatIsNoObjectAndNeverBlocks) {
 TEST(ChildArguments, GoThroughWordsAndBack) {
   int fds[2];
   ASSERT_EQ(pipe(fds), 0);
-  const ChildArguments sent{fds[0], fds[1], -1, fds[0], fds[1], fds[0], {fds[0], fds[1]}, {fds[1], fds[0]}, 3};
+  const ChildArguments sent{fds[0], fds[1], -1, fds[0], fds[1], fds[0], fds[1], {fds[0], fds[1]}, {fds[1], fds[0]}, 3};
   auto got = parse_child_arguments(to_words(sent));
   ASSERT_TRUE(got.ok()) << got.status().message;
   EXPECT_EQ(got->options_fd, fds[0]);
@@ -133,6 +133,7 @@ TEST(ChildArguments, GoThroughWordsAndBack) {
   EXPECT_EQ(got->metrics_fd, fds[0]);
   EXPECT_EQ(got->ranks_fd, fds[1]);
   EXPECT_EQ(got->names_fd, fds[0]);
+  EXPECT_EQ(got->vocabulary_fd, fds[1]);
   EXPECT_EQ(got->step_fds, sent.step_fds);
   EXPECT_EQ(got->cache_fds, sent.cache_fds);
   EXPECT_EQ(got->rank, 3);

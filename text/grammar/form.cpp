@@ -113,8 +113,8 @@ Result<std::string> choice_grammar(const Json& value, const std::string& place, 
 /// The formats of a structural tag, rewritten in place: schemas to what is enforced, token names to ids.
 class TagWalk {
  public:
-  TagWalk(const Tokenizer& tokenizer, bool any_whitespace, const FormLimits& limits)
-      : tokenizer_(tokenizer), any_whitespace_(any_whitespace), limits_(limits) {}
+  TagWalk(const TokenTexts& texts, bool any_whitespace, const FormLimits& limits)
+      : texts_(texts), any_whitespace_(any_whitespace), limits_(limits) {}
 
   Status visit(Json& node, const std::string& place) {
     std::size_t index = 0;
@@ -170,7 +170,7 @@ class TagWalk {
 
   Status name_token(Json& token, const std::string& here) const {
     if (const std::string* text = json::text(token)) {
-      const auto id = tokenizer_.token_id(*text);
+      const auto id = texts_.token_id(*text);
       if (!id) {
         return wrong(here, "is \"" + utf8::to_valid(text->substr(0, 48)) + "\", which is no token of this model");
       }
@@ -178,14 +178,14 @@ class TagWalk {
       return {};
     }
     const auto id = token.is_number_integer() ? json::integer(token) : std::nullopt;
-    if (!id || *id < 0 || *id >= tokenizer_.vocab_size()) {
+    if (!id || *id < 0 || *id >= texts_.vocab_size()) {
       return wrong(here,
-                   "must be a token or its id, from 0 to " + std::to_string(tokenizer_.vocab_size() - 1));
+                   "must be a token or its id, from 0 to " + std::to_string(texts_.vocab_size() - 1));
     }
     return {};
   }
 
-  const Tokenizer& tokenizer_;
+  const TokenTexts& texts_;
   const bool any_whitespace_;
   const FormLimits& limits_;
 };
@@ -219,7 +219,7 @@ Result<Json> tagged_format(Json& value, const std::string& place, const FormLimi
   return Json{{"type", "triggered_tags"}, {"triggers", std::move(*triggers)}, {"tags", std::move(tags)}};
 }
 
-Result<std::string> tag_text(Json value, const std::string& place, const Tokenizer& tokenizer,
+Result<std::string> tag_text(Json value, const std::string& place, const TokenTexts& texts,
                              bool any_whitespace, const FormLimits& limits) {
   if (!value.is_object()) return wrong(place, "must be an object");
   if (!json::has(value, "format") && json::has(value, "structures")) {
@@ -231,16 +231,16 @@ Result<std::string> tag_text(Json value, const std::string& place, const Tokeniz
   if (format == nullptr || !format->is_object()) {
     return wrong(place, "must have a format, or structures and triggers");
   }
-  TagWalk walk(tokenizer, any_whitespace, limits);
+  TagWalk walk(texts, any_whitespace, limits);
   if (Status status = walk.visit(*format, place + ".format"); !status.ok()) return status;
   return json::to_text(Json{{"type", "structural_tag"}, {"format", std::move(*format)}});
 }
 
 }  // namespace
 
-Result<Source> prepare(Form form, const Tokenizer& tokenizer, bool any_whitespace, const FormLimits& given) {
+Result<Source> prepare(Form form, const TokenTexts& texts, bool any_whitespace, const FormLimits& given) {
   FormLimits limits = given;
-  limits.schema.open_name_chars = std::min(given.schema.open_name_chars, open_name_chars_for(tokenizer.vocab_size()));
+  limits.schema.open_name_chars = std::min(given.schema.open_name_chars, open_name_chars_for(texts.vocab_size()));
   Source source;
   source.any_whitespace = any_whitespace;
   switch (form.kind) {
@@ -270,7 +270,7 @@ Result<Source> prepare(Form form, const Tokenizer& tokenizer, bool any_whitespac
     }
     case Form::Kind::structural_tag: {
       source.kind = Source::Kind::structural_tag;
-      auto text = tag_text(std::move(form.value), form.param, tokenizer, any_whitespace, limits);
+      auto text = tag_text(std::move(form.value), form.param, texts, any_whitespace, limits);
       if (!text.ok()) return text.status();
       source.text = *std::move(text);
       return source;

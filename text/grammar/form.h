@@ -30,9 +30,9 @@ struct FormLimits {
   std::size_t choices = 1000;
 };
 
-/// `tokenizer` knows the tokens that a structural tag names. Not ok: invalid_argument; `param` is the place,
+/// `texts` know the tokens that a structural tag names. Not ok: invalid_argument; `param` is the place,
 /// `reason` one of those of enforceable(), or invalid_value, grammar_too_large, grammar_too_deep.
-Result<Source> prepare(Form form, const Tokenizer& tokenizer, bool any_whitespace,
+Result<Source> prepare(Form form, const TokenTexts& texts, bool any_whitespace,
                        const FormLimits& limits = {});
 
 }  // namespace troupe::grammar

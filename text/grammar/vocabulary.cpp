@@ -28,15 +28,15 @@ bool take(std::string_view& in, std::uint32_t& number) {
 
 }  // namespace
 
-Vocabulary vocabulary_of(const Tokenizer& tokenizer, int size, const std::vector<TokenId>& stop_ids) {
+Vocabulary vocabulary_of(const TokenTexts& texts, int size, const std::vector<TokenId>& stop_ids) {
   Vocabulary out;
   out.stop_ids = stop_ids;
   out.tokens.resize(static_cast<std::size_t>(std::max(size, 0)));
-  const int known = std::min(size, tokenizer.vocab_size());
+  const int known = std::min(size, texts.vocab_size());
   for (TokenId id = 0; id < known; ++id) {
-    const std::string_view bytes = tokenizer.token_bytes(id);
+    const std::string_view bytes = texts.token_bytes(id);
     std::string& token = out.tokens[static_cast<std::size_t>(id)];
-    if (tokenizer.is_special(id)) {
+    if (texts.is_special(id)) {
       token = kByIdOnly;
       token += bytes;
     } else if (std::none_of(bytes.begin(), bytes.end(), is_foreign)) {

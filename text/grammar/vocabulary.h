@@ -21,7 +21,7 @@ inline constexpr char kByIdOnly = '\xFF';
 
 /// Of a model with `size` ids. Special tokens are by id only; tokens with bytes that UTF-8 does not have are
 /// empty.
-Vocabulary vocabulary_of(const Tokenizer& tokenizer, int size, const std::vector<TokenId>& stop_ids);
+Vocabulary vocabulary_of(const TokenTexts& texts, int size, const std::vector<TokenId>& stop_ids);
 
 std::string to_bytes(const Vocabulary& vocabulary);
 /// Not ok: the bytes are cut or damaged.

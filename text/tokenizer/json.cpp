@@ -69,9 +69,9 @@ int byte_of_fallback(std::string_view piece) {
 class JsonTokenizer : public VocabularyTokenizer {
  public:
   /// `normalized` are the added tokens that are looked for after normalisation.
-  JsonTokenizer(Vocabulary vocabulary, std::vector<AddedToken> normalized, Normalizer normalizer,
-                PreTokenizer pre_tokenizer, BytePairEncoder encoder)
-      : VocabularyTokenizer(std::move(vocabulary)),
+  JsonTokenizer(Vocabulary vocabulary, std::shared_ptr<const VocabularyImage> shared, std::vector<AddedToken> normalized,
+                Normalizer normalizer, PreTokenizer pre_tokenizer, BytePairEncoder encoder)
+      : VocabularyTokenizer(std::move(vocabulary), std::move(shared)),
         normalizer_(std::move(normalizer)),
         pre_tokenizer_(std::move(pre_tokenizer)),
         encoder_(std::move(encoder)) {
@@ -113,7 +113,8 @@ class JsonTokenizer : public VocabularyTokenizer {
 /// Reads one file; every member is a step of load().
 class Loader {
  public:
-  Loader(std::string path, const TokenizerFiles& files) : path_(std::move(path)), files_(files) {}
+  Loader(std::string path, const TokenizerFiles& files, std::shared_ptr<const VocabularyImage> shared)
+      : path_(std::move(path)), files_(files), shared_(std::move(shared)) {}
 
   Result<std::shared_ptr<const Tokenizer>> load() {
     Result<std::string> text = read_text_file(path_, kMaxTokenizerJson);
@@ -146,8 +147,8 @@ class Loader {
     std::copy_if(vocabulary_.added.begin(), vocabulary_.added.end(), std::back_inserter(normalized), later);
     std::erase_if(vocabulary_.added, later);
     return std::shared_ptr<const Tokenizer>(std::make_shared<const JsonTokenizer>(
-        std::move(vocabulary_), std::move(normalized), std::move(*normalizer), std::move(*pre_tokenizer),
-        std::move(*encoder)));
+        std::move(vocabulary_), std::move(shared_), std::move(normalized), std::move(*normalizer),
+        std::move(*pre_tokenizer), std::move(*encoder)));
   }
 
  private:
@@ -293,6 +294,7 @@ class Loader {
 
   const std::string path_;
   const TokenizerFiles& files_;
+  std::shared_ptr<const VocabularyImage> shared_;
   const ByteAlphabet alphabet_;
   bool byte_level_ = false;
   bool byte_fallback_ = false;
@@ -302,9 +304,9 @@ class Loader {
 
 }  // namespace
 
-Result<std::shared_ptr<const Tokenizer>> load_tokenizer_json(const std::string& path,
-                                                             const TokenizerFiles& files) {
-  return Loader(path, files).load();
+Result<std::shared_ptr<const Tokenizer>> load_tokenizer_json(const std::string& path, const TokenizerFiles& files,
+                                                             std::shared_ptr<const VocabularyImage> shared) {
+  return Loader(path, files, std::move(shared)).load();
 }
 
 }  // namespace troupe

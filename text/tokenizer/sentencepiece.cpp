@@ -45,9 +45,9 @@ std::string printed(const SentencePieceFile::Piece& piece) {
 
 class SentencePieceTokenizer : public VocabularyTokenizer {
  public:
-  SentencePieceTokenizer(Vocabulary vocabulary, std::unique_ptr<const Processor> processor,
-                         std::unique_ptr<const Processor> beginning)
-      : VocabularyTokenizer(std::move(vocabulary)),
+  SentencePieceTokenizer(Vocabulary vocabulary, std::shared_ptr<const VocabularyImage> shared,
+                         std::unique_ptr<const Processor> processor, std::unique_ptr<const Processor> beginning)
+      : VocabularyTokenizer(std::move(vocabulary), std::move(shared)),
         processor_(std::move(processor)),
         beginning_(std::move(beginning)) {
     std::vector<AddedToken> markup;
@@ -107,8 +107,8 @@ std::optional<TokenId> piece_id(int id) { return id < 0 ? std::nullopt : std::op
 
 }  // namespace
 
-Result<std::shared_ptr<const Tokenizer>> load_tokenizer_model(const std::string& path,
-                                                              const TokenizerFiles& files) {
+Result<std::shared_ptr<const Tokenizer>> load_tokenizer_model(const std::string& path, const TokenizerFiles& files,
+                                                              std::shared_ptr<const VocabularyImage> shared) {
   Result<std::string> bytes = read_text_file(path, kMaxSentencepieceFile);
   if (!bytes.ok()) return bytes.status();
   Result<SentencePieceFile> file = SentencePieceFile::parse(*bytes);
@@ -155,7 +155,7 @@ Result<std::shared_ptr<const Tokenizer>> load_tokenizer_model(const std::string&
   if (Status status = apply_files(files, vocabulary); !status.ok())
     return invalid(path + ": " + status.message);
   return std::shared_ptr<const Tokenizer>(std::make_shared<const SentencePieceTokenizer>(
-      std::move(vocabulary), std::move(processor), std::move(beginning)));
+      std::move(vocabulary), std::move(shared), std::move(processor), std::move(beginning)));
 }
 
 }  // namespace troupe

@@ -8,7 +8,8 @@
 
 namespace troupe {
 
-Result<std::shared_ptr<const Tokenizer>> load_tokenizer_model(const std::string& path,
-                                                              const TokenizerFiles& files);
+/// `shared`: as for Tokenizer::load().
+Result<std::shared_ptr<const Tokenizer>> load_tokenizer_model(const std::string& path, const TokenizerFiles& files,
+                                                              std::shared_ptr<const VocabularyImage> shared = nullptr);
 
 }  // namespace troupe

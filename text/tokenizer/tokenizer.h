@@ -30,30 +30,18 @@ struct SpecialToken {
   std::string text;
 };
 
-class Tokenizer {
+class VocabularyImage;
+
+/// What each token prints: all that those need who follow tokens and encode no text.
+class TokenTexts {
  public:
-  /// Loads `path` when it is not empty (a tokenizer.model or tokenizer.json, or a directory with one),
-  /// otherwise model_dir's tokenizer.model, otherwise its tokenizer.json. Special tokens and their roles are
-  /// completed from added_tokens.json, special_tokens_map.json and tokenizer_config.json of the tokenizer's
-  /// directory. A file that is missing, damaged or needs a component that is not offered is an error that names
-  /// it.
-  static Result<std::shared_ptr<const Tokenizer>> load(const std::string& model_dir,
-                                                       const std::string& path = {});
+  virtual ~TokenTexts() = default;
 
-  virtual ~Tokenizer() = default;
-
-  /// One more than the largest id this tokenizer knows. The model's vocabulary may be larger (padding rows).
+  /// One more than the largest id that has a text. The model's vocabulary may be larger (padding rows).
   virtual int vocab_size() const = 0;
 
-  std::vector<TokenId> encode(std::string_view text, SpecialTokens special) const;
-
-  /// Encodes the spans as one text: an ordinary word may cross from one span to the next, a special token may not. No
-  /// byte of an untrusted span ever becomes part of a special token. Added tokens that are not special match
-  /// in both kinds, as they do in the reference tokenizers.
-  virtual std::vector<TokenId> encode(std::span<const TextSpan> spans) const = 0;
-
   /// The token's bytes in the output (perhaps a part of a character); special and added tokens verbatim, nothing for
-  /// an id without a piece. Valid as long as the tokenizer.
+  /// an id without a piece. Valid as long as this object.
   virtual std::string_view token_bytes(TokenId id) const = 0;
 
   /// True if skip_special_tokens leaves the token out. False for ids that do not exist.
@@ -62,13 +50,31 @@ class Tokenizer {
   /// The id of a token spelled exactly like `piece` as token_bytes() gives it; specials first.
   virtual std::optional<TokenId> token_id(std::string_view piece) const = 0;
 
-  virtual const std::vector<SpecialToken>& special_tokens() const = 0;  ///< in the order of their ids
-
   /// From tokenizer_config.json and special_tokens_map.json, else from the SentencePiece model; nullopt when
   /// the checkpoint names none. Generation ends by generation_config.json, not by this alone.
   virtual std::optional<TokenId> bos_id() const = 0;
   virtual std::optional<TokenId> eos_id() const = 0;
   virtual std::optional<TokenId> pad_id() const = 0;
+};
+
+class Tokenizer : public TokenTexts {
+ public:
+  /// Loads `path` when it is not empty (a tokenizer.model or tokenizer.json, or a directory with one),
+  /// otherwise model_dir's tokenizer.model, otherwise its tokenizer.json. Special tokens and their roles are
+  /// completed from added_tokens.json, special_tokens_map.json and tokenizer_config.json of the tokenizer's
+  /// directory. A file that is missing, damaged or needs a component that is not offered is an error that names
+  /// it. Of texts that are the same as those of `shared` (null: there is none) no copy is kept.
+  static Result<std::shared_ptr<const Tokenizer>> load(const std::string& model_dir, const std::string& path = {},
+                                                       std::shared_ptr<const VocabularyImage> shared = nullptr);
+
+  std::vector<TokenId> encode(std::string_view text, SpecialTokens special) const;
+
+  /// Encodes the spans as one text: an ordinary word may cross from one span to the next, a special token may not. No
+  /// byte of an untrusted span ever becomes part of a special token. Added tokens that are not special match
+  /// in both kinds, as they do in the reference tokenizers.
+  virtual std::vector<TokenId> encode(std::span<const TextSpan> spans) const = 0;
+
+  virtual const std::vector<SpecialToken>& special_tokens() const = 0;  ///< in the order of their ids
 };
 
 }  // namespace troupe

@@ -5,6 +5,31 @@
 #include "base/utf8.h"
 
 namespace troupe {
+namespace {
+
+/// The texts as a loader has found them.
+class LoadedTexts final : public TokenTexts {
+ public:
+  LoadedTexts(const Vocabulary& vocabulary, const std::vector<bool>& special) : vocabulary_(vocabulary), special_(special) {}
+
+  int vocab_size() const override { return static_cast<int>(vocabulary_.bytes.size()); }
+  std::string_view token_bytes(TokenId id) const override { return vocabulary_.bytes[static_cast<std::size_t>(id)]; }
+  bool is_special(TokenId id) const override { return special_[static_cast<std::size_t>(id)]; }
+  std::optional<TokenId> token_id(std::string_view piece) const override {
+    const auto found = std::find(vocabulary_.bytes.begin(), vocabulary_.bytes.end(), piece);
+    if (found == vocabulary_.bytes.end()) return std::nullopt;
+    return static_cast<TokenId>(found - vocabulary_.bytes.begin());
+  }
+  std::optional<TokenId> bos_id() const override { return vocabulary_.bos; }
+  std::optional<TokenId> eos_id() const override { return vocabulary_.eos; }
+  std::optional<TokenId> pad_id() const override { return vocabulary_.pad; }
+
+ private:
+  const Vocabulary& vocabulary_;
+  const std::vector<bool>& special_;
+};
+
+}  // namespace
 
 std::vector<TokenId> Tokenizer::encode(std::string_view text, SpecialTokens special) const {
   const TextSpan span{std::string(text), special == SpecialTokens::parse};
@@ -18,43 +43,23 @@ bool Vocabulary::set(TokenId id, std::string text) {
   return true;
 }
 
-VocabularyTokenizer::VocabularyTokenizer(Vocabulary vocabulary)
-    : bytes_(std::move(vocabulary.bytes)),
-      added_(std::move(vocabulary.added)),
-      bos_(vocabulary.bos),
-      eos_(vocabulary.eos),
-      pad_(vocabulary.pad),
-      special_(bytes_.size(), false),
-      reserved_(bytes_.size(), false) {
-  ids_.reserve(bytes_.size());
+VocabularyTokenizer::VocabularyTokenizer(Vocabulary vocabulary, std::shared_ptr<const VocabularyImage> shared)
+    : added_(std::move(vocabulary.added)), reserved_(vocabulary.bytes.size(), false) {
+  std::vector<bool> special(vocabulary.bytes.size(), false);
   for (const AddedToken& token : added_.tokens()) {
     const auto id = static_cast<std::size_t>(token.id);
-    special_[id] = special_[id] || token.special;
+    special[id] = special[id] || token.special;
     reserved_[id] = reserved_[id] || token.special || token.guarded;
-    if (token.special) {
-      special_tokens_.push_back({token.id, token.text});
-      ids_.try_emplace(bytes_[id], token.id);
-    }
+    if (token.special) special_tokens_.push_back({token.id, token.text});
   }
   std::sort(special_tokens_.begin(), special_tokens_.end(),
             [](const SpecialToken& a, const SpecialToken& b) { return a.id < b.id; });
-  for (std::size_t id = 0; id < bytes_.size(); ++id) {
-    if (!bytes_[id].empty()) ids_.try_emplace(bytes_[id], static_cast<TokenId>(id));
+  const LoadedTexts loaded(vocabulary, special);
+  if (shared != nullptr && shared->bytes() == VocabularyImage::bytes_of(loaded)) {
+    texts_ = std::move(shared);
+  } else {
+    texts_ = VocabularyImage::copy_of(loaded);
   }
-}
-
-std::string_view VocabularyTokenizer::token_bytes(TokenId id) const {
-  return in(id) ? std::string_view(bytes_[static_cast<std::size_t>(id)]) : std::string_view();
-}
-
-bool VocabularyTokenizer::is_special(TokenId id) const {
-  return in(id) && special_[static_cast<std::size_t>(id)];
-}
-
-std::optional<TokenId> VocabularyTokenizer::token_id(std::string_view piece) const {
-  const auto found = ids_.find(piece);
-  if (found == ids_.end()) return std::nullopt;
-  return found->second;
 }
 
 std::vector<TokenId> VocabularyTokenizer::encode(std::span<const TextSpan> spans) const {

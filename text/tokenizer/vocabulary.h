@@ -3,11 +3,11 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "text/tokenizer/added.h"
 #include "text/tokenizer/tokenizer.h"
+#include "text/tokenizer/vocabulary_image.h"
 
 namespace troupe {
 
@@ -29,18 +29,19 @@ inline constexpr std::string_view kBlank = "\xE2\x96\x81";
 
 class VocabularyTokenizer : public Tokenizer {
  public:
-  explicit VocabularyTokenizer(Vocabulary vocabulary);
+  /// `shared`: an image that this tokenizer uses if it has the same texts; else, or if it is null, it makes its own.
+  explicit VocabularyTokenizer(Vocabulary vocabulary, std::shared_ptr<const VocabularyImage> shared = nullptr);
 
-  int vocab_size() const override { return static_cast<int>(bytes_.size()); }
+  int vocab_size() const override { return texts_->vocab_size(); }
   using Tokenizer::encode;
   std::vector<TokenId> encode(std::span<const TextSpan> spans) const override;
-  std::string_view token_bytes(TokenId id) const override;
-  bool is_special(TokenId id) const override;
-  std::optional<TokenId> token_id(std::string_view piece) const override;
+  std::string_view token_bytes(TokenId id) const override { return texts_->token_bytes(id); }
+  bool is_special(TokenId id) const override { return texts_->is_special(id); }
+  std::optional<TokenId> token_id(std::string_view piece) const override { return texts_->token_id(piece); }
   const std::vector<SpecialToken>& special_tokens() const override { return special_tokens_; }
-  std::optional<TokenId> bos_id() const override { return bos_; }
-  std::optional<TokenId> eos_id() const override { return eos_; }
-  std::optional<TokenId> pad_id() const override { return pad_; }
+  std::optional<TokenId> bos_id() const override { return texts_->bos_id(); }
+  std::optional<TokenId> eos_id() const override { return texts_->eos_id(); }
+  std::optional<TokenId> pad_id() const override { return texts_->pad_id(); }
 
  protected:
   /// Encodes text without added tokens, and appends. Must never yield an id for which is_reserved() holds,
@@ -48,19 +49,16 @@ class VocabularyTokenizer : public Tokenizer {
   virtual void encode_ordinary(std::string_view text, bool first, std::vector<TokenId>& out) const = 0;
 
   /// True if only trusted text may yield this id.
-  bool is_reserved(TokenId id) const { return in(id) && reserved_[static_cast<std::size_t>(id)]; }
+  bool is_reserved(TokenId id) const {
+    return id >= 0 && static_cast<std::size_t>(id) < reserved_.size() && reserved_[static_cast<std::size_t>(id)];
+  }
   const AddedTokens& added() const { return added_; }
 
  private:
-  bool in(TokenId id) const { return id >= 0 && static_cast<std::size_t>(id) < bytes_.size(); }
-
-  const std::vector<std::string> bytes_;
+  std::shared_ptr<const VocabularyImage> texts_;
   const AddedTokens added_;
-  const std::optional<TokenId> bos_, eos_, pad_;
-  std::vector<bool> special_;
   std::vector<bool> reserved_;
   std::vector<SpecialToken> special_tokens_;
-  std::unordered_map<std::string_view, TokenId> ids_;  // views of bytes_
 };
 
 }  // namespace troupe
