@@ -30,7 +30,7 @@ Value map_text(Rendering& rendering, const Value& input, const PassedArguments&)
 }
 
 // Jinja's title filter, unlike the method, starts words only after blanks and opening brackets.
-Text title(const Text& text) {
+Text title_filter(const Text& text) {
   bool start = true;
   return unicode::map(text, [&](char32_t point) {
     const char32_t mapped = start ? unicode::upper(point) : unicode::lower(point);
@@ -207,7 +207,7 @@ constexpr NamedFilter kFilters[] = {
     {"round", round_filter},
     {"safe", identity},
     {"string", string_filter},
-    {"title", map_text<title>},
+    {"title", map_text<title_filter>},
     {"tojson", tojson},
     {"trim", trim},
     {"upper", map_text<upper>},

@@ -66,7 +66,7 @@ Value map_method(Rendering& rendering, const Value& self, const PassedArguments&
 }
 
 // Python's title(): a letter after anything that is not one is upper, other letters are lower.
-Text title(const Text& text) {
+Text title_method(const Text& text) {
   bool inside = false;
   return unicode::map(text, [&](char32_t point) {
     const bool letter = unicode::is_alpha(point);
@@ -214,7 +214,7 @@ constexpr Method kTextMethods[] = {
     {"splitlines", splitlines},
     {"startswith", affix<true>},
     {"strip", strip_method<true, true>},
-    {"title", map_method<title>},
+    {"title", map_method<title_method>},
     {"upper", map_method<upper>},
 };
 constexpr Method kDictMethods[] = {
