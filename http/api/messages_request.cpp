@@ -146,8 +146,8 @@ Json messages_to_chat(Fields& own, Json& body, const config::LimitOptions& limit
 }
 
 template <class T, class Read>
-Result<Parsed<T>> parse_blocks(std::string_view body, const RequestRules& rules, ApiSet api, Read read) {
-  const bool answered = api == kMessagesApi;
+Result<Parsed<T>> parse_blocks(std::string_view body, const RequestRules& rules, Api api, Read read) {
+  const bool answered = generates(api);
   auto root = parse_object(body, rules.limits);
   if (!root.ok()) return root.status();
   Parsed<T> parsed;
@@ -158,10 +158,10 @@ Result<Parsed<T>> parse_blocks(std::string_view body, const RequestRules& rules,
   read(fields, parsed.request);
   if (!fields.ok()) return kMessagesWording.status(fields.status());
   for (const std::string& path : fields.left_out()) own.leave_out(kMessagesWording.path(path));
-  auto ignored = ignored_fields(*root, api, rules.limits.strict_requests, own.left_out());
+  auto ignored = ignored_fields(*root, bit(api), rules.limits.strict_requests, own.left_out());
   if (!ignored.ok()) return ignored.status();
   parsed.ignored_fields = *std::move(ignored);
-  parsed.request.api = Api::messages;
+  parsed.request.api = api;
   return parsed;
 }
 
@@ -169,7 +169,7 @@ Result<Parsed<T>> parse_blocks(std::string_view body, const RequestRules& rules,
 
 Result<Parsed<ChatRequest>> parse_messages(std::string_view body, const RequestRules& rules,
                                            std::string_view fallback_id) {
-  return parse_blocks<ChatRequest>(body, rules, kMessagesApi, [&](Fields& fields, ChatRequest& request) {
+  return parse_blocks<ChatRequest>(body, rules, Api::messages, [&](Fields& fields, ChatRequest& request) {
     read_chat(fields, rules, "msg_", fallback_id, request);
     if (fields.find("thinking_token_budget") != nullptr) request.thinking.max_tokens_field = "thinking.budget_tokens";
     request.form.param = kMessagesWording.path(request.form.param);
@@ -178,7 +178,7 @@ Result<Parsed<ChatRequest>> parse_messages(std::string_view body, const RequestR
 }
 
 Result<Parsed<TokenizeRequest>> parse_count_tokens(std::string_view body, const RequestRules& rules) {
-  return parse_blocks<TokenizeRequest>(body, rules, kCountTokensApi, [&](Fields& fields, TokenizeRequest& request) {
+  return parse_blocks<TokenizeRequest>(body, rules, Api::count_tokens, [&](Fields& fields, TokenizeRequest& request) {
     ToolRules tools;
     request.model = read_model(fields, rules);
     request.conversation = read_conversation(fields, rules, true, tools);

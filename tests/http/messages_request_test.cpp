@@ -160,7 +160,7 @@ TEST(MessagesRequest, TokensAreCountedWithoutAnAnswer) {
       {"system", "s"}, {"tools", {kWeather}}, {"messages", {{{"role", "assistant"}, {"content", "hi"}}}}};
   const auto parsed = parse_count_tokens(body.dump(), kMessagesRules);
   ASSERT_TRUE(parsed.ok()) << parsed.status().message;
-  EXPECT_EQ(parsed.value().request.api, Api::messages);
+  EXPECT_EQ(parsed.value().request.api, Api::count_tokens);
   EXPECT_EQ(parsed.value().request.conversation.messages.size(), 2u);
   EXPECT_EQ(parsed.value().request.conversation.tools.size(), 1u);
   EXPECT_EQ(parse_count_tokens(R"({"messages":5})", kMessagesRules).status().param, "messages");
