@@ -66,7 +66,7 @@ void refuse(GatewayState& state, const AnyAsk& ask, const Status& status, Api ap
 Status admissible(const GatewayState& state) {
   if (state.draining)
     return failure(Code::unavailable, "the server is shutting down and takes no new requests");
-  if (!state.linked) return failure(Code::unavailable, "the model is not ready yet: try again in a moment");
+  if (!state.ever_linked) return failure(Code::unavailable, "the model is not ready yet: try again in a moment");
   if (state.open >= state.parts.max_open) {
     Status full = failure(Code::overloaded,
                           counted(state.open, "request") +
@@ -205,7 +205,7 @@ gateway_actor::behavior_type gateway_behavior(GatewaySelf self, GatewayParts par
         self->send(hosts[gone.io % hosts.size()], gone);
       },
       [self](const LinkUp&) {
-        self->state.linked = true;
+        self->state.linked = self->state.ever_linked = true;
         publish_health(self->state);
       },
       [self](const LinkDown&) {

@@ -38,7 +38,8 @@ struct GatewayState {
   GatewayParts parts;
   std::int32_t open = 0;
   bool draining = false;
-  bool linked = false;
+  bool linked = false;       ///< the engine can serve
+  bool ever_linked = false;  ///< it could: what comes while it is replaced waits at its SESSION HOST
   std::optional<caf::typed_response_promise<bool>> drained;
 };
 

@@ -62,7 +62,7 @@ struct Output {
   std::vector<std::pair<std::string, std::string>> headers;  ///< extra ones, of `whole` and `head`
 };
 
-/// What the health routes say. Only `ready` lets generation requests through to submit().
+/// What the health routes say. Generation requests get through to submit() in `ready` and in `restarting`.
 struct Health {
   enum class State : std::uint8_t { loading, ready, draining, restarting };
   bool live = true;  ///< every part of this process works

@@ -46,13 +46,13 @@ std::string percent_decoded(std::string_view text) {
   return out;
 }
 
+/// Ok in `restarting`: what is behind the front is replaced, and the request waits for that as those in progress do.
 Status not_serving(Health::State state) {
   switch (state) {
-    case Health::State::ready: return {};
+    case Health::State::ready:
+    case Health::State::restarting: return {};
     case Health::State::loading: return {Code::unavailable, "The model is still loading", {}, "loading"};
     case Health::State::draining: return {Code::unavailable, "The server is shutting down", {}, "draining"};
-    case Health::State::restarting:
-      return {Code::unavailable, "A part of the server is being restarted", {}, "restarting"};
   }
   return {};
 }

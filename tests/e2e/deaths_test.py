@@ -1,5 +1,6 @@
 """Child processes that are killed or hang: streams go on after a worker's death and after an engine's, end with the front's,
 later requests are served by the restarted child, and after too many restarts the server exits and says why."""
+import concurrent.futures
 import http.client
 import json
 import os
@@ -98,6 +99,15 @@ class Deaths(unittest.TestCase):
         self.assertEqual(self.restarts("engine"), 1)
         self.assertEqual(self.restarts("worker"), 0)
         wait_until(lambda: self.server.free_blocks() == free, "every cache block free again")
+
+    def test_requests_that_come_while_there_is_no_engine_wait_for_it(self):
+        os.kill(self.server.process_pid("engine"), signal.SIGKILL)
+        with concurrent.futures.ThreadPoolExecutor(20) as threads:
+            answers = []
+            for _ in range(20):
+                answers.append(threads.submit(self.text))
+                time.sleep(0.025)
+            self.assertEqual([answer.result() for answer in answers], [self.expected] * 20)
 
     def test_front(self):
         """Its streams end with it; the engine drops them and serves the next front."""

@@ -34,7 +34,11 @@ def command_of(pid):
 
 
 def texts(server):
-    return [stream.join().text for stream in [Stream(server, body) for body in BODIES]]
+    streams = [stream.join() for stream in [Stream(server, body) for body in BODIES]]
+    failures = [str(stream.failure or stream.error) for stream in streams if stream.failure or stream.error]
+    if failures:
+        raise AssertionError(failures[0])
+    return [stream.text for stream in streams]
 
 
 class Ranks(unittest.TestCase):
