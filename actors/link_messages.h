@@ -1,5 +1,5 @@
 #pragma once
-// What front and engine say to one another over their link, and what their actors are told of it: data only, as in
+// What the processes say to one another over their links, and what their actors are told of it: data only, as in
 // actors/messages.h.
 #include <cstdint>
 #include <string>
@@ -19,6 +19,11 @@ struct Welcome {
   std::uint32_t version = 0;  ///< as in Greeting, and
   std::string build;          ///< likewise
   std::string topology;  ///< topology_json() of its actors
+};
+
+/// A text process can encode.
+struct TextUp {
+  std::uint32_t index = 0;
 };
 
 /// An engine can serve: what runs is submitted to it again. Only where it has come anew; a worker's loss is no such.

@@ -125,7 +125,7 @@ struct Closed {
   std::uint64_t exchange = 0;
 };
 
-/// Apply the template and tokenize, or detokenize; from SESSION HOST to TOKENIZER.
+/// Apply the template and tokenize, or detokenize; from SESSION HOST to TOKENIZER, and on to its text process.
 struct Encode {
   std::string request_id;  ///< for the log
   Api api = Api::chat;
@@ -134,6 +134,7 @@ struct Encode {
   bool token_strs = false;  ///< Api::tokenize: the tokens' text, too
   bool echo = false;            ///< the prompts' text, too
   std::int64_t echo_tokens = 0; ///< with echo: of a prompt of ids, its last so many
+  bool long_text = false;       ///< it must not delay short ones
 };
 
 /// What an answer repeats of a prompt.

@@ -2,7 +2,7 @@
 // Who sends what to whom: every typed handle, and for every message one line on what it asks for and who sends it. Who
 // spawns whom, and what happens when one dies, is in actors/topology.*; the messages themselves are in actors/messages.h.
 //
-//   front     HTTP ─▶ GATEWAY ─▶ SESSION HOST ─▶ TOKENIZER
+//   front     HTTP ─▶ GATEWAY ─▶ SESSION HOST ─▶ TOKENIZER ─▶  rings ── text process
 //                                  │   ▲
 //                           Submit ▼   │ StepTokens (one a step)
 //                              ENGINE LINK
@@ -117,7 +117,7 @@ TROUPE_INSPECT(InfoAsk, x.io, x.exchange, x.request_id, x.kind)
 TROUPE_INSPECT(Withdraw, x.io, x.exchange)
 TROUPE_INSPECT(Resume, x.exchange)
 TROUPE_INSPECT(Closed, x.exchange)
-TROUPE_INSPECT(Encode, x.request_id, x.api, x.source, x.bad_words, x.token_strs, x.echo, x.echo_tokens)
+TROUPE_INSPECT(Encode, x.request_id, x.api, x.source, x.bad_words, x.token_strs, x.echo, x.echo_tokens, x.long_text)
 TROUPE_INSPECT(PromptText, x.text, x.chars)
 TROUPE_INSPECT(Encoded, x.status, x.prompts, x.texts, x.bans, x.answer)
 TROUPE_INSPECT(SequenceSpec, x.key, x.parent, x.host, x.prompt, x.prompt_tokens, x.max_output_tokens, x.sampling,
@@ -161,6 +161,7 @@ TROUPE_INSPECT(LinkDown, x.why)
 TROUPE_INSPECT(LinkBroken, x.why)
 TROUPE_INSPECT(Greeting, x.version, x.build)
 TROUPE_INSPECT(Welcome, x.version, x.build, x.topology)
+TROUPE_INSPECT(TextUp, x.index)
 TROUPE_INSPECT(EngineUp, x.epoch)
 TROUPE_INSPECT(EngineDown, x.epoch, x.why)
 TROUPE_INSPECT(Refused, x.exchange, x.attempt, x.status)
@@ -245,12 +246,6 @@ using metrics_actor = caf::typed_actor<
     // Answers with the Prometheus text; from GATEWAY.
     caf::replies_to<caf::get_atom>::with<std::string>>;
 
-/// TOKENIZER ×N: chat template and encode. Has a thread of its own: a long prompt takes milliseconds.
-using tokenizer_actor = caf::typed_actor<
-    caf::reacts_to<Beat>,
-    // Answers with ids or with the request's fault; from SESSION HOST.
-    caf::replies_to<Encode>::with<Encoded>>;
-
 /// Who forgets published blocks for GATEWAY: ENGINE LINK, or CACHE MANAGER itself.
 using published_blocks_actor = caf::typed_actor<caf::replies_to<ResetPrefixCache>::with<std::int32_t>>;
 
@@ -315,15 +310,6 @@ using scheduler_actor = caf::typed_actor<
     // Answers with its queue; from FRONT LINK.
     caf::replies_to<caf::get_atom>::with<SchedulerStatus>>;
 
-/// A TOKENIZER was replaced after a failure.
-struct TokenizerUp {
-  std::uint32_t index = 0;
-  tokenizer_actor tokenizer;
-};
-template <class I> typename I::result_type inspect(I& f, TokenizerUp& x) {
-  return f(caf::meta::type_name("TokenizerUp"), x.index, x.tokenizer);
-}
-
 /// SESSION HOST ×io: one per I/O thread; holds a Session for each open request.
 using session_host_actor = caf::typed_actor<
     caf::reacts_to<Beat>,
@@ -338,8 +324,6 @@ using session_host_actor = caf::typed_actor<
     // An engine has come, or its process is gone.
     caf::reacts_to<EngineUp>,
     caf::reacts_to<EngineDown>,
-    // Uses this TOKENIZER from now on; from the ROOT.
-    caf::reacts_to<TokenizerUp>,
     // A request's timeout is over; from itself.
     caf::reacts_to<Expire>,
     // Writes more of a long answer; from itself.
@@ -360,6 +344,8 @@ using gateway_actor = caf::typed_actor<
     // The engine's worker came, or it or the engine went: readiness; from ENGINE LINK's thread.
     caf::reacts_to<LinkUp>,
     caf::reacts_to<LinkDown>,
+    // A text process has come; from TOKENIZER's thread.
+    caf::reacts_to<TextUp>,
     // Refuses new work from now on; answers when nothing is open any more; from the control thread.
     caf::replies_to<Drain>::with<bool>,
     // Ends what is open; from the control thread.
@@ -376,6 +362,25 @@ struct FrontActors {
 template <class I> typename I::result_type inspect(I& f, FrontActors& x) {
   return f(caf::meta::type_name("FrontActors"), x.gateway, x.hosts, x.metrics);
 }
+
+/// Whom TOKENIZER's receiving thread sends to.
+struct TextArrivals {
+  gateway_actor gateway;
+};
+template <class I> typename I::result_type inspect(I& f, TextArrivals& x) {
+  return f(caf::meta::type_name("TextArrivals"), x.gateway);
+}
+
+/// TOKENIZER ×text process: the front's end of the link to it.
+using tokenizer_actor = caf::typed_actor<
+    caf::reacts_to<Beat>,
+    // Names who hears that the process has come, and begins to receive; from the ROOT, once.
+    caf::reacts_to<TextArrivals>,
+    // Answers with ids or with the request's fault; from SESSION HOST.
+    caf::replies_to<Encode>::with<Encoded>,
+    // An answer of the process, or that it is gone; from its own receiving thread.
+    caf::reacts_to<LinkMessage>,
+    caf::reacts_to<LinkEpoch>>;
 
 /// ENGINE LINK: the front's end of the link to an engine.
 using engine_link_actor = caf::typed_actor<

@@ -17,15 +17,8 @@
 namespace troupe {
 namespace {
 
-/// A TOKENIZER answers a Beat between two jobs. Each has 60 s, then its request has failed.
-constexpr auto kTokenizerSilence = std::chrono::seconds(120);
 /// Looking up or checking a form of 8 MB takes less than a second.
 constexpr auto kFormSilence = std::chrono::seconds(30);
-
-tokenizer_actor spawn_tokenizer(caf::actor_system& system, const std::shared_ptr<const Encoder>& encoder,
-                                TokenizerKind kind, const Log& log) {
-  return system.spawn<caf::detached>(tokenizer_behavior, *encoder, kind, log);
-}
 
 /// What GRAMMAR is given; nothing of it blocks or starts a process.
 GrammarParts grammar_parts(const EngineSetup& setup, workers_actor link) {
@@ -161,20 +154,17 @@ FrontSystem::FrontSystem(FrontSetup setup) {
   add("engine_link", engine_);
 
   std::vector<tokenizer_actor> tokenizers;
-  auto hosts = std::make_shared<std::vector<session_host_actor>>();
-  const Log tokenizer_log = setup.log("tokenizer");
-  for (std::uint32_t i = 0; i <= setup.tokenizers; ++i) {
-    const TokenizerKind kind = i < setup.tokenizers ? TokenizerKind::common : TokenizerKind::long_texts;
-    tokenizers.push_back(spawn_tokenizer(system(), setup.encoder, kind, tokenizer_log));
-    RootChild& child = add("tokenizer", tokenizers.back());
-    const auto watched = watch("tokenizer", child.actor, kTokenizerSilence);
-    child.respawn = [this, encoder = setup.encoder, tokenizer_log, hosts, kind, i, watched] {
-      auto fresh = spawn_tokenizer(system(), encoder, kind, tokenizer_log);
-      watched->replace(caf::actor_cast<caf::actor>(fresh));
-      for (const auto& host : *hosts) caf::anon_send(host, TokenizerUp{i, fresh});
-      return caf::actor_cast<caf::actor>(fresh);
-    };
+  for (std::uint32_t i = 0; i < setup.texts.size(); ++i) {
+    TokenizerParts parts{setup.texts[i], i, setup.build, setup.log("tokenizer"),
+                         [distrusted = setup.distrusted, i](const std::string& why) {
+                           if (distrusted) distrusted(i, why);
+                         }};
+    watch_thread("tokenizer" + (i == 0 ? "" : "-" + std::to_string(i)) + "'s receiver",
+                 [pulse = parts.receiver_pulse] { return pulse->beats(); });
+    tokenizers.push_back(system().spawn(tokenizer_behavior, std::move(parts)));
+    add("tokenizer", tokenizers.back());
   }
+  auto hosts = std::make_shared<std::vector<session_host_actor>>();
 
   const auto side = std::make_shared<EngineLinkSide>(setup.engine);
   const auto quarantine = std::make_shared<Quarantine>();
@@ -197,8 +187,10 @@ FrontSystem::FrontSystem(FrontSetup setup) {
   for (const auto& host : *hosts) introduce("gateway", host);
   gateway_ = system().spawn(gateway_behavior,
                             GatewayParts{*hosts, introduce("gateway", metrics_), introduce("gateway", engine_), setup.health,
-                                         setup.deliver, setup.config_json, setup.options.http.max_concurrency, setup.log("gateway")});
+                                         setup.deliver, setup.config_json, setup.options.http.max_concurrency, setup.texts.size(),
+                                         setup.log("gateway")});
   add("gateway", gateway_);
+  for (const auto& tokenizer : tokenizers) caf::anon_send(tokenizer, TextArrivals{introduce("tokenizer", gateway_)});
 
   for (const auto& host : *hosts) introduce("engine_link", host);
   caf::anon_send(engine_, FrontActors{introduce("engine_link", gateway_), *hosts, introduce("engine_link", metrics_)});
@@ -348,7 +340,7 @@ std::string topology_markdown(const std::vector<Arrow>& arrows) {
       "given when it started: it sends there,\nand answers come back the same way. The graph is that of a server with several ranks. With one rank there is no\nrank_group: what goes there goes to worker_link, and what comes from there from worker_link.\n\n```mermaid\ngraph LR\n"
       "  HTTP --> gateway\n";
   for (const Arrow& arrow : arrows) out += "  " + arrow.from + " --> " + arrow.to + "\n";
-  out += "  engine_link <-->|rings| front_link\n  worker_link <-->|rings| worker\n```\n\n"
+  out += "  engine_link <-->|rings| front_link\n  worker_link <-->|rings| worker\n  tokenizer <-->|rings| text\n```\n\n"
       "Start order of each process is the order of its rows, stop order the reverse.\n\n"
       "| actor | process | when it dies | runs on | bounded by | when that is used up | why |\n|---|---|---|---|---|---|---|\n";
   for (const Role& role : kRoles) {

@@ -20,7 +20,6 @@
 #include "actors/protocol.h"
 #include "actors/root_actor.h"
 #include "actors/session/session_host_actor.h"
-#include "actors/tokenizer/encoder.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -54,9 +53,9 @@ inline constexpr Role kRoles[] = {
      "Every part reports to it by handle, and it alone has the counts."},
     {"engine_link", ActorProcess::front, OnDown::escalate, "pool, and one receiving thread", "one question of each session", "none",
      "Its end means that the ring or the engine cannot be trusted."},
-    {"tokenizer", ActorProcess::front, OnDown::restart, "own", "two prompts of each SESSION HOST",
-     "SESSION HOST keeps the next ones, short ones first",
-     "It holds nothing: its requests fail, the next ones find a new one."},
+    {"tokenizer", ActorProcess::front, OnDown::escalate, "pool, and one receiving thread",
+     "two prompts of each SESSION HOST, and two long ones", "SESSION HOST keeps the next ones, short ones first",
+     "It alone knows which texts its process has not answered."},
     {"session", ActorProcess::front, OnDown::escalate, "pool",
      "GATEWAY's credits; the engine's steps by the link's credit; output by the connection's buffer", "429; the client is cut off",
      "Its sessions hold the text that clients have already seen."},
@@ -86,8 +85,8 @@ struct SystemSetup {
 
 struct FrontSetup : SystemSetup {
   std::shared_ptr<Link> engine;  ///< the front's end of the link to the engine
-  std::shared_ptr<const Encoder> encoder;
-  std::uint32_t tokenizers = 1;  ///< besides the one for long texts
+  std::vector<std::shared_ptr<Link>> texts;  ///< likewise, to the text processes, at least one
+  std::function<void(std::uint32_t index, const std::string& why)> distrusted;  ///< a text process must be replaced; thread safe; may be empty
   std::shared_ptr<const SessionContext> sessions;
   std::uint32_t io_threads = 1;
   metrics::Constants constants;

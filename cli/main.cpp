@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "actors/engine/engine_main.h"
+#include "actors/tokenizer/text_main.h"
 #include "actors/grammar/compile_process.h"
 #include "base/exhaustion.h"
 #include "cli/commands.h"
@@ -55,6 +56,7 @@ constexpr Subcommand kSubcommands[] = {
     {"front", "", child<troupe::front_main>},
     {"engine", "", child<troupe::engine_main>},
     {"worker", "", child<troupe::worker_main>},
+    {"text", "", child<troupe::text_main>},
     {"grammar", "", child<troupe::compile_main>},
 };
 

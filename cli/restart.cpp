@@ -35,10 +35,10 @@ std::optional<ProcessState> find_process(const std::string& page, const std::str
   return std::nullopt;
 }
 
-/// "worker" with an index is "worker-N"; the others have no number.
+/// "worker" and "text" have an index: "worker-N"; the others have no number.
 Result<std::string> child_name(const std::string& kind, int index) {
-  if (kind == "worker") return kind + "-" + std::to_string(index);
-  if (kind != "front" && kind != "engine") return invalid("\"" + kind + "\" cannot be restarted: allowed are engine, front and worker");
+  if (kind == "worker" || kind == "text") return kind + "-" + std::to_string(index);
+  if (kind != "front" && kind != "engine") return invalid("\"" + kind + "\" cannot be restarted: allowed are engine, front, text and worker");
   if (index != 0) return invalid("--index " + std::to_string(index) + ": there is one " + kind);
   return kind;
 }
@@ -47,7 +47,7 @@ Result<std::string> child_name(const std::string& kind, int index) {
 
 int restart_main(int argc, char** argv) {
   const Synopsis synopsis{"restart", "replace a process of a running server while streams go on",
-                          "troupe restart engine|front|worker [--index N] [--port N]",
+                          "troupe restart engine|front|text|worker [--index N] [--port N]",
                           "  troupe restart engine\n"
                           "  troupe restart worker --index 1 --port 8180\n"
                           "\n"
@@ -57,13 +57,13 @@ int restart_main(int argc, char** argv) {
   int patience_s = 120;
   const std::vector<config::Field> fields = {
       port_field(which),
-      {.name = "index", .slot = &index, .help = "which worker", .unit = "", .min = 0, .max = 4096},
+      {.name = "index", .slot = &index, .help = "which worker or text process", .unit = "", .min = 0, .max = 4096},
       {.name = "timeout", .slot = &patience_s, .help = "how long to wait until it is ready", .unit = "s", .min = 1, .max = 86400},
       runtime_dir_field(which),
   };
   std::vector<std::string> words;
   if (const auto code = read_command_line(argc, argv, synopsis, fields, words)) return *code;
-  if (words.size() != 1) return fail(synopsis, invalid("one of engine, front and worker is needed"));
+  if (words.size() != 1) return fail(synopsis, invalid("one of engine, front, text and worker is needed"));
   const auto name = child_name(words.front(), index);
   if (!name.ok()) return fail(synopsis, name.status());
 

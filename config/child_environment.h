@@ -12,6 +12,7 @@ enum class ChildKind {
   front,
   engine,
   worker,
+  text,     ///< applies templates to clients' texts, and encodes
   grammar,  ///< compiles clients' forms
   server,   ///< `troupe serve`, started by `troupe bench`
   pager,    ///< shows a text on the terminal

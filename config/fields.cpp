@@ -298,7 +298,7 @@ FieldList process_fields(Options& o) {
        .max = 86400},
       {.name = "tokenizer-threads",
        .slot = &o.tokenizer.threads,
-       .help = "tokenizers, each with its own thread",
+       .help = "text processes, which apply chat templates and encode",
        .min = 0,
        .max = 256,
        .when_unset = "half the usable cores, 1 to 4"},

@@ -7,8 +7,8 @@
 namespace troupe {
 
 std::string Detokenizer::append(TokenId id) {
-  if (skip_special_tokens_ && tokenizer_->is_special(id)) return {};
-  const std::string bytes = std::exchange(pending_, {}).append(tokenizer_->token_bytes(id));
+  if (skip_special_tokens_ && texts_->is_special(id)) return {};
+  const std::string bytes = std::exchange(pending_, {}).append(texts_->token_bytes(id));
   std::string out;
   for (std::size_t at = 0; at < bytes.size();) {
     const utf8::Step step = utf8::decode(bytes, at);

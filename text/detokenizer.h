@@ -16,8 +16,8 @@ namespace troupe {
 /// the concatenated token bytes. Nothing is stripped: a leading space belongs to the text.
 class Detokenizer {
  public:
-  explicit Detokenizer(std::shared_ptr<const Tokenizer> tokenizer, bool skip_special_tokens = true)
-      : tokenizer_(std::move(tokenizer)), skip_special_tokens_(skip_special_tokens) {}
+  explicit Detokenizer(std::shared_ptr<const TokenTexts> texts, bool skip_special_tokens = true)
+      : texts_(std::move(texts)), skip_special_tokens_(skip_special_tokens) {}
 
   /// The characters completed by this token; often empty. An unknown id contributes nothing.
   std::string append(TokenId id);
@@ -29,7 +29,7 @@ class Detokenizer {
   std::string_view pending() const { return pending_; }
 
  private:
-  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::shared_ptr<const TokenTexts> texts_;
   bool skip_special_tokens_;
   std::string pending_;
 };

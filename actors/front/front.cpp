@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <deque>
 #include <filesystem>
 #include <mutex>
 #include <nlohmann/json.hpp>
@@ -13,7 +14,6 @@
 #include "actors/front/request_traces.h"
 #include "actors/supervisor/status_page.h"
 #include "actors/topology.h"
-#include "base/usable_cores.h"
 #include "config/dump.h"
 #include "config/quantization.h"
 #include "http/server/connection_deadlines.h"
@@ -35,7 +35,6 @@ constexpr Duration kLate = std::chrono::milliseconds(600);
 /// What is read once from the model's directory.
 struct ModelFiles {
   model::ModelSpec spec;
-  std::shared_ptr<const Encoder> encoder;
   std::shared_ptr<const SessionContext> sessions;
   std::shared_ptr<const ChatTemplate> chat;  ///< null: the checkpoint has none
   model::GenerationConfig generation;
@@ -56,7 +55,9 @@ Result<ModelFiles> read_model(const config::Options& options, int vocabulary_fd,
   if (!spec.ok()) return spec.status();
   files.spec = *std::move(spec);
 
-  auto tokenizer = Tokenizer::load(directory, options.model.tokenizer, shared_texts(vocabulary_fd, log));
+  // Gone when this returns: sessions need what tokens print, and text processes encode.
+  const auto shared = shared_texts(vocabulary_fd, log);
+  const auto tokenizer = Tokenizer::load(directory, options.model.tokenizer, shared);
   if (!tokenizer.ok()) return tokenizer.status();
 
   auto loaded = ChatTemplate::load(directory, options.model.chat_template, options.model.tokenizer);
@@ -77,7 +78,7 @@ Result<ModelFiles> read_model(const config::Options& options, int vocabulary_fd,
   files.generation = *std::move(generation);
   const config::SchedulerOptions& limits = options.scheduler;
   files.sessions = std::make_shared<SessionContext>(
-      SessionContext{*tokenizer,
+      SessionContext{shared != nullptr ? shared : VocabularyImage::copy_of(**tokenizer),
                      model::end_ids(files.generation, files.spec, (*tokenizer)->eos_id()),
                      limits.max_model_len > 0     ? limits.max_model_len
                      : limits.found_model_len > 0 ? limits.found_model_len
@@ -86,8 +87,6 @@ Result<ModelFiles> read_model(const config::Options& options, int vocabulary_fd,
                      *std::move(syntax),
                      {options.limits.max_answer_scores, options.limits.max_answer_bytes},
                      log.details(3) ? log.max_value_bytes() : 0});
-  files.encoder =
-      std::make_shared<Encoder>(*tokenizer, files.chat, bounds_of(**tokenizer, files.sessions->max_model_len));
   return files;
 }
 
@@ -117,11 +116,6 @@ std::string cache_type(const config::Options& options, const model::ModelSpec& s
   return spec.stored ? to_string(*spec.stored) : "auto";
 }
 
-std::uint32_t half_the_cores(int wanted) {
-  if (wanted > 0) return static_cast<std::uint32_t>(wanted);
-  return std::clamp(usable_cores() / 2, 1u, 4u);
-}
-
 }  // namespace
 
 constexpr const char* kBuild = TROUPE_VERSION;
@@ -139,9 +133,11 @@ struct Front::Impl {
   std::unique_ptr<LiveFeed> feed;
   std::unique_ptr<HttpSide> http_side;
   std::unique_ptr<http::Server> server;
-  std::shared_ptr<Link> link;
+  std::shared_ptr<Link> link;                // to the engine
+  std::vector<std::shared_ptr<Link>> texts;  // to the text processes
   std::mutex mutex;
-  std::string engine_topology;  // guarded by mutex
+  std::string engine_topology;        // guarded by mutex, as the next
+  std::deque<Distrusted> distrusted;  // text processes, not taken yet
 
   Status build(const FrontFds& fds);
   std::string opening();
@@ -162,6 +158,12 @@ Status Front::Impl::build(const FrontFds& fds) {
   if (!attached.ok()) return attached.status();
   link = std::make_shared<Link>(*std::move(attached));
   link->end().beat_elsewhere();
+  for (const auto& [step, cache] : fds.texts) {
+    auto end = ipc::UpperEnd::attach(step, cache);
+    if (!end.ok()) return end.status();
+    texts.push_back(std::make_shared<Link>(*std::move(end)));
+    texts.back()->end().beat_elsewhere();
+  }
 
   const std::vector<std::string> names = model_names(options.model);
   http::ServerSetup setup{options.http, options.limits, {names, files->spec.vocab, options.guided.on()}, fds.listen, fds.metrics};
@@ -186,8 +188,11 @@ Status Front::Impl::build(const FrontFds& fds) {
   front.options = options;
   front.build = kBuild;
   front.engine = link;
-  front.encoder = files->encoder;
-  front.tokenizers = half_the_cores(options.tokenizer.threads);
+  front.texts = texts;
+  front.distrusted = [this](std::uint32_t index, const std::string& why) {
+    const std::lock_guard lock(mutex);
+    distrusted.push_back({index, why});
+  };
   front.sessions = files->sessions;
   front.io_threads = server->io_threads();
   front.constants = {TROUPE_VERSION, names.front(), options.scheduler.max_num_seqs, options.scheduler.block_size,
@@ -222,6 +227,10 @@ void Front::Impl::watch() {
   }
   for (std::size_t i = 0; i < http::kParsers; ++i) {
     watchdog.watch({http::kParserNames[i], true, http::parse_time(options.limits)}, [this, i] { return server->parser_beats(i); });
+  }
+  for (std::size_t i = 0; i < texts.size(); ++i) {
+    watchdog.watch({"text-" + std::to_string(i), false},
+                   [link = texts[i]] { return static_cast<std::uint64_t>(link->end().heartbeat_ns(ipc::Side::lower)); });
   }
   watchdog.watch({"engine", false}, [link = link] { return static_cast<std::uint64_t>(link->end().heartbeat_ns(ipc::Side::lower)); });
 }
@@ -295,11 +304,20 @@ void Front::beat() {
   impl.health->looked(now, longest.time >= kSilent ? longest.part : nullptr);
   if (impl.watchdog.longest_in_engine().time >= kLate) return;
   impl.link->end().beat();
+  for (const auto& text : impl.texts) text->end().beat();
 }
 
 std::string Front::silent() const {
   const Silence silence = impl_->watchdog.longest_in_engine();
   return silence.time >= kSilent ? silence.part->name : std::string();
+}
+
+std::optional<Front::Distrusted> Front::take_distrusted() {
+  const std::lock_guard lock(impl_->mutex);
+  if (impl_->distrusted.empty()) return std::nullopt;
+  Distrusted one = std::move(impl_->distrusted.front());
+  impl_->distrusted.pop_front();
+  return one;
 }
 
 void Front::report(ProcessReports processes) { impl_->actors->report(std::move(processes)); }

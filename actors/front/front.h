@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "actors/messages.h"
@@ -23,6 +24,7 @@ struct FrontFds {
   int link_step = -1;   ///< segments of the link to the engine
   int link_cache = -1;
   int vocabulary = -1;  ///< a VocabularyImage of the model's tokenizer, for all processes; -1: the front makes its own
+  std::vector<std::pair<int, int>> texts{};  ///< step and cache segments of the links to the text processes, at least one
 };
 
 class Front {
@@ -43,6 +45,13 @@ class Front {
 
   /// The part of the front that stands still, as of the last beat(). Empty: none does.
   std::string silent() const;
+
+  /// A text process that sends what it should not, and why: it has to be replaced. Each is named once.
+  struct Distrusted {
+    std::uint32_t index = 0;
+    std::string why;
+  };
+  std::optional<Distrusted> take_distrusted();
 
   /// The state of every part, once it is known, the engine's among it while there is one; nothing when GATEWAY does not
   /// answer within the time given.

@@ -41,6 +41,7 @@ class FrontProcess {
       tell_state();
       tell_served();
       tell_status();
+      tell_distrusted();
       if (!front_->alive()) break;
       if (drain_until_ && front_->idle()) break;
       if (drain_until_ && Clock::now() >= *drain_until_) {
@@ -128,6 +129,12 @@ class FrontProcess {
     told_state_ = std::move(state);
   }
 
+  void tell_distrusted() {
+    while (const auto text = front_->take_distrusted()) {
+      control_.tell({{"event", "distrusted"}, {"child", "text-" + std::to_string(text->index)}, {"why", text->why}});
+    }
+  }
+
   void tell_silent() {
     std::string part = front_->silent();
     if (part == told_silent_) return;
@@ -171,8 +178,12 @@ int front_main(const std::vector<std::string>& words) {
   ::mallopt(M_MMAP_THRESHOLD, kPagesOfItsOwn);
   return run_child("front", words, [](const auto& arguments, Control& control, const config::Options& options) {
     if (arguments.link_step_fds.empty()) return failure(Code::internal, "the front needs a link to an engine");
-    auto front = Front::start(options, {arguments.listen_fd, arguments.metrics_fd, arguments.link_step_fds.front(),
-                                        arguments.link_cache_fds.front(), arguments.vocabulary_fd});
+    FrontFds fds{arguments.listen_fd, arguments.metrics_fd, arguments.link_step_fds.front(), arguments.link_cache_fds.front(),
+                 arguments.vocabulary_fd, {}};
+    for (std::size_t i = 0; i < arguments.text_step_fds.size(); ++i) {
+      fds.texts.emplace_back(arguments.text_step_fds[i], arguments.text_cache_fds[i]);
+    }
+    auto front = Front::start(options, fds);
     if (!front.ok()) return front.status();
     const auto log = Log::open("gateway", options.log);
     return FrontProcess(control, *std::move(front), log.ok() ? *log : Log()).run();

@@ -49,7 +49,8 @@ void publish_health(GatewayState& state) {
   const State now = state.parts.health->get();
   if (state.draining) {
     state.parts.health->set(State::draining);
-  } else if (state.linked) {
+  } else if (state.linked && state.texts.size() == state.parts.texts) {
+    state.ever_ready = true;
     state.parts.health->set(State::ready);
   } else if (now == State::ready) {
     state.parts.health->set(State::restarting);
@@ -66,7 +67,7 @@ void refuse(GatewayState& state, const AnyAsk& ask, const Status& status, Api ap
 Status admissible(const GatewayState& state) {
   if (state.draining)
     return failure(Code::unavailable, "the server is shutting down and takes no new requests");
-  if (!state.ever_linked) return failure(Code::unavailable, "the model is not ready yet: try again in a moment");
+  if (!state.ever_ready) return failure(Code::unavailable, "the model is not ready yet: try again in a moment");
   if (state.open >= state.parts.max_open) {
     Status full = failure(Code::overloaded,
                           counted(state.open, "request") +
@@ -205,11 +206,15 @@ gateway_actor::behavior_type gateway_behavior(GatewaySelf self, GatewayParts par
         self->send(hosts[gone.io % hosts.size()], gone);
       },
       [self](const LinkUp&) {
-        self->state.linked = self->state.ever_linked = true;
+        self->state.linked = true;
         publish_health(self->state);
       },
       [self](const LinkDown&) {
         self->state.linked = false;
+        publish_health(self->state);
+      },
+      [self](const TextUp& up) {
+        self->state.texts.insert(up.index);
         publish_health(self->state);
       },
       [self](const Drain&) { return drain(self); },

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -30,6 +31,7 @@ struct GatewayParts {
   Deliver deliver;
   std::string config_json;       ///< what /config-info answers; no secrets
   std::int32_t max_open = 512;   ///< open requests; one more is refused
+  std::size_t texts = 0;         ///< text processes; ready when each has come once
   Log log;
 };
 
@@ -39,7 +41,8 @@ struct GatewayState {
   std::int32_t open = 0;
   bool draining = false;
   bool linked = false;       ///< the engine can serve
-  bool ever_linked = false;  ///< it could: what comes while it is replaced waits at its SESSION HOST
+  bool ever_ready = false;   ///< what comes while a process is replaced waits for it
+  std::set<std::uint32_t> texts;  ///< text processes that have come
   std::optional<caf::typed_response_promise<bool>> drained;
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// One end of the link between a front and an engine: messages, as bytes, over the step rings of an ipc::LinkEnd that the
+// One end of the link between a front and an engine, or a front and a text process: messages, as bytes, over the step rings of an ipc::LinkEnd that the
 // supervisor has made. What lies above it does not know what carries them. It owns
 //
 //   pieces    a message is sent as records of at most 1 MiB, numbered without a gap within an epoch; the other end puts
@@ -51,6 +51,11 @@ enum class MessageType : std::uint32_t {
   answer,        ///< what the question's type is answered with; tag: the question's
   trace,         ///< TracedEvent
   silent,        ///< SilentPart
+  // front → text process, which greets as a front does
+  encode = 128,  ///< Encode; tag: the number of the job
+  encode_long,   ///< the same, for the thread for long texts
+  // text process → front
+  encoded = 160,  ///< Encoded; tag: the number of the job
 };
 
 /// A message that has arrived. The bytes are valid during the call.

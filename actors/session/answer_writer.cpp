@@ -13,13 +13,13 @@ bool AnswerContent::finished() const {
   return std::all_of(sequences.begin(), sequences.end(), [](const auto& s) { return s.choice.finished(); });
 }
 
-std::unique_ptr<AnswerWriter> make_answer_writer(const Ask& ask, const Tokenizer& tokenizer) {
+std::unique_ptr<AnswerWriter> make_answer_writer(const Ask& ask, const TokenTexts& texts) {
   switch (ask.api) {
     case Api::responses: return std::make_unique<ResponsesWriter>(ask);
     case Api::messages: return std::make_unique<MessagesWriter>(ask);
     default: break;
   }
-  return std::make_unique<ChoicesWriter>(ask, tokenizer);
+  return std::make_unique<ChoicesWriter>(ask, texts);
 }
 
 bool hides_output(const Ask& ask) { return ask.generation.max_tokens == 0; }

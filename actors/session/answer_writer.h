@@ -54,7 +54,7 @@ class AnswerWriter {
 };
 
 /// The writer for the request's form. Both outlive it.
-std::unique_ptr<AnswerWriter> make_answer_writer(const Ask& ask, const Tokenizer& tokenizer);
+std::unique_ptr<AnswerWriter> make_answer_writer(const Ask& ask, const TokenTexts& texts);
 
 /// max_tokens was 0: the one token that had to be sampled is not shown.
 bool hides_output(const Ask& ask);

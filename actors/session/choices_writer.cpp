@@ -23,9 +23,9 @@ std::vector<http::ToolCall> named_calls(std::vector<ToolCallPiece>&& pieces, con
 
 }  // namespace
 
-ChoicesWriter::ChoicesWriter(const Ask& ask, const Tokenizer& tokenizer)
+ChoicesWriter::ChoicesWriter(const Ask& ask, const TokenTexts& texts)
     : ask_(ask),
-      tokenizer_(tokenizer),
+      texts_(texts),
       frame_(ask.api, ask.answer.id,
              ask.answer.model, ask.answer.created_s) {}
 
@@ -224,7 +224,7 @@ PromptScores& ChoicesWriter::prompt_scores(AnswerContent& content, const Session
     const TokenId first = content.prompts[prompt].ids.front();
     std::vector<http::TokenLogprob> scores = leader_of(content, sequence).choice.take_prompt_logprobs();
     http::TokenLogprob unknown;
-    unknown.token = {tokenizer_.token_bytes(first), first, 0.0f};
+    unknown.token = {texts_.token_bytes(first), first, 0.0f};
     unknown.known = false;
     scores.insert(scores.begin(), std::move(unknown));
     prompt_scores_[prompt] = std::make_unique<PromptScores>(std::move(scores));

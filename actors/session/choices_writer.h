@@ -12,7 +12,7 @@ namespace troupe {
 class ChoicesWriter final : public AnswerWriter {
  public:
   /// Both outlive this.
-  ChoicesWriter(const Ask& ask, const Tokenizer& tokenizer);
+  ChoicesWriter(const Ask& ask, const TokenTexts& texts);
 
   bool append(std::string& out, AnswerContent& content, const Slice& slice) override;
   void append_failure(std::string& out, const Status& status) override;
@@ -33,7 +33,7 @@ class ChoicesWriter final : public AnswerWriter {
   bool wants_prompt_logprobs() const { return ask_.generation.sampling.prompt_logprobs >= 0; }
 
   const Ask& ask_;
-  const Tokenizer& tokenizer_;
+  const TokenTexts& texts_;
   const http::AnswerFrame frame_;
   std::vector<std::unique_ptr<PromptScores>> prompt_scores_;  // by prompt
   // Of a whole answer.

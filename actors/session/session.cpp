@@ -28,7 +28,7 @@ Ending ending_of(http::FinishReason finish, Ending unfinished) {
 }  // namespace
 
 Session::Session(std::shared_ptr<const SessionContext> context, Ask ask)
-    : context_(std::move(context)), ask_(std::move(ask)), writer_(make_answer_writer(ask_, *context_->tokenizer)) {}
+    : context_(std::move(context)), ask_(std::move(ask)), writer_(make_answer_writer(ask_, *context_->texts)) {}
 
 Encode Session::take_encode() {
   Encode job{ask_.request_id, ask_.api, std::move(ask_.source), std::move(ask_.generation.bad_words),
@@ -62,7 +62,7 @@ void Session::encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns, E
     for (std::int32_t candidate = 0; candidate < candidates(ask_.generation); ++candidate) {
       const auto number = static_cast<std::int32_t>(prompt);
       const std::int32_t index = number * ask_.generation.choices + candidate;
-      content_.sequences.push_back({keys(), SessionChoice(context_->tokenizer, options), number, index});
+      content_.sequences.push_back({keys(), SessionChoice(context_->texts, options), number, index});
     }
   }
 }

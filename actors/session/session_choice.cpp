@@ -5,14 +5,14 @@
 
 namespace troupe {
 
-SessionChoice::SessionChoice(std::shared_ptr<const Tokenizer> tokenizer, const ChoiceOptions& options)
-    : tokenizer_(std::move(tokenizer)),
+SessionChoice::SessionChoice(std::shared_ptr<const TokenTexts> texts, const ChoiceOptions& options)
+    : texts_(std::move(texts)),
       prompt_tokens_(options.prompt_tokens),
       logprobs_(options.logprobs),
       min_tokens_(options.min_tokens),
       include_stop_(options.include_stop),
       limits_(options.limits),
-      detokenizer_(tokenizer_),
+      detokenizer_(texts_),
       syntax_(options.syntax),
       stop_(options.stop, options.include_stop),
       logged_bytes_(options.logged_bytes) {
@@ -47,13 +47,13 @@ bool SessionChoice::take(const SequenceTokens& sequence, const StepTokens& step)
     const TokenId id = step.tokens[static_cast<std::size_t>(sequence.first_token + i)];
     const bool last = i + 1 == sequence.tokens;
     // The token that ended the sequence is not part of the text, unless the client wants to see it.
-    const bool hidden = last && sequence.finish == Finish::stop && (!include_stop_ || tokenizer_->is_special(id));
+    const bool hidden = last && sequence.finish == Finish::stop && (!include_stop_ || texts_->is_special(id));
     if (next_score < scores.size()) {
       const PositionLogprobs& position = scores[next_score++];
       logprob_sum_ += position.chosen.logprob;
       if (logprobs_ >= 0) {
         logprobs_ready_.push_back(named(position, step, std::min(position.tops, logprobs_)));
-        logprobs_ready_.back().in_text = !tokenizer_->is_special(id);
+        logprobs_ready_.back().in_text = !texts_->is_special(id);
       }
     }
     append(id, hidden);
@@ -177,7 +177,7 @@ void SessionChoice::keep_for_log(const ChoiceDelta& delta) {
 http::TokenLogprob SessionChoice::named(const PositionLogprobs& position, const StepTokens& step,
                                         std::int32_t tops) const {
   const auto score = [this](const wire::Logprob& l) {
-    return http::TokenScore{tokenizer_->token_bytes(l.token), l.token, l.logprob};
+    return http::TokenScore{texts_->token_bytes(l.token), l.token, l.logprob};
   };
   http::TokenLogprob out;
   out.token = score(position.chosen);

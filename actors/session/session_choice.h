@@ -53,7 +53,7 @@ struct ChoiceDelta {
 
 class SessionChoice {
  public:
-  SessionChoice(std::shared_ptr<const Tokenizer> tokenizer, const ChoiceOptions& options);
+  SessionChoice(std::shared_ptr<const TokenTexts> texts, const ChoiceOptions& options);
 
   /// Adds the tokens of one step; does nothing once finished(). Returns true when a stop string or a limit of the
   /// answer has just ended the choice although the sequence goes on: the sequence has to be cancelled.
@@ -94,7 +94,7 @@ class SessionChoice {
   http::FinishReason stopped() const;
   http::TokenLogprob named(const PositionLogprobs& position, const StepTokens& step, std::int32_t tops) const;
 
-  std::shared_ptr<const Tokenizer> tokenizer_;
+  std::shared_ptr<const TokenTexts> texts_;
   std::int32_t prompt_tokens_;
   std::int32_t logprobs_;
   std::int32_t min_tokens_;

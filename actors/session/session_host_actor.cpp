@@ -12,9 +12,6 @@ namespace {
 
 using SessionHostSelf = session_host_actor::stateful_pointer<SessionHostState>;
 
-/// A TOKENIZER that dies while it works on a request does not answer: the request fails after this time.
-constexpr auto kTokenizerPatience = std::chrono::seconds(60);
-
 /// A SESSION HOST with open requests looks at their deadlines at least so often: one timer for all of them, since CAF keeps each
 /// until it is over.
 constexpr std::int64_t kLookNs = 1'000'000'000;
@@ -205,9 +202,9 @@ void report_drops(SessionHostSelf self) {
   state.parts.log.warning("dropped_tokens", {kv("entries", dropped)});
 }
 
-/// Index of the TOKENIZER for short texts with the fewest jobs; equal ones take turns.
+/// Index of the TOKENIZER with the fewest jobs of short texts; equal ones take turns.
 std::size_t least_busy(SessionHostState& state) {
-  const std::size_t tokenizers = std::max<std::size_t>(state.jobs.size() - 1, 1);
+  const std::size_t tokenizers = state.parts.tokenizers.size();
   std::size_t best = state.next_tokenizer++ % tokenizers;
   for (std::size_t i = 0; i < tokenizers; ++i) {
     if (state.jobs[i] < state.jobs[best]) best = i;
@@ -228,21 +225,24 @@ void feed(SessionHostSelf self, std::multimap<std::int64_t, std::uint64_t>& wait
     waiting.erase(waiting.begin());
     std::optional<Encode> job = state.book->take_encode(exchange);
     if (!job) continue;  // the client has left
+    job->long_text = place == state.parts.tokenizers.size();
     const auto done = [=] {
       --self->state.jobs[place];
       feed_tokenizers(self);
     };
     ++state.jobs[place];
-    self->request(state.parts.tokenizers[place], kTokenizerPatience, *std::move(job))
-        .then(
-            [=](Encoded& result) {
-              done();
-              encoded(self, exchange, result);
-            },
-            [=](const caf::error&) {
-              done();
-              fail(self, exchange, failure(Code::internal, "the tokenizer failed on this request"));
-            });
+    const auto& tokenizer = job->long_text ? state.parts.tokenizers.back() : state.parts.tokenizers[place];
+    auto pending = self->request(tokenizer, patience_for(self, exchange), *std::move(job));
+    pending.then(
+        [=, end_deadline = deadline_end(self, pending)](Encoded& result) {
+          end_deadline();
+          done();
+          encoded(self, exchange, result);
+        },
+        [=](const caf::error&) {
+          done();
+          fail(self, exchange, failure(Code::internal, "the tokenizer failed on this request"));
+        });
   }
 }
 
@@ -319,7 +319,7 @@ session_host_actor::behavior_type session_host_behavior(SessionHostSelf self, Se
   self->state.parts = std::move(parts);
   self->state.book = std::make_unique<SessionBook>(self->state.parts.context, KeySource(), self->state.parts.log,
                                                    self->state.parts.quarantine);
-  self->state.jobs.resize(self->state.parts.tokenizers.size());
+  self->state.jobs.resize(self->state.parts.tokenizers.size() + 1);
   self->state.next_tokenizer = self->state.parts.io;  // so that the hosts begin with different ones
   return {
       answer_beat,
@@ -336,7 +336,6 @@ session_host_actor::behavior_type session_host_behavior(SessionHostSelf self, Se
         self->state.parts.engine->took_step();
         report_drops(self);
       },
-      [self](const TokenizerUp& up) { self->state.parts.tokenizers.at(up.index) = up.tokenizer; },
       [self](const Expire&) { expire(self); },
       [self](const Resume& more) {
         Effects effects;

@@ -22,7 +22,7 @@ using Deliver = std::function<void(std::uint32_t io, std::vector<http::Output>&&
 struct SessionHostParts {
   std::uint32_t io = 0;
   std::shared_ptr<const SessionContext> context;
-  std::vector<tokenizer_actor> tokenizers;  ///< when there are several, the last is for long texts
+  std::vector<tokenizer_actor> tokenizers;  ///< the last of them takes long texts, too
   std::shared_ptr<EngineSide> engine;  ///< takes nothing before the first EngineUp
   metrics_actor metrics;
   Deliver deliver;
@@ -53,7 +53,7 @@ struct SessionHostState {
   std::int64_t next_look_ns = 0;  ///< when an Expire will come; 0: none is on its way
   /// Exchanges that no TOKENIZER has been given yet, in the order in which they get one.
   std::multimap<std::int64_t, std::uint64_t> waiting, waiting_long;
-  std::vector<int> jobs;              ///< by TOKENIZER: given and not answered
+  std::vector<int> jobs;              ///< by TOKENIZER, then of long texts: given and not answered
   std::size_t next_tokenizer = 0;
 };
 

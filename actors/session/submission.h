@@ -21,7 +21,7 @@ struct AnswerBounds {
 
 /// What all sessions share; immutable.
 struct SessionContext {
-  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const TokenTexts> texts;
   std::vector<TokenId> eos_ids;    ///< end the answer unless ignore_eos
   std::int32_t max_model_len = 0;  ///< prompt and answer together
   std::int32_t vocab_size = 0;     ///< of the model; ids at or above are refused

@@ -4,6 +4,20 @@
 
 namespace troupe::supervisor {
 
+namespace {
+
+config::ChildKind environment_of(ChildKind kind) {
+  switch (kind) {
+    case ChildKind::front: return config::ChildKind::front;
+    case ChildKind::engine: return config::ChildKind::engine;
+    case ChildKind::worker: return config::ChildKind::worker;
+    case ChildKind::text: return config::ChildKind::text;
+  }
+  return config::ChildKind::text;
+}
+
+}  // namespace
+
 Status Child::start(const std::string& executable, std::uint32_t in_epoch, TimePoint now) {
   restart_at.reset();
   auto pair = make_control_pair();
@@ -11,11 +25,8 @@ Status Child::start(const std::string& executable, std::uint32_t in_epoch, TimeP
   arguments.control_fd = pair->theirs.get();
   std::vector<std::string> line = words;
   for (std::string& word : to_words(arguments)) line.push_back(std::move(word));
-  const auto environment = kind == ChildKind::front    ? config::ChildKind::front
-                           : kind == ChildKind::engine ? config::ChildKind::engine
-                                                       : config::ChildKind::worker;
   auto made = ChildProcess::start(program.empty() ? executable : program, line, arguments.descriptors(),
-                                  config::child_environment(environment, config::process_environment()));
+                                  config::child_environment(environment_of(kind), config::process_environment()));
   if (!made.ok()) return made.status();
   process = std::move(*made);
   control = std::move(pair->ours);

@@ -12,13 +12,13 @@
 
 namespace troupe::supervisor {
 
-enum class ChildKind { front, engine, worker };
+enum class ChildKind { front, engine, worker, text };
 
 struct Child {
   // Constant.
-  std::string name;  ///< "front", "engine", "worker-0"
+  std::string name;  ///< "front", "engine", "worker-0", "text-0"
   ChildKind kind{};
-  int rank = 0;                    ///< of a worker
+  int rank = 0;                    ///< of a worker; of a text process, its index
   std::vector<std::string> words;  ///< the subcommand, behind what the set-up puts before it
   ChildArguments arguments;        ///< all but the control channel, which every process gets anew
 

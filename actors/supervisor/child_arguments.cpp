@@ -43,6 +43,8 @@ constexpr ListFlag kListFlags[] = {
     {"--cache-fd=", &ChildArguments::cache_fds},
     {"--link-step-fd=", &ChildArguments::link_step_fds},
     {"--link-cache-fd=", &ChildArguments::link_cache_fds},
+    {"--text-step-fd=", &ChildArguments::text_step_fds},
+    {"--text-cache-fd=", &ChildArguments::text_cache_fds},
 };
 
 /// A whole number from 0; -1 of anything else.
@@ -117,7 +119,8 @@ Result<ChildArguments> parse_child_arguments(const std::vector<std::string>& wor
   }
   if (arguments.step_fds.empty() && arguments.link_step_fds.empty()) return missing("--step-fd=");
   if (arguments.step_fds.size() != arguments.cache_fds.size() ||
-      arguments.link_step_fds.size() != arguments.link_cache_fds.size()) {
+      arguments.link_step_fds.size() != arguments.link_cache_fds.size() ||
+      arguments.text_step_fds.size() != arguments.text_cache_fds.size()) {
     return invalid("--step-fd= and --cache-fd= name different numbers of rings; troupe serve starts this process");
   }
   for (const int fd : arguments.descriptors()) {

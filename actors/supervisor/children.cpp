@@ -41,6 +41,7 @@ std::string Children::take_exit(Child& child) {
   child.follows = worker && std::max(child.epoch, joined) <= counted_;
   switch (child.kind) {
     case ChildKind::front: links_->front_reaped(); return how;
+    case ChildKind::text: links_->text_reaped(rank); return how;
     case ChildKind::engine:
       counted_ = links_->epoch();
       links_->engine_reaped();
@@ -64,7 +65,7 @@ Status Children::ask_to_restart(Child& child, TimePoint by, const nlohmann::json
 }
 
 Status Children::plan_restart(Child& child, const std::string& how) {
-  if (child.restart_by) {
+  if (child.restart_by || (child.kind == ChildKind::text && child.came_up)) {
     child.restart_at = Clock::now();
     return {};
   }
@@ -139,7 +140,8 @@ void Children::watch(Child& child, TimePoint now, Duration since_last) {
     return;
   }
   child.silence += since_last;
-  const Duration limit = child.kind == ChildKind::worker ? limits_.worker_timeout : limits_.engine_timeout;
+  const bool works = child.kind == ChildKind::worker || child.kind == ChildKind::text;
+  const Duration limit = works ? limits_.worker_timeout : limits_.engine_timeout;
   if (child.silence < limit) return;
   const std::string part = child.silent_part.empty() ? "" : " (" + child.silent_part + ")";
   kill(child, "gave no sign of life for " + in_seconds(limit) + part);
@@ -150,7 +152,7 @@ std::string Children::shown_state(const Child& child) const {
   const std::string& of_engine = all_[1].silent_part;
   if (child.kind == ChildKind::worker) {
     if (of_engine == child.name) return "silent";
-  } else if (!child.silent_part.empty() && !child.silent_part.starts_with("worker-")) {
+  } else if (!child.silent_part.empty() && !child.silent_part.starts_with("worker-") && !child.silent_part.starts_with("text-")) {
     return "silent: " + child.silent_part;
   }
   return child.silence >= kSilent ? "silent" : child.state;
@@ -160,6 +162,7 @@ std::int64_t Children::heartbeat_ns(const Child& child) const {
   switch (child.kind) {
     case ChildKind::front: return links_->front().heartbeat_ns(ipc::Side::upper);
     case ChildKind::engine: return (*links_)[0].heartbeat_ns(ipc::Side::upper);
+    case ChildKind::text: return links_->text(static_cast<std::size_t>(child.rank)).heartbeat_ns(ipc::Side::lower);
     case ChildKind::worker: return (*links_)[static_cast<std::size_t>(child.rank)].heartbeat_ns(ipc::Side::lower);
   }
   return 0;

@@ -1,5 +1,5 @@
 #pragma once
-// The front, the engine and the workers as a set: started, watched for silence, restarted after a delay. What a death
+// The front, the engine, the workers and the text processes as a set: started, watched for silence, restarted after a delay. What a death
 // means for the server as a whole is the supervisor's to decide.
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -27,7 +27,7 @@ class Children {
   Children(std::string executable, const ChildLimits& limits, LogEvent log)
       : executable_(std::move(executable)), limits_(limits), restarts_(limits.restarts), log_(std::move(log)) {}
 
-  /// Starts all: the front first, then the engine, then the workers by rank. `links` are theirs and are borrowed.
+  /// Starts all: the front first, then the engine, then the rest in their order. `links` are theirs and are borrowed.
   /// When one cannot be started the others keep running; clear() ends them.
   Status start(std::vector<Child> children, RankLinks& links);
 
@@ -48,7 +48,7 @@ class Children {
   std::string take_exit(Child& child);
 
   /// Plans the restart of a child that has ended; of several that one loss has ended, the first counts. A failure says
-  /// why the server has to give up instead.
+  /// why the server has to give up instead: never for a text process that had come up, as a client's text may have ended it.
   Status plan_restart(Child& child, const std::string& how);
 
   /// Asks a child that runs to end; it is started again at once, which counts as no death. Killed when it has not ended by

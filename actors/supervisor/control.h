@@ -15,6 +15,7 @@
 //                                                        Past deaths no longer count
 //   {"event":"fatal","message":…}                        one sentence, right before the child ends
 //   {"event":"silent","part":…}                          a part of it stands still; "": none does
+//   {"event":"distrusted","child":"text-0","why":…}      it sends what it should not: it is killed, and started again
 // from the engine
 //   {"event":"state","state":"loading"|"ready"|"restarting"}   "ready": a worker is attached
 //   {"event":"silent","part":…}                          a part of it, or "worker-N"
@@ -23,13 +24,17 @@
 //   {"event":"loading","done_bytes":n,"total_bytes":n}   of its weights; a few times a second
 //   {"event":"state","state":"ready"}                    weights are loaded, plans are served
 //   {"event":"fatal","message":…}
+// from a text process
+//   {"event":"state","state":"ready"}                    it can encode
+//   {"event":"silent","part":…}
+//   {"event":"fatal","message":…}
 // to the front
 //   {"do":"status","id":n}
 //   {"do":"renew"}                                       with the descriptor of a file of options: what the files of keys and
 //                                                        the PEM files hold now
 //   {"do":"processes","processes":[{"name","pid","restarts"}]}   all of them, whenever one has changed
 //   {"do":"drain","deadline_s":30}                       refuse new requests, finish the open ones, exit 0
-// to the engine or a worker
+// to the engine, a worker or a text process
 //   {"do":"stop"}                                        finish the step, exit 0
 //
 // Both ignore unknown events and members. When the channel is closed (Packet::Kind::closed) the other process is

@@ -1,6 +1,6 @@
 #pragma once
 // The links of a server: those of all ranks as one, which change their epoch together, with the memory in which the ranks
-// meet; and the one between front and engine.
+// meet; the one between front and engine; and those between the front and the text processes.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -33,8 +33,18 @@ class RankLinks {
 
   const ipc::LinkMonitor& front() const { return front_.front(); }
 
-  /// The front has ended and was waited for: the engine learns that its sequences have no reader.
-  void front_reaped() { front_.front().reaped(ipc::Side::upper); }
+  /// The link between the front and the next text process.
+  void add_text(ipc::LinkMonitor link) { texts_.push_back(std::move(link)); }
+  const ipc::LinkMonitor& text(std::size_t index) const { return texts_[index]; }
+
+  /// The front has ended and was waited for: the engine learns that its sequences have no reader, text processes that nobody
+  /// waits for their answers.
+  void front_reaped() {
+    front_.front().reaped(ipc::Side::upper);
+    for (ipc::LinkMonitor& text : texts_) text.reaped(ipc::Side::upper);
+  }
+  /// A text process has: the front asks the next one.
+  void text_reaped(std::size_t index) { texts_[index].reaped(ipc::Side::lower); }
   /// The engine has ended and was waited for. Returns the new epoch of the ranks' links.
   std::uint32_t engine_reaped() {
     front_.front().reaped(ipc::Side::lower);
@@ -62,6 +72,7 @@ class RankLinks {
   }
 
   std::vector<ipc::LinkMonitor> links_;
+  std::vector<ipc::LinkMonitor> texts_;  // by index
   std::vector<ipc::LinkMonitor> front_;  // one, or none before there are links
   std::function<void(std::uint32_t)> tell_ranks_;
 };

@@ -14,9 +14,12 @@ namespace {
 /// Its cache rings carry nothing.
 constexpr ipc::LinkSizes kFrontLink{.step_down = 4u << 20, .step_up = 4u << 20, .cache_down = 4096, .cache_up = 4096};
 
+/// Between the front and a text process, likewise.
+constexpr ipc::LinkSizes kTextLink{.step_down = 2u << 20, .step_up = 2u << 20, .cache_down = 4096, .cache_up = 4096};
+
 }  // namespace
 
-Result<Resources> Resources::take(config::Options options, int ranks, RanksMemory memory, Opening opening) {
+Result<Resources> Resources::take(config::Options options, int ranks, RanksMemory memory, Opening opening, int texts) {
   auto ports = take_ports(options, ranks, opening);
   if (!ports.ok()) return ports.status();
   auto file = make_options_file(options);
@@ -29,7 +32,7 @@ Result<Resources> Resources::take(config::Options options, int ranks, RanksMemor
       ipc::LinkSizes::for_sequences(static_cast<std::uint32_t>(sequences > 0 ? sequences : kMostSequences));
   auto names = ipc::BlockNames::create();
   if (!names.ok()) return names.status();
-  Resources made{std::move(options), std::move(*ports), std::move(*file), std::move(*worker_file), {}, {}, std::move(*names),
+  Resources made{std::move(options), std::move(*ports), std::move(*file), std::move(*worker_file), {}, {}, {}, std::move(*names),
                  {}, std::move(memory.fd), {}};
   std::vector<ipc::LinkMonitor> monitors;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -46,6 +49,14 @@ Result<Resources> Resources::take(config::Options options, int ranks, RanksMemor
   if (!front_monitor.ok()) return front_monitor.status();
   made.front_link = std::move(*front_link);
   made.monitors = RankLinks(std::move(monitors), std::move(memory.set_epoch), std::move(*front_monitor));
+  for (int text = 0; text < texts; ++text) {
+    auto fds = ipc::create_link(kTextLink);
+    if (!fds.ok()) return fds.status();
+    auto monitor = ipc::LinkMonitor::attach(fds->step.get(), fds->cache.get());
+    if (!monitor.ok()) return monitor.status();
+    made.text_links.push_back(std::move(*fds));
+    made.monitors.add_text(std::move(*monitor));
+  }
   return made;
 }
 
@@ -61,12 +72,12 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
     ChildArguments& arguments = child.arguments;
     arguments.options_fd = kind == ChildKind::front ? options_file.get() : worker_options_file.get();
     arguments.rank = rank;
-    if (kind != ChildKind::worker) {
+    if (kind == ChildKind::front || kind == ChildKind::engine) {
       arguments.link_step_fds.push_back(front_link.step.get());
       arguments.link_cache_fds.push_back(front_link.cache.get());
     }
     for (std::size_t i = 0; i < links.size(); ++i) {
-      if (kind == ChildKind::front || (kind == ChildKind::worker && static_cast<int>(i) != rank)) continue;
+      if (kind != ChildKind::engine && (kind != ChildKind::worker || static_cast<int>(i) != rank)) continue;
       arguments.step_fds.push_back(links[i].step.get());
       arguments.cache_fds.push_back(links[i].cache.get());
     }
@@ -75,6 +86,10 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
   children.push_back(make("front", ChildKind::front, 0, "front"));
   children.back().arguments.listen_fd = ports.listen.get();
   children.back().arguments.metrics_fd = ports.metrics_listen.get();
+  for (const ipc::LinkFds& link : text_links) {
+    children.back().arguments.text_step_fds.push_back(link.step.get());
+    children.back().arguments.text_cache_fds.push_back(link.cache.get());
+  }
   children.back().arguments.vocabulary_fd = vocabulary.get();
   children.push_back(make("engine", ChildKind::engine, 0, "engine"));
   children.back().arguments.names_fd = block_names.get();
@@ -82,6 +97,13 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
   for (int rank = 0; rank < static_cast<int>(links.size()); ++rank) {
     children.push_back(make("worker-" + std::to_string(rank), ChildKind::worker, rank, "worker"));
     children.back().arguments.ranks_fd = ranks_memory.get();
+  }
+  for (int index = 0; index < static_cast<int>(text_links.size()); ++index) {
+    children.push_back(make("text-" + std::to_string(index), ChildKind::text, index, "text"));
+    ChildArguments& arguments = children.back().arguments;
+    arguments.link_step_fds.push_back(text_links[static_cast<std::size_t>(index)].step.get());
+    arguments.link_cache_fds.push_back(text_links[static_cast<std::size_t>(index)].cache.get());
+    arguments.vocabulary_fd = vocabulary.get();
   }
   return children;
 }

@@ -164,7 +164,7 @@ Status Supervisor::prepare() {
     if (!made.ok()) return made.status();
     memory = std::move(*made);
   }
-  auto resources = Resources::take(std::move(options), setup_.ranks, std::move(memory));
+  auto resources = Resources::take(std::move(options), setup_.ranks, std::move(memory), Opening::listen, setup_.texts);
   if (!resources.ok()) return resources.status();
   resources_ = std::move(*resources);
   if (setup_.take_vocabulary) resources_->vocabulary = setup_.take_vocabulary();
@@ -294,6 +294,11 @@ void Supervisor::on_message(Child& child, const Packet& packet) {
     child.silent_part = packet.text("part");
     setup_.log(child.silent_part.empty() ? LogLevel::info : LogLevel::warning, "silent",
                {kv("child", child.name), kv("part", child.silent_part)});
+  } else if (event == "distrusted" && child.kind == ChildKind::front) {
+    for (Child& other : children_.all()) {
+      if (other.name != packet.text("child") || other.kind != ChildKind::text || !other.running() || !other.kill_reason.empty()) continue;
+      children_.kill(other, "was distrusted by the front: " + packet.text("why"));
+    }
   } else if (event == "served") {
     children_.served();
   } else if (event == "fatal") {

@@ -8,7 +8,7 @@
 //             deaths, or a "fatal" message from a child that was never ready: stop, exit 1
 //   draining  SIGTERM or SIGINT: the front refuses new requests and finishes the open ones; no restarts but the engine's and
 //             workers'
-//   stopping  the front, the engine, then the workers: asked to end, killed after the grace. A second signal kills all at once
+//   stopping  the front, the engine, the workers, then the text processes: asked to end, killed after the grace. A second signal kills all at once
 //
 // Signals are taken through a signalfd. SIGHUP drains a server that was started from a terminal, whose end it tells,
 // and has others read certificate and keys again; where it was ignored at the start (nohup) it stays so. The children
@@ -41,13 +41,14 @@ struct SupervisorSetup {
 
   std::string executable = "/proc/self/exe";
   std::string installed;  ///< the file that a restart on request runs, which may have been replaced; empty: `executable`
-  std::vector<std::string> words_before;  ///< arguments of the executable before front, engine and worker
+  std::vector<std::string> words_before;  ///< arguments of the executable before front, engine, worker and text
   int ranks = 1;                          ///< worker processes
+  int texts = 0;                          ///< text processes
 
   /// Makes the memory in which the ranks meet. Called where there are several; empty: they need none.
   std::function<Result<RanksMemory>(int ranks)> make_ranks_memory;
 
-  /// The memory file with what the model's tokens print, which front and engine map. Called once, after preflight, which has
+  /// The memory file with what the model's tokens print, which front, engine and text processes map. Called once, after preflight, which has
   /// read it; empty: each reads the tokenizer's files.
   std::function<ipc::Fd()> take_vocabulary;
 

@@ -1,60 +1,153 @@
 #include "actors/tokenizer/tokenizer_actor.h"
 
+#include <pthread.h>
+
 #include <utility>
 
+#include "actors/link/message_codec.h"
+#include "actors/record_bytes.h"
 #include "base/clock.h"
-#include "base/contain.h"
-#include "base/thread_priority.h"
-#include "text/detokenizer.h"
 
 namespace troupe {
 namespace {
 
-/// The text of each prompt as the model sees it, with the special tokens of its template.
-void log_prompts(const Encoder& encoder, const Log& log, const std::string& request_id,
-                 const Encoded& encoded) {
-  for (std::size_t i = 0; i < encoded.prompts.size(); ++i) {
-    Detokenizer detokenizer(encoder.tokenizer(), /*skip_special_tokens=*/false);
-    std::string text;
-    for (const TokenId id : encoded.prompts[i]) {
-      if (static_cast<std::int64_t>(text.size()) > log.max_value_bytes())
-        break;  // the log cuts it and says so
-      text += detokenizer.append(id);
+using TokenizerSelf = tokenizer_actor::stateful_pointer<TokenizerState>;
+
+/// Runs in the receiving thread. A process that breaks the rules is not listened to until another has taken its place.
+class TextReceiver {
+ public:
+  TextReceiver(tokenizer_actor actor, gateway_actor gateway, const TokenizerParts& parts)
+      : actor_(std::move(actor)), gateway_(std::move(gateway)), parts_(parts) {}
+
+  void operator()(const std::stop_token& stop) {
+    while (!stop.stop_requested()) {
+      parts_.link->receive(stop, *parts_.receiver_pulse,
+                           {[this](const Arrival& arrival) { take(arrival); },
+                            [this](std::uint32_t epoch) { lost(epoch); }, [this](const std::string& why) { distrust(why); }});
     }
-    log.detail("prompt", {kv("req", request_id), kv("prompt", i), kv("text", text + detokenizer.flush())});
+  }
+
+ private:
+  void take(const Arrival& arrival) {
+    if (distrusted_) return;
+    switch (arrival.type) {
+      case MessageType::greeting: return greeting(arrival);
+      case MessageType::encoded:
+        caf::anon_send(actor_, LinkMessage{static_cast<std::uint32_t>(arrival.type), arrival.tag, arrival.epoch, to_bytes(arrival.bytes)});
+        return;
+      default: distrust("a message of type " + std::to_string(static_cast<std::uint32_t>(arrival.type)) + " came from it");
+    }
+  }
+
+  void greeting(const Arrival& arrival) {
+    Greeting greeting;
+    if (!decode(arrival.bytes, greeting)) return distrust("its greeting cannot be read");
+    if (greeting.version != wire::kMessagesVersion) {
+      return distrust("of build " + greeting.build + ", it speaks version " + std::to_string(greeting.version) +
+                      " of the messages; the front, of build " + parts_.build + ", speaks " + std::to_string(wire::kMessagesVersion));
+    }
+    caf::anon_send(gateway_, TextUp{parts_.index});
+  }
+
+  void lost(std::uint32_t epoch) {
+    distrusted_ = false;
+    parts_.log.warning("text_process_lost", {kv("index", parts_.index), kv("epoch", epoch)});
+    caf::anon_send(actor_, LinkEpoch{epoch});
+  }
+
+  void distrust(const std::string& why) {
+    if (std::exchange(distrusted_, true)) return;
+    parts_.log.error("text_process_distrusted", {kv("index", parts_.index), kv("why", why)});
+    if (parts_.distrusted) parts_.distrusted(why);
+  }
+
+  tokenizer_actor actor_;
+  gateway_actor gateway_;
+  const TokenizerParts parts_;
+  bool distrusted_ = false;
+};
+
+void send_due(TokenizerSelf self) {
+  TokenizerState& state = self->state;
+  for (const std::uint64_t number : state.jobs.due()) {
+    const MessageType type = state.jobs.long_text(number) ? MessageType::encode_long : MessageType::encode;
+    state.jobs.sent(number, state.parts.link->send(type, number, std::as_bytes(std::span(state.jobs.bytes(number)))));
   }
 }
 
-Encoded encode(const Encoder& encoder, const Log& log, Encode& job) {
-  const std::int64_t start = now_ns();
-  const std::string request_id = job.request_id;
-  Encoded out = encoder.encode(std::move(job), log);
-  std::size_t tokens = 0;
-  for (const auto& prompt : out.prompts) tokens += prompt.size();
-  const double ms = static_cast<double>(now_ns() - start) * 1e-6;
-  if (out.status.ok()) {
-    log.info("encoded", {kv("req", request_id), kv("prompts", out.prompts.size()), kv("tokens", tokens), kv("ms", ms)});
-    if (log.details(3)) {
-      (void)contain(log, "log of a prompt", request_id, [&] { log_prompts(encoder, log, request_id, out); });
-    }
-  } else {
-    log.info("refused", {kv("req", request_id), kv("why", out.status.message), kv("ms", ms)});
+caf::typed_response_promise<Encoded> take(TokenizerSelf self, const Encode& job) {
+  TokenizerState& state = self->state;
+  auto promise = self->make_response_promise<Encoded>();
+  Bytes bytes;
+  encode(job, bytes);
+  if (bytes.size() > Link::kMaxMessageBytes) {
+    promise.deliver(Encoded{failure(Code::too_large, "the request's text is too long to be encoded"), {}, {}, {}, {}});
+    return promise;
   }
-  return out;
+  const std::uint64_t number = state.jobs.add(std::move(bytes), job.long_text);
+  state.open.emplace(number, TokenizerState::Open{promise, job.request_id, now_ns()});
+  send_due(self);
+  return promise;
+}
+
+void answer(TokenizerSelf self, std::uint64_t number, Encoded encoded) {
+  auto node = self->state.open.extract(number);
+  if (node.empty()) return;
+  const auto& [promise, request_id, since_ns] = node.mapped();
+  const Log& log = self->state.parts.log;
+  const double ms = static_cast<double>(now_ns() - since_ns) * 1e-6;
+  if (encoded.status.ok()) {
+    std::size_t tokens = 0;
+    for (const auto& prompt : encoded.prompts) tokens += prompt.size();
+    log.info("encoded", {kv("req", request_id), kv("prompts", encoded.prompts.size()), kv("tokens", tokens), kv("ms", ms)});
+  } else {
+    log.info("refused", {kv("req", request_id), kv("why", encoded.status.message), kv("ms", ms)});
+  }
+  node.mapped().promise.deliver(std::move(encoded));
+}
+
+void answered(TokenizerSelf self, const LinkMessage& message) {
+  TokenizerState& state = self->state;
+  Encoded encoded;
+  if (!decode(std::as_bytes(std::span(message.bytes)), encoded)) {
+    // The job stays open: it is asked again when another process has come.
+    state.parts.log.error("text_process_distrusted", {kv("index", state.parts.index), kv("why", "an answer of it cannot be read")});
+    if (state.parts.distrusted) state.parts.distrusted("an answer of it cannot be read");
+    return;
+  }
+  if (!state.jobs.answered(message.tag)) return;
+  answer(self, message.tag, std::move(encoded));
+  send_due(self);
+}
+
+void lost(TokenizerSelf self, std::uint32_t epoch) {
+  TokenizerState& state = self->state;
+  for (const std::uint64_t number : state.jobs.lost(epoch)) {
+    const auto open = state.open.find(number);
+    if (open == state.open.end()) continue;
+    state.parts.log.error("poison_request", {kv("req", open->second.request_id)});
+    Encoded failed;
+    failed.status = failure(Code::internal, "the process that encodes texts has ended twice while it worked on this request");
+    failed.status.reason = "poison_request";
+    answer(self, number, std::move(failed));
+  }
+  send_due(self);
 }
 
 }  // namespace
 
-tokenizer_actor::behavior_type tokenizer_behavior(tokenizer_actor::stateful_pointer<TokenizerState> self, Encoder encoder,
-                                                  TokenizerKind kind, Log log) {
+tokenizer_actor::behavior_type tokenizer_behavior(TokenizerSelf self, TokenizerParts parts) {
   answer_probes(self);
+  self->state.parts = std::move(parts);
   return {
       answer_beat,
-      [self, encoder, kind, log](Encode& job) {
-        // On the actor's own thread, which it has from its first message on.
-        if (kind == TokenizerKind::long_texts && !std::exchange(self->state.low_priority, true)) lower_thread_priority();
-        return encode(encoder, log, job);
+      [self](const TextArrivals& to) {
+        self->state.receiver = std::jthread(TextReceiver(self, to.gateway, self->state.parts));
+        ::pthread_setname_np(self->state.receiver.native_handle(), "text_link");
       },
+      [self](const Encode& job) { return take(self, job); },
+      [self](const LinkMessage& message) { answered(self, message); },
+      [self](const LinkEpoch& now) { lost(self, now.epoch); },
   };
 }
 

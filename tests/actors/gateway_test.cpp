@@ -28,7 +28,6 @@ class GatewayTest : public testing::ActorWorld {
             }
           },
           [](const StepTokens&) {},
-          [](const TokenizerUp&) {},
           [](const Expire&) {}, [](const Resume&) {},
           [this](const Abandon&) {
             for (std::size_t i = 0; i < asks_.size(); ++i) promises_[i].deliver(Closed{asks_[i]});
@@ -51,7 +50,7 @@ class GatewayTest : public testing::ActorWorld {
               },
               [](caf::get_atom) { return CacheStatus(); }};
     }));
-    GatewayParts parts{{host_}, metrics_, cache_, health_, {}, "{}", 2, {}};
+    GatewayParts parts{{host_}, metrics_, cache_, health_, {}, "{}", 2, 1, {}};
     parts.deliver = [this](std::uint32_t, std::vector<http::Output>&& outputs) {
       for (auto& output : outputs) answers_.push_back(std::move(output));
     };
@@ -83,6 +82,7 @@ class GatewayTest : public testing::ActorWorld {
     return drained_;
   }
   void link_up() {
+    self_->send(gateway_, TextUp{0});
     self_->send(gateway_, LinkUp{});
     run();
   }
@@ -112,6 +112,9 @@ TEST_F(GatewayTest, RefusesUntilTheWorkerIsThere) {
   send(1);
   ASSERT_EQ(answers_.size(), 1u);
   EXPECT_EQ(answers_[0].status, 503);
+  self_->send(gateway_, LinkUp{});
+  run();
+  EXPECT_EQ(health_->get(), State::loading) << "no text process has come";
   link_up();
   EXPECT_EQ(health_->get(), State::ready);
   send(2);

@@ -30,7 +30,7 @@ class HttpSideTest : public testing::ActorWorld {
               [this](const InfoAsk& ask) { heard.push_back("info " + std::to_string(ask.exchange)); },
               [this](const Withdraw& gone) { heard.push_back("withdraw " + std::to_string(gone.exchange)); },
               [](const LinkUp&) {},
-              [](const LinkDown&) {},
+              [](const LinkDown&) {}, [](const TextUp&) {},
               [](const Drain&) { return true; },
               [](const Abandon&) {},
               [](caf::get_atom) { return EngineStatus{}; }};

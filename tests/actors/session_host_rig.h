@@ -34,8 +34,12 @@ class SessionHostRig : public ActorWorld {
     tokenizer_ = keep(system_.spawn([this](tokenizer_actor::pointer self) -> tokenizer_actor::behavior_type {
       self->set_exit_handler(
           [this](const caf::exit_msg&) { answer_pending(); });  // a promise needs its actor
-      return {answer_beat, [this, self](const Encode& job) {
-        encodes_.push_back(job.request_id);
+      return {answer_beat, [](const TextArrivals&) {}, [this, self](const Encode& job) {
+        if (job.long_text) {
+          long_encodes_.push_back(job.request_id);
+        } else {
+          encodes_.push_back(job.request_id);
+        }
         auto promise = self->make_response_promise<Encoded>();
         if (slow_tokenizer_) {
           pending_.push_back(promise);  // the answer comes when the test gives it
@@ -43,18 +47,12 @@ class SessionHostRig : public ActorWorld {
           promise.deliver(hi());
         }
         return promise;
-      }};
+      }, [](const LinkMessage&) {}, [](const LinkEpoch&) {}};
     }));
     metrics_ = keep(system_.spawn([this](metrics_actor::pointer) -> metrics_actor::behavior_type {
       return {answer_beat, [](const StepStats&) {}, [this](const RequestStats& stats) { finished_.push_back(stats); },
               [](const HttpStats&) {}, [](const DoorStats&) {}, [](const ProcessReports&) {},
               [](caf::get_atom) { return std::string(); }};
-    }));
-    long_tokenizer_ = keep(system_.spawn([this](tokenizer_actor::pointer) -> tokenizer_actor::behavior_type {
-      return {answer_beat, [this](const Encode& job) {
-        long_encodes_.push_back(job.request_id);
-        return hi();
-      }};
     }));
     grammar_ = keep(system_.spawn([this](grammar_actor::pointer self) -> grammar_actor::behavior_type {
       self->set_exit_handler([this](const caf::exit_msg&) { 
@@ -79,7 +77,7 @@ class SessionHostRig : public ActorWorld {
     parts.slice_ns = std::chrono::nanoseconds(std::chrono::hours(1)).count();  // a busy machine must not end a turn
     parts.context = std::make_shared<SessionContext>(SessionContext{
         std::make_shared<ByteTokenizer>(), {ByteTokenizer::kEos}, 64, 258});
-    parts.tokenizers = {tokenizer_, long_tokenizer_};
+    parts.tokenizers = {tokenizer_};
     parts.engine = std::make_shared<Engine>(*this);
     parts.quarantine = quarantine_;
     parts.metrics = metrics_;
@@ -182,7 +180,6 @@ class SessionHostRig : public ActorWorld {
   std::vector<http::Output> answers_;
   std::vector<std::uint64_t> closed_;
   tokenizer_actor tokenizer_;
-  tokenizer_actor long_tokenizer_;
   SessionHostParts parts_;
   std::shared_ptr<Quarantine> quarantine_ = std::make_shared<Quarantine>();
   bool grammar_lost_ = false;  ///< the Compile that is answered next fails with its engine

@@ -76,7 +76,7 @@ TEST_F(SessionHostTest, PromptsOfClientsWhoLeftDoNotPileUpBeforeTheTokenizer) {
   EXPECT_EQ(submits_.size(), 2u);
 }
 
-TEST_F(SessionHostTest, LongTextsHaveATokenizerOfTheirOwn) {
+TEST_F(SessionHostTest, LongTextsDoNotWaitForShortOnesNorTheseForThem) {
   slow_tokenizer_ = true;
   open(false, 1, 8 << 20);
   open(false, 2, 100);
@@ -187,26 +187,6 @@ TEST_F(SessionHostTest, ALostWorkerIsTryAgain) {
   ASSERT_EQ(answers_.size(), 1u);
   EXPECT_EQ(answers_[0].status, 503);
   EXPECT_EQ(closed_, std::vector<std::uint64_t>{3});
-}
-
-TEST_F(SessionHostTest, ADeadTokenizerFailsTheRequestThatNeedsItAndTheNextFindsANewOne) {
-  self_->send_exit(tokenizer_, caf::exit_reason::kill);
-  run();
-  open();
-  ASSERT_EQ(answers_.size(), 1u);
-  EXPECT_EQ(answers_[0].status, 500);
-  EXPECT_EQ(closed_, std::vector<std::uint64_t>{3});
-  auto fresh = keep(system_.spawn([](tokenizer_actor::pointer) -> tokenizer_actor::behavior_type {
-    return {answer_beat, [](const Encode&) {
-      Encoded out;
-      out.prompts = {{'y'}};
-      return out;
-    }};
-  }));
-  self_->send(host_, TokenizerUp{0, fresh});
-  run();
-  open();
-  EXPECT_EQ(submits_.size(), 1u);
 }
 
 TEST_F(SessionHostTest, AFaultEndsOneRequestWithItsCredit) {

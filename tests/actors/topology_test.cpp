@@ -51,8 +51,13 @@ Actors start_actors(int ranks = 2, std::shared_ptr<ipc::BlockNames> names = null
 
   FrontSetup front;
   front.engine = std::make_shared<Link>(*std::move(upper));
-  front.encoder = std::make_shared<Encoder>(tokenizer, nullptr);
-  front.tokenizers = 2;
+  for (int i = 0; i < 2; ++i) {
+    auto fds = ipc::create_link();
+    EXPECT_TRUE(fds.ok());
+    auto end = ipc::UpperEnd::attach(fds->step.get(), fds->cache.get());
+    EXPECT_TRUE(end.ok());
+    front.texts.push_back(std::make_shared<Link>(*std::move(end)));
+  }
   front.sessions = std::make_shared<SessionContext>(SessionContext{tokenizer, {}, 64, 258});
   front.io_threads = 2;
   front.health = std::make_shared<HealthCell>();

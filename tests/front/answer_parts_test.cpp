@@ -33,7 +33,7 @@ class AnswerPartsTest : public ::testing::Test {
   void open(Ask request, const std::string& prompt = "q<think>\n") {
     book_.open(std::move(request));
     Encoded encoded;
-    encoded.prompts = {context_->tokenizer->encode(prompt, SpecialTokens::parse)};
+    encoded.prompts = {testing::parsing_ids(prompt)};
     sequences_ = book_.encoded(5, std::move(encoded), 10, effects_).sequences;
   }
 
@@ -53,7 +53,7 @@ class AnswerPartsTest : public ::testing::Test {
 
   /// The model writes this, `at_once` tokens a step, and then its end token.
   void write(std::size_t sequence, const std::string& text, std::size_t at_once = 1) {
-    std::vector<TokenId> ids = context_->tokenizer->encode(text, SpecialTokens::parse);
+    std::vector<TokenId> ids = testing::parsing_ids(text);
     ids.push_back(ByteTokenizer::kEos);
     for (std::size_t i = 0; i < ids.size(); i += at_once) {
       const std::size_t end = std::min(i + at_once, ids.size());
@@ -245,14 +245,13 @@ TEST_F(AnswerPartsTest, AnAnswerBeginsWhereItsPromptEnds) {
 
 TEST_F(AnswerPartsTest, ACutAnswerKeepsWhatItHas) {
   open(ask());
-  step(0, context_->tokenizer->encode("why\n", SpecialTokens::parse), Finish::length);
+  step(0, testing::parsing_ids("why\n"), Finish::length);
   EXPECT_EQ(whole()["choices"][0]["message"]["reasoning"], "why\n");
   EXPECT_EQ(whole()["choices"][0]["finish_reason"], "length");
   effects_ = {};
   open(ask());
   step(0,
-       context_->tokenizer->encode("w</think><tool_call>{\"name\": \"f\", \"arguments\": {\"a",
-                                   SpecialTokens::parse),
+       testing::parsing_ids("w</think><tool_call>{\"name\": \"f\", \"arguments\": {\"a"),
        Finish::length);
   EXPECT_EQ(whole()["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"], "{\"a");
   EXPECT_EQ(whole()["choices"][0]["finish_reason"], "length");
@@ -274,11 +273,11 @@ TEST_F(AnswerPartsTest, CompletionsAreRaw) {
 }
 
 TEST_F(AnswerPartsTest, TheLimitOfThoughtsReachesTheScheduler) {
-  const TokenId end = *context_->tokenizer->token_id("</think>");
+  const TokenId end = *context_->texts->token_id("</think>");
   const auto thinking = [&](auto change, const std::string& prompt = "q<think>\n") {
     Generation generation;
     change(generation);
-    begin_answer(*context_, context_->tokenizer->encode(prompt, SpecialTokens::parse), generation);
+    begin_answer(*context_, testing::parsing_ids(prompt), generation);
     return generation.thinking;
   };
   Thinking open = thinking([](Generation&) {});

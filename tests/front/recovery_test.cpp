@@ -41,7 +41,7 @@ class Play {
  public:
   explicit Play(const Case& of) : case_(of) {
     for (const std::string& line : of.lines) {
-      script_.lines.push_back({context_->tokenizer->encode(line, SpecialTokens::parse), Finish::length});
+      script_.lines.push_back({testing::parsing_ids(line), Finish::length});
       if (script_.lines.back().ids.back() == testing::ByteTokenizer::kEos) script_.lines.back().end = Finish::stop;
     }
   }
@@ -54,7 +54,7 @@ class Play {
     book_.take_encode(5);
     Encoded encoded;
     for (const std::string& prompt : case_.prompts) {
-      encoded.prompts.push_back(context_->tokenizer->encode(prompt, SpecialTokens::parse));
+      encoded.prompts.push_back(testing::parsing_ids(prompt));
       if (case_.ask.answer.echo) encoded.texts.push_back({prompt, static_cast<std::int64_t>(prompt.size())});
     }
     Submit submit = book_.encoded(5, std::move(encoded), 10, effects_);

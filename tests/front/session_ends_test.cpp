@@ -148,7 +148,7 @@ TEST_F(SessionEndsTest, EveryTokenHasAnIdAndALogprob) {
         ASSERT_EQ(tokens.size(), row.counted) << bytes();
         for (std::size_t i = 0; i < row.counted; ++i) {
           EXPECT_EQ(ids[i], row.ids[i]);
-          EXPECT_EQ(tokens[i], std::string(context_->tokenizer->token_bytes(row.ids[i])));
+          EXPECT_EQ(tokens[i], std::string(context_->texts->token_bytes(row.ids[i])));
         }
       }
     }

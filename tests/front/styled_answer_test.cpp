@@ -43,7 +43,7 @@ class StyledAnswerTest : public ::testing::Test {
     effects_ = {};
     book_->open(std::move(request));
     Encoded encoded;
-    encoded.prompts = {context_->tokenizer->encode(prompt, SpecialTokens::parse)};
+    encoded.prompts = {testing::parsing_ids(prompt)};
     sequences_ = book_->encoded(5, std::move(encoded), 10, effects_).sequences;
   }
 
@@ -62,7 +62,7 @@ class StyledAnswerTest : public ::testing::Test {
 
   /// The model writes this, a token a step, and ends.
   void write(const std::string& text, Finish finish = Finish::stop) {
-    std::vector<TokenId> ids = context_->tokenizer->encode(text, SpecialTokens::parse);
+    std::vector<TokenId> ids = testing::parsing_ids(text);
     if (finish == Finish::stop) ids.push_back(ByteTokenizer::kEos);
     for (std::size_t i = 0; i < ids.size(); ++i) step({ids[i]}, i + 1 == ids.size() ? finish : Finish::none);
   }

@@ -1,0 +1,80 @@
+#include "actors/tokenizer/text_main.h"
+
+#include <malloc.h>
+#include <sys/resource.h>
+
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "actors/engine/child_main.h"
+#include "actors/engine/shared_vocabulary.h"
+#include "actors/tokenizer/text_server.h"
+#include "base/log.h"
+#include "model/checkpoint/spec.h"
+#include "text/template/chat_template.h"
+
+namespace troupe {
+namespace {
+
+using supervisor::Control;
+using supervisor::Packet;
+
+constexpr auto kTextTick = std::chrono::milliseconds(20);
+/// Of the private memory that the process may have: a request of --max-body-bytes takes a small part of it.
+constexpr rlim_t kMostMemory = rlim_t{4} << 30;
+
+/// A hostile text cannot take the machine's memory, and what it said is not left in a core file.
+void limit_text_process() {
+  const rlimit data{kMostMemory, kMostMemory}, core{0, 0};
+  setrlimit(RLIMIT_DATA, &data);
+  setrlimit(RLIMIT_CORE, &core);
+}
+
+/// A model without a chat template is refused by request, as the front has warned of it.
+Result<Encoder> make_encoder(const config::Options& options, int vocabulary_fd) {
+  const std::string& directory = options.model.directory;
+  const auto spec = model::read_spec(directory, options.model.model_config_name);
+  if (!spec.ok()) return spec.status();
+  const auto shared = map_vocabulary(vocabulary_fd);
+  auto tokenizer = Tokenizer::load(directory, options.model.tokenizer, shared.ok() ? *shared : nullptr);
+  if (!tokenizer.ok()) return tokenizer.status();
+  auto chat = ChatTemplate::load(directory, options.model.chat_template, options.model.tokenizer);
+  if (!chat.ok() && chat.status().code != Code::not_found) return chat.status();
+  const config::SchedulerOptions& limits = options.scheduler;
+  const std::int32_t max_model_len = limits.max_model_len > 0     ? limits.max_model_len
+                                     : limits.found_model_len > 0 ? limits.found_model_len
+                                                                  : spec->max_positions;
+  return Encoder(*tokenizer, chat.ok() ? *chat : nullptr, bounds_of(**tokenizer, max_model_len));
+}
+
+Status serve_texts(const supervisor::ChildArguments& arguments, Control& control, const config::Options& options) {
+  if (arguments.link_step_fds.empty()) return failure(Code::internal, "a text process needs a link to the front");
+  limit_text_process();
+  const auto opened = Log::open("text-" + std::to_string(arguments.rank), options.log);
+  const Log log = opened.ok() ? *opened : Log();
+  auto encoder = make_encoder(options, arguments.vocabulary_fd);
+  ::malloc_trim(0);  // reading a tokenizer.json takes many times what is kept of it
+  if (!encoder.ok()) return encoder.status();
+  auto attached = ipc::LowerEnd::attach(arguments.link_step_fds.front(), arguments.link_cache_fds.front());
+  if (!attached.ok()) return attached.status();
+  TextServer server(std::make_shared<Link>(*std::move(attached)), *std::move(encoder), TROUPE_VERSION, log);
+  control.tell({{"event", "state"}, {"state", "ready"}});
+  std::string told_silent;
+  for (;;) {
+    server.beat();
+    if (std::string part = server.silent(); part != told_silent) {
+      control.tell({{"event", "silent"}, {"part", part}});
+      told_silent = std::move(part);
+    }
+    const Packet packet = control.receive(Clock::now() + kTextTick);
+    if (packet.kind == Packet::Kind::closed) return {};
+    if (packet.kind == Packet::Kind::message && packet.text("do") == "stop") return {};
+  }
+}
+
+}  // namespace
+
+int text_main(const std::vector<std::string>& words) { return run_child("text", words, serve_texts); }
+
+}  // namespace troupe
