@@ -51,8 +51,8 @@ class CodeLines(unittest.TestCase):
 
 
 class Figures(unittest.TestCase):
-    TEXTS = {"http/a.h": "#pragma once\n// a\n", "http/a.cpp": "int a;\nint b;\n\n", "http/b.h": "int c;\n", "http/d.cpp": "int d;\n",
-             "model/a.h": "int e;\n", "model/a.inl": "int f;\nint g;\n", "model/a_test.h": "int h;\n"}
+    TEXTS = {"http/a.h": "#pragma once\n// a\n", "http/a.cpp": "int a;\nint b;\n\n", "http/b.h": "int c;\n",
+             "http/d.cpp": "int d;\n", "model/a.h": "int e;\n", "model/a.inl": "int f;\nint g;\n", "model/a_test.h": "int h;\n"}
 
     def test_a_header_and_its_source_file_count_once_with_all_their_code(self):
         units = executed_code.figures({"http/a.cpp": {1, 2}, "http/b.h": {1}, "model/a.inl": {2}}, self.TEXTS)

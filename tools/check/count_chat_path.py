@@ -49,7 +49,8 @@ class CountError(Exception):
 
 
 def build(jobs):
-    for command in (["cmake", "--preset", "coverage"], ["cmake", "--build", BUILD, "--target", "troupe", "--parallel", str(jobs)]):
+    for command in (["cmake", "--preset", "coverage"],
+                    ["cmake", "--build", BUILD, "--target", "troupe", "--parallel", str(jobs)]):
         if subprocess.run(command, cwd=ROOT, stdout=sys.stderr, check=False).returncode != 0:
             raise CountError(f"{' '.join(map(str, command))} failed")
 
