@@ -8,6 +8,8 @@ in which "Qb" occurs is answered by script b, with several by the last of them i
 none by the first. After its script the model writes its end token. So parsers, streams and clients can be tested on
 real steps, whatever a real model would say.
 
+    --endless NAME      script NAME starts again where it would end, so its answer ends only with the limit of tokens or the
+                        request; may be repeated
     --special TAG       one more special token; may be repeated (default: the tags of ERNIE's thinking models)
     --no-tags           the vocabulary has no special tokens but <|im_start|>, <|im_end|> and </s>
     --template FILE     chat template (default: that of the thinking models, or without tags one of plain roles)
@@ -120,8 +122,9 @@ def parts_of(text, specials):
     return [part[0] if isinstance(part, tuple) else part.encode() for part in parts]
 
 
-def make_scripts(scripts, vocabulary, end):
-    """Token ids of each script. Text is cut into pieces of 1 to 5 bytes, also within characters."""
+def make_scripts(scripts, vocabulary, end, endless):
+    """Token ids of each script: text cut into pieces of 1 to 5 bytes, also within characters, then `end`, or in a script
+    that `endless` names its own first token."""
     draw = random.Random(5)
     firsts, cut_scripts = set(), []
     for name, text in scripts.items():
@@ -134,7 +137,7 @@ def make_scripts(scripts, vocabulary, end):
         firsts.add(parts[0][:length])
         cut_scripts.append((parts[0][:length], [parts[0][length:], *parts[1:]]))
     token_lists = []
-    for first, parts in cut_scripts:
+    for name, (first, parts) in zip(scripts, cut_scripts, strict=True):
         tokens = [vocabulary.add(first)]
         for part in parts:
             if isinstance(part, str):
@@ -147,7 +150,7 @@ def make_scripts(scripts, vocabulary, end):
                     length -= 1
                 tokens.append(vocabulary.add(part[at:at + length]))
                 at += length
-        token_lists.append([*tokens, end])
+        token_lists.append([*tokens, tokens[0] if name in endless else end])
     return token_lists
 
 
@@ -315,6 +318,11 @@ def check(tensors, scripts, triggers, vocabulary_size):
                 if got != script[place] or ahead < LEAST_LEAD:
                     raise ScriptError(f"script {k}, token {place} after a prompt of {len(prompt)}: got {got}, ahead by "
                                       f"{ahead:.1f}, should be {script[place]}")
+        for place in (1, len(script) // 2, len(script) - 1) if script[-1] == script[0] else ():
+            got, ahead = player.next_token([triggers[k]] + script[:-1] * 3 + script[:place])
+            if got != script[place] or ahead < LEAST_LEAD:
+                raise ScriptError(f"endless script {k}, token {place} of its fourth round: got {got}, ahead by {ahead:.1f}, "
+                                  f"should be {script[place]}")
 
 
 def write_safetensors(path, tensors):
@@ -330,18 +338,22 @@ def write_safetensors(path, tensors):
             out.write(np.ascontiguousarray(tensor, dtype="<f4").tobytes())
 
 
-def make(out, scripts, template, tags=tuple(ERNIE_TAGS)):
-    """Writes the checkpoint to the directory `out`. `scripts`: name -> text; `template`: a Jinja template."""
+def make(out, scripts, template, tags=tuple(ERNIE_TAGS), endless=()):
+    """Writes the checkpoint to the directory `out`. `scripts`: name -> text; `template`: a Jinja template; `endless`: names of
+    scripts that start again where they would end. Returns name -> number of tokens. ScriptError if that cannot be."""
     for name in scripts:
         if len(name) != 1 or not name.isascii() or not name.islower():
             raise ScriptError(f"a script's name is one letter from a to z, not {name!r}")
     if not 0 < len(scripts) <= MOST_SCRIPTS:
         raise ScriptError(f"from 1 to {MOST_SCRIPTS} scripts are possible, not {len(scripts)}")
+    for name in endless:
+        if name not in scripts:
+            raise ScriptError(f"endless: got {name!r}, expected the name of a script: {', '.join(sorted(scripts))}")
     scripts = dict(sorted(scripts.items()))
     vocabulary = Vocabulary([*BASE_SPECIALS, *tags])
     end = vocabulary.specials["<|im_end|>"]
     triggers = add_triggers(scripts, vocabulary)
-    token_lists = make_scripts(scripts, vocabulary, end)
+    token_lists = make_scripts(scripts, vocabulary, end, endless)
     tensors, config = build(token_lists, triggers, vocabulary)
     check(tensors, token_lists, triggers, vocabulary.size)
 
@@ -367,6 +379,7 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--scripts", type=pathlib.Path, required=True)
     parser.add_argument("--template", type=pathlib.Path)
+    parser.add_argument("--endless", action="append", default=[])
     parser.add_argument("--special", action="append")
     parser.add_argument("--no-tags", action="store_true")
     args = parser.parse_args()
@@ -377,11 +390,12 @@ def main():
     elif not args.no_tags:
         template = (root / "tests/data/text/templates/ernie45_thinking.jinja").read_text(encoding="utf-8")
     try:
-        lengths = make(args.out, json.loads(args.scripts.read_text(encoding="utf-8")), template, tags)
+        lengths = make(args.out, json.loads(args.scripts.read_text(encoding="utf-8")), template, tags, args.endless)
     except (ScriptError, OSError, ValueError) as error:
         print(f"make_scripted_model: {error}", file=sys.stderr)
         return 1
-    print(f"{args.out}: " + ", ".join(f"Q{name} answers with {n} tokens" for name, n in lengths.items()))
+    print(f"{args.out}: " + ", ".join(f"Q{name} answers with {n} tokens" + (", again and again" if name in args.endless else "")
+                                      for name, n in lengths.items()))
     return 0
 
 
