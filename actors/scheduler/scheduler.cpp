@@ -2,56 +2,24 @@
 #include "actors/scheduler/scheduler.h"
 
 #include <algorithm>
-#include <unordered_map>
 #include <utility>
 
-#include "actors/scheduler/resumption_check.h"
-#include "actors/scheduler/sampling_check.h"
 #include "base/check.h"
-#include "base/counted.h"
 
 namespace troupe {
 namespace {
 
-/// Session hosts are few; the bound keeps a wrong number from growing StepOutput.
-constexpr std::uint32_t kMaxHosts = 1024;
-/// At most as many slots as a plan can have rows.
-constexpr std::int32_t kMaxSlots = 4096;
-constexpr std::int32_t kMaxStepsInFlight = 8;
-/// Without an option, prompts of up to so many tokens are short however little the model takes, and so are
-/// those of which a step holds this many: it takes several, and none is held up.
-constexpr std::int32_t kLeastLongPrompt = 64;
-constexpr std::int32_t kShortPromptsOfAStep = 4;
-/// Without an option, the share of a step that prompts may take beside decodes, in tokens and in time, and the
-/// least tokens: steps of fewer take hardly less time.
-constexpr double kPrefillShare = 0.1, kPrefillTimeShare = 1.0 / 3;
-constexpr std::int32_t kLeastPromptTokens = 512;
 constexpr const char* kPoisoned =
     "This request was being computed when two workers died one after the other; it is not tried again.";
 
-std::int32_t limited(int option, std::int32_t capacity) {
-  return std::max(0, option > 0 ? std::min(option, capacity) : capacity);
-}
-
-bool in_vocabulary(TokenId token, std::int32_t size) { return token >= 0 && token < size; }
-
 }  // namespace
-
-void StepOutput::clear() {
-  for (HostTokens& host : hosts) {
-    host.step.sequences.clear();
-    host.step.tokens.clear();
-    host.step.scores.clear();
-    host.step.tops.clear();
-  }
-  stats = {};
-}
 
 Scheduler::Scheduler(const config::SchedulerOptions& options, const PrefixCaching& caching,
                      std::size_t max_tokens_in_plan)
     : options_(options),
       caching_(caching),
       hasher_(caching.key),
+      rules_(options),
       builder_(max_tokens_in_plan),
       queue_(table_) {}
 
@@ -60,35 +28,17 @@ void Scheduler::attach(std::uint32_t epoch, const wire::Capacity& capacity, Step
   out.clear();
   epoch_ = epoch;
   grammar_updates_.begin_epoch(epoch);
-  block_tokens_ = std::max(1, capacity.block_tokens);
-  total_blocks_ = std::max(0, capacity.kv_blocks);
-  prompt_blocks_ = static_cast<std::int32_t>(options_.kv_cache_ratio * total_blocks_);
-  vocab_size_ = capacity.vocab_size;
-  max_logprobs_ = capacity.max_logprobs;
-  budget_ = limited(options_.max_num_batched_tokens, capacity.max_tokens_per_step);
-  const double share = options_.min_prefill_share > 0 ? options_.min_prefill_share : kPrefillShare;
-  least_prompt_tokens_ = std::max(options_.min_prefill_share > 0 ? 1 : kLeastPromptTokens,
-                                  static_cast<std::int32_t>(share * budget_));
-  least_prompt_share_ = options_.min_prefill_share > 0 ? options_.min_prefill_share : kPrefillTimeShare;
-  const std::int64_t cached = std::int64_t{total_blocks_} * block_tokens_;
-  max_length_ = static_cast<std::int32_t>(
-      std::min<std::int64_t>(limited(options_.max_model_len, capacity.max_model_len), cached));
-  long_prompt_ = options_.long_prefill_token_threshold > 0
-                     ? options_.long_prefill_token_threshold
-                     : std::max({kLeastLongPrompt, max_length_ / 25, budget_ / kShortPromptsOfAStep});
-  slots_.reset(std::min({limited(options_.max_num_seqs, capacity.max_slots), budget_, kMaxSlots}));
-  steps_.resize(static_cast<std::size_t>(std::clamp(capacity.max_steps_in_flight, 1, kMaxStepsInFlight)));
-  first_step_ = in_flight_ = 0;
-  next_step_ = 1;
+  limits_ = WorkerLimits::of(options_, capacity);
+  slots_.reset(limits_.slots);
+  steps_.attach(limits_.steps_in_flight);
   last_command_ = 0;
-  swaps_ = capacity.swap_blocks > 0;
   prefill_speed_.forget();
-  time_.attach(1e-3 * options_.max_prefill_step_ms, budget_, capacity.weight_bytes);
+  time_.attach(1e-3 * options_.max_prefill_step_ms, limits_.step_tokens, capacity.weight_bytes);
 
   for (std::uint32_t i = queue_.head(), next = kNoSequence; i != kNoSequence; i = next) {
     next = queue_.after(i);
     ScheduledSequence& s = table_[i];
-    s.max_length = std::min(s.max_length, max_length_);
+    s.max_length = std::min(s.max_length, limits_.max_length);
     if (s.expected < s.max_length) continue;
     queue_.remove(i);
     fail(i, Finish::aborted, "The model's worker was restarted with too little room for this request.", out);
@@ -99,7 +49,7 @@ void Scheduler::detach(Orphans orphans, const std::string& why, StepOutput& out)
   out.clear();
   if (epoch_ == 0) return;
   epoch_ = 0;
-  in_flight_ = 0;
+  steps_.clear();
   admissions_open_ = ending_ = 0;
   running_.clear();
   fetching_.clear();
@@ -143,72 +93,10 @@ void Scheduler::suspect(ScheduledSequence& s) {
   isolates_ |= s.isolated;
 }
 
-Status Scheduler::check(const SequenceSpec& spec, const SequenceSpec& prompt, std::uint32_t attempt) const {
-  const std::int64_t length = static_cast<std::int64_t>(prompt.prompt.size());
-  if (spec.key == RequestKey{} || table_.find(spec.key) != kNoSequence) {
-    return invalid("The sequence's key is zero or in use already.", "key");
-  }
-  if (spec.host >= kMaxHosts) {
-    return invalid(
-        "host is " + std::to_string(spec.host) + "; it must be below " + std::to_string(kMaxHosts) + ".",
-        "host");
-  }
-  if (length == 0) return invalid("The prompt is empty; at least one token is needed.", "prompt", "empty");
-  if (spec.prompt_tokens != length) {
-    return invalid("prompt_tokens is " + std::to_string(spec.prompt_tokens) + "; it must be " + std::to_string(length) +
-                       ", the number of ids given.",
-                   "prompt_tokens");
-  }
-  if (spec.max_output_tokens < 1) {
-    return invalid("max_tokens is " + std::to_string(spec.max_output_tokens) + "; it must be at least 1.",
-                   "max_tokens", "out_of_range");
-  }
-  if (length >= max_length_) {
-    return invalid("The prompt has " + counted(length, "token") + ", but a sequence has room for " +
-                       std::to_string(max_length_) + " and the answer needs at least one of them.",
-                   "prompt", "context_length_exceeded");
-  }
-  if (spec.gated_from < 0) {
-    return invalid("gated_from is " + std::to_string(spec.gated_from) + "; it must be at least 0.",
-                   "gated_from");
-  }
-  if (Status status = check_sampling(spec, vocab_size_, max_logprobs_); !status.ok()) return status;
-  if (Status status = check_resumption(spec, attempt, vocab_size_, max_length_); !status.ok()) return status;
-  for (const TokenId token : spec.prompt) {
-    if (in_vocabulary(token, vocab_size_)) continue;
-    return invalid("The prompt holds token " + std::to_string(token) + "; ids are 0 to " +
-                       std::to_string(vocab_size_ - 1) + ".",
-                   "prompt", "out_of_range");
-  }
-  return {};
-}
-
 Status Scheduler::submit(Submit& request, std::uint32_t front) {
   std::vector<SequenceSpec>& specs = request.sequences;
-  if (vocab_size_ == 0) return failure(Code::unavailable, "No worker is ready yet; try again shortly.");
-  // For each sequence the one whose prompt it runs: itself, or an earlier one without a parent.
-  std::vector<std::size_t> origin(specs.size());
-  std::int64_t tokens = 0;
-  std::unordered_map<RequestKey, std::size_t> places;
-  for (std::size_t i = 0; i < specs.size(); ++i) {
-    origin[i] = i;
-    if (specs[i].parent != RequestKey{}) {
-      const auto parent = places.find(specs[i].parent);
-      if (parent == places.end() || origin[parent->second] != parent->second) {
-        return invalid("A choice names a parent that does not stand before it.", "parent");
-      }
-      origin[i] = parent->second;
-    }
-    if (!places.emplace(specs[i].key, i).second) {
-      return invalid("Two sequences of one request have the same key.", "key");
-    }
-    Status status = check(specs[i], specs[origin[i]], request.attempt);
-    if (!status.ok()) return status;
-    tokens += static_cast<std::int64_t>(specs[i].prompt.size());
-  }
-  if (request.attempt == 0) {  // one that goes on was let in before
-    if (Status status = check_room(static_cast<std::int64_t>(specs.size()), tokens); !status.ok()) return status;
-  }
+  std::vector<std::size_t> origin;
+  if (Status status = rules_.check(request, limits_, table_, queue_, origin); !status.ok()) return status;
 
   std::vector<std::uint32_t> groups(specs.size(), kNoGroup);
   for (std::size_t i = 0; i < specs.size(); ++i) {
@@ -225,30 +113,6 @@ Status Scheduler::submit(Submit& request, std::uint32_t front) {
   return {};
 }
 
-/// Refuses a request for which the queue has no room. Of one that could not even wait in an empty queue "try again later"
-/// would be said for ever. A bound of 0 lets nothing wait behind another request, and is none for the size of one.
-Status Scheduler::check_room(std::int64_t sequences, std::int64_t tokens) const {
-  if (options_.max_queued_tokens > 0 && tokens > options_.max_queued_tokens) {
-    return invalid("The request has " + counted(tokens, "prompt token") + "; at most " +
-                       std::to_string(options_.max_queued_tokens) + " may wait (--max-queued-tokens).",
-                   "prompt", "too_many_tokens");
-  }
-  if (options_.max_queued_requests > 0 && sequences > options_.max_queued_requests) {
-    return invalid("The request has " + std::to_string(sequences) + " sequences, choices times prompts; at most " +
-                       std::to_string(options_.max_queued_requests) + " may wait (--max-queued-requests).",
-                   "n", "too_many_sequences");
-  }
-  if (queue_.size() > 0 && (queue_.size() + sequences > options_.max_queued_requests ||
-                            queue_.tokens() + tokens > options_.max_queued_tokens)) {
-    return failure(Code::overloaded, "The queue holds " + counted(queue_.size(), "request") + " with " +
-                                         counted(queue_.tokens(), "token") + "; at most " +
-                                         counted(options_.max_queued_requests, "request") + " and " +
-                                         counted(options_.max_queued_tokens, "token") +
-                                         " may wait. Try again later.");
-  }
-  return {};
-}
-
 void Scheduler::enqueue(SequenceSpec& spec, KnownTokens::Given prompt, std::uint32_t group, const Submit& request,
                         std::uint32_t front) {
   const std::uint32_t at = table_.create(spec.key);
@@ -258,8 +122,8 @@ void Scheduler::enqueue(SequenceSpec& spec, KnownTokens::Given prompt, std::uint
   if (request.attempt > 0) s.arrived_ns = request.arrived_ns;
   s.attempt = request.attempt;
   s.front = front;
-  s.destination = destination(front, spec.host);
-  s.held = is_held(front);
+  s.destination = fronts_.destination(front, spec.host);
+  s.held = fronts_.is_held(front);
   s.isolated = request.alone;
   isolates_ |= s.isolated;
   s.scored = spec.scored;
@@ -267,7 +131,7 @@ void Scheduler::enqueue(SequenceSpec& spec, KnownTokens::Given prompt, std::uint
   s.shares_prompt = spec.parent != RequestKey{};
   s.prompt_tokens = spec.prompt_tokens;
   s.max_length = static_cast<std::int32_t>(
-      std::min(std::int64_t{spec.prompt_tokens} + spec.max_output_tokens, std::int64_t{max_length_}));
+      std::min(std::int64_t{spec.prompt_tokens} + spec.max_output_tokens, std::int64_t{limits_.max_length}));
   s.sampling = spec.sampling;
   s.stop_ids = std::move(spec.stop_ids);
   s.logit_bias = std::move(spec.logit_bias);
@@ -289,6 +153,15 @@ void Scheduler::enqueue(SequenceSpec& spec, KnownTokens::Given prompt, std::uint
 void Scheduler::cancel(const RequestKey& key) {
   const std::uint32_t sequence = table_.find(key);
   if (sequence != kNoSequence) end(sequence, SequenceState::ending);
+}
+
+void Scheduler::hold(std::uint32_t front, bool on) { fronts_.hold(front, on, table_); }
+
+void Scheduler::drop_front(std::uint32_t front) {
+  for (std::uint32_t i = 0; i < table_.places(); ++i) {
+    if (table_[i].live && table_[i].front == front) end(i, SequenceState::ending);
+  }
+  fronts_.drop(front);
 }
 
 /// Removes a sequence from the queue or the running ones. It stays in the table while a plan in flight or an
@@ -353,7 +226,7 @@ void Scheduler::forget(std::uint32_t sequence) {
 void Scheduler::fail(std::uint32_t sequence, Finish how, const std::string& why, StepOutput& out) {
   const ScheduledSequence& s = table_[sequence];
   if (s.grammar != 0) grammar_updates_.end(s.key);
-  SequenceTokens& tokens = report(table_[sequence], out);
+  SequenceTokens& tokens = fronts_.report(table_[sequence], out);
   tokens.finish = how;
   tokens.error = why;
   forget(sequence);

@@ -82,41 +82,25 @@
 #include "actors/cache/block_hash.h"
 #include "actors/cache/restore_cost.h"
 #include "actors/messages.h"
-#include "actors/observation_messages.h"
 #include "actors/scheduler/choice_groups.h"
+#include "actors/scheduler/front_table.h"
 #include "actors/scheduler/grammar_updates.h"
 #include "actors/scheduler/plan_builder.h"
+#include "actors/scheduler/result_reader.h"
 #include "actors/scheduler/sequence.h"
 #include "actors/scheduler/sequence_table.h"
 #include "actors/scheduler/step_budget.h"
+#include "actors/scheduler/step_output.h"
+#include "actors/scheduler/steps_in_flight.h"
+#include "actors/scheduler/submission_rules.h"
 #include "actors/scheduler/waiting_queue.h"
+#include "actors/scheduler/worker_limits.h"
 #include "base/ids.h"
 #include "base/status.h"
 #include "config/options.h"
 #include "ipc/wire.h"
 
 namespace troupe {
-
-/// What one SESSION HOST of one front has to be sent.
-struct HostTokens {
-  std::uint32_t front = 0;
-  std::uint32_t host = 0;
-  StepTokens step;
-};
-
-/// The outcome of a commit. Memory is reused from step to step when the caller keeps the object.
-struct StepOutput {
-  std::vector<HostTokens> hosts;  ///< in no order; those without sequences in this step have an empty `step`
-  StepStats stats;                ///< except `kv`, which the CACHE MANAGER knows
-
-  void clear();
-};
-
-enum class Committed {
-  applied,
-  stale,      ///< of an earlier epoch or step; dropped
-  malformed,  ///< contradicts the plan or itself; dropped, and the worker cannot be trusted
-};
 
 /// What becomes of open sequences when the worker is lost.
 enum class Orphans {
@@ -214,26 +198,12 @@ class Scheduler {
   std::int32_t running() const { return static_cast<std::int32_t>(running_.size() + fetching_.size()); }
   std::int32_t fetching() const { return static_cast<std::int32_t>(fetching_.size()); }
   std::int32_t waiting() const { return queue_.size(); }
-  std::int32_t plans_in_flight() const { return static_cast<std::int32_t>(in_flight_); }
+  std::int32_t plans_in_flight() const { return static_cast<std::int32_t>(steps_.size()); }
   /// True when no sequence is known, not even an ending one.
   bool idle() const { return table_.size() == 0; }
   const SchedulerTotals& totals() const { return totals_; }
 
  private:
-  /// One row of a plan in flight, as commit() needs it.
-  struct PlannedRow {
-    std::uint32_t sequence = 0;
-    SlotRef slot{};
-    std::int32_t begin = 0;  ///< positions [begin, end) are run
-    std::int32_t end = 0;
-    bool samples = false;
-  };
-  struct PlannedStep {
-    std::uint64_t step = 0;
-    std::vector<PlannedRow> rows;
-    StepWork work;
-    double predicted_s = 0;
-  };
   /// KV blocks that sequences need until they end at their maximum length, each counted as if it shared none.
   struct BlockNeed {
     std::int64_t prompt = 0;
@@ -255,15 +225,8 @@ class Scheduler {
     RequestKey key{};
     std::uint32_t group = kNoGroup;
   };
-  struct Destination {
-    std::uint32_t front = 0;
-    std::uint32_t host = 0;
-    bool used = false;  ///< false: its front was dropped
-  };
 
   // scheduler.cpp
-  Status check(const SequenceSpec& spec, const SequenceSpec& prompt, std::uint32_t attempt) const;
-  Status check_room(std::int64_t sequences, std::int64_t tokens) const;
   void enqueue(SequenceSpec& spec, KnownTokens::Given prompt, std::uint32_t group, const Submit& request,
                std::uint32_t front);
   void end(std::uint32_t sequence, SequenceState how);
@@ -273,14 +236,9 @@ class Scheduler {
   void suspect(ScheduledSequence& sequence);
   void fail(std::uint32_t sequence, Finish how, const std::string& why, StepOutput& out);
 
-  // scheduler_fronts.cpp
-  bool is_held(std::uint32_t front) const;
-  std::uint32_t destination(std::uint32_t front, std::uint32_t host);
-
   // scheduler_plan.cpp
   std::span<const std::byte> finish_plan(PlannedStep& step);
   std::uint32_t isolated_sequence();
-  bool alone_in_flight(std::uint32_t sequence) const;
   bool waits_for_step() const;
   double prompt_share(std::size_t decodes, std::int32_t admitted) const;
   bool is_slow(const ScheduledSequence& sequence) const;
@@ -288,18 +246,10 @@ class Scheduler {
   void plan_row(std::uint32_t sequence, std::int32_t most, PlannedStep& step, std::int64_t now_ns);
 
   // scheduler_commit.cpp
-  Committed judge(std::span<const std::byte> bytes, wire::RecordView& view) const;
-  bool agrees(const wire::RecordView& view, const wire::StepResult& result, const PlannedStep& step) const;
-  void sort_scores(std::span<const wire::TokenLogprobs> scores, const PlannedStep& step);
-  void commit_row(std::size_t index, const PlannedRow& row, const wire::ResultRow* result,
-                  const wire::RecordView& view, const wire::StepResult& record, StepOutput& out);
-  void pass_scores(ScheduledSequence& sequence, std::uint32_t score, const wire::RecordView& view,
-                   const wire::StepResult& record, StepOutput& out);
-  SequenceTokens& report(ScheduledSequence& sequence, StepOutput& out);
+  void commit_row(std::size_t index, const PlannedRow& row, const wire::ResultRow* result, StepOutput& out);
   Finish take_token(ScheduledSequence& sequence, TokenId token);
 
   // scheduler_leases.cpp
-  std::int32_t blocks_for(std::int32_t positions) const;
   bool may_ask(const ScheduledSequence& sequence) const;
   void mark_asked(ScheduledSequence& sequence);
   void make_room();
@@ -316,7 +266,6 @@ class Scheduler {
   bool admissible(const ScheduledSequence& sequence, const Admissions& admitted) const;
   void ask_admission(std::uint32_t sequence, CacheAsks& asks);
   void ask_admissions(CacheAsks& asks);
-  bool is_long(std::int32_t tokens) const { return tokens > long_prompt_; }
 
   // scheduler_gates.cpp
   void go_on(ScheduledSequence& sequence);
@@ -334,19 +283,10 @@ class Scheduler {
   const PrefixCaching caching_;
   const BlockHasher hasher_;
 
-  // Of the attached worker; void while epoch_ is 0.
-  std::uint32_t epoch_ = 0;
-  std::int32_t budget_ = 0;               ///< tokens of a step
-  std::int32_t least_prompt_tokens_ = 0;  ///< of these, that prompts may take while others decode, and
-  double least_prompt_share_ = 0;         ///< likewise of the time that decodes leave of a step's limit
-  std::int32_t max_length_ = 0;           ///< tokens of a sequence
-  std::int32_t block_tokens_ = 1;
-  std::int32_t total_blocks_ = 0;
-  std::int32_t prompt_blocks_ = 0;  ///< of these, for prompts, when blocks are reserved
-  std::int32_t long_prompt_ = 0;    ///< a prompt with more tokens left is long
-  std::int32_t vocab_size_ = 0;
-  std::int32_t max_logprobs_ = 0;
-  bool swaps_ = false;              ///< there is a swap space
+  const SubmissionRules rules_;
+
+  std::uint32_t epoch_ = 0;  ///< of the attached worker; 0: there is none
+  WorkerLimits limits_;      ///< of the attached worker, or of the last one
   MeasuredSpeed prefill_speed_;     ///< tokens/s of steps that mostly ran prompts
   StepBudget time_;                 ///< of steps with prompts
   bool has_newcomer_ = false;       ///< the plan that is being made has the first row of a prompt that is not long
@@ -358,19 +298,16 @@ class Scheduler {
   WaitingQueue queue_;
   ChoiceGroups groups_;
   GrammarUpdates grammar_updates_;
+  FrontTable fronts_;
+  StepsInFlight steps_;
+  ResultReader result_;
   std::vector<std::uint32_t> running_;  ///< in order of admission
   std::vector<std::uint32_t> fetching_;
-  std::vector<std::uint32_t> held_fronts_;
-  std::vector<Destination> destinations_;  ///< by ScheduledSequence::destination
   std::vector<SlotRef> finished_;  ///< to be sent to the worker
   std::vector<Release> releases_;  ///< to be sent to the cache manager, as are the next three
   std::vector<PublishAsk> publishes_;
   std::vector<BlockHash> published_hashes_;
   std::vector<RequestKey> withdrawals_;
-  std::vector<PlannedStep> steps_;  ///< a ring: plans in flight, the oldest at first_step_
-  std::size_t first_step_ = 0;
-  std::size_t in_flight_ = 0;
-  std::uint64_t next_step_ = 1;
   std::uint64_t arrivals_ = 0;
   std::uint64_t released_ = 0;        ///< leases released so far; a refused ask is repeated when it has risen
   bool isolates_ = false;             ///< some sequence may be isolated
@@ -379,9 +316,6 @@ class Scheduler {
   StepStats since_step_;              ///< counts that the next commit() reports
   std::vector<TokenId> block_ids_;         ///< scratch: a block of which some ids are shared
   std::vector<std::uint32_t> long_rows_;   ///< scratch: running sequences with a long prompt left
-  std::vector<std::uint32_t> score_next_;  ///< scratch: logprobs of a result, listed by row
-  std::vector<std::uint32_t> score_head_;
-  std::vector<std::uint32_t> rows_of_slots_;
   SchedulerTotals totals_;
 };
 

@@ -40,18 +40,18 @@ Scheduler::Admissions Scheduler::count_admitted() const {
   Admissions admitted;
   for (std::uint32_t i : running_) {
     const std::int32_t left = table_[i].positions_left();
-    admitted.add(table_[i], left, is_long(left), block_need(table_[i]));
+    admitted.add(table_[i], left, limits_.is_long(left), block_need(table_[i]));
   }
   for (std::uint32_t i : fetching_) {
-    const std::int32_t left = table_[i].expected - table_[i].found * block_tokens_;
-    admitted.add(table_[i], left, is_long(left), block_need(table_[i]));
+    const std::int32_t left = table_[i].expected - table_[i].found * limits_.block_tokens;
+    admitted.add(table_[i], left, limits_.is_long(left), block_need(table_[i]));
   }
   std::int32_t open = admissions_open_;
   for (std::uint32_t i = queue_.head(); i != kNoSequence && open > 0; i = queue_.after(i)) {
     const ScheduledSequence& s = table_[i];
     if (!s.admitting) continue;
     const std::int32_t left = positions_to_run(s, s.forks);
-    admitted.add(s, left, is_long(left), block_need(s));
+    admitted.add(s, left, limits_.is_long(left), block_need(s));
     --open;
   }
   return admitted;
@@ -59,8 +59,8 @@ Scheduler::Admissions Scheduler::count_admitted() const {
 
 Scheduler::BlockNeed Scheduler::block_need(const ScheduledSequence& s) const {
   const std::int32_t positions = s.max_length - 1;  // the last token is never run
-  const std::int32_t prompt = blocks_for(std::min(s.prompt_tokens, positions));
-  return {prompt, blocks_for(positions) - prompt};
+  const std::int32_t prompt = limits_.blocks_for(std::min(s.prompt_tokens, positions));
+  return {prompt, limits_.blocks_for(positions) - prompt};
 }
 
 /// True when prompts and answers keep to their shares of the blocks with one more sequence like this. One
@@ -68,8 +68,8 @@ Scheduler::BlockNeed Scheduler::block_need(const ScheduledSequence& s) const {
 bool Scheduler::reservable(const ScheduledSequence& s, const Admissions& admitted) const {
   if (options_.preempts || admitted.sequences == 0) return true;
   const BlockNeed need = block_need(s);
-  return admitted.blocks.prompt + need.prompt <= prompt_blocks_ &&
-         admitted.blocks.answer + need.answer <= total_blocks_ - prompt_blocks_;
+  return admitted.blocks.prompt + need.prompt <= limits_.prompt_blocks &&
+         admitted.blocks.answer + need.answer <= limits_.total_blocks - limits_.prompt_blocks;
 }
 
 /// True when the limits allow one more sequence like this: short prompts are admitted until they fill two
@@ -80,15 +80,15 @@ bool Scheduler::admissible(const ScheduledSequence& s, const Admissions& admitte
   const std::int32_t left = positions_to_run(s, forks);
   const std::int32_t most = options_.max_num_partial_prefills;
   if (left > 1 && most > 0 && admitted.prompts >= most) return false;
-  if (is_long(left)) return admitted.long_prompts < options_.max_long_partial_prefills;
-  return admitted.short_tokens < 2 * std::int64_t{budget_};
+  if (limits_.is_long(left)) return admitted.long_prompts < options_.max_long_partial_prefills;
+  return admitted.short_tokens < 2 * std::int64_t{limits_.step_tokens};
 }
 
 void Scheduler::ask_admission(std::uint32_t sequence, CacheAsks& asks) {
   ScheduledSequence& s = table_[sequence];
   const std::int32_t others = running() + admissions_open_;
-  const std::int32_t keep_free = options_.preempts ? std::min(others, total_blocks_ / 16) : 0;
-  const std::int32_t wanted = blocks_for(s.wanted_positions());
+  const std::int32_t keep_free = options_.preempts ? std::min(others, limits_.total_blocks / 16) : 0;
+  const std::int32_t wanted = limits_.blocks_for(s.wanted_positions());
   const RequestKey* donor = may_fork(s) ? groups_.donor(s.group) : nullptr;
   if (donor != nullptr) {
     asks.forks.push_back({*donor, s.key, shared_positions(s), wanted, keep_free});
@@ -120,7 +120,7 @@ void Scheduler::ask_admissions(CacheAsks& asks) {
     } else if (asks_now) {
       ask_admission(i, asks);
       const std::int32_t left = positions_to_run(s, s.forks);
-      admitted.add(s, left, is_long(left), block_need(s));
+      admitted.add(s, left, limits_.is_long(left), block_need(s));
       --slots;
     }
     if (s.passed_over >= kMaxPassedOver) return;

@@ -14,10 +14,6 @@ bool blocked(const ScheduledSequence& s, std::int32_t block_tokens) {
 
 }  // namespace
 
-std::int32_t Scheduler::blocks_for(std::int32_t positions) const {
-  return (positions + block_tokens_ - 1) / block_tokens_;
-}
-
 /// False after a refusal until something was released.
 bool Scheduler::may_ask(const ScheduledSequence& s) const {
   return !s.ask_open && !(s.refused && s.asked_at == released_);
@@ -56,7 +52,7 @@ void Scheduler::make_room() {
   bool needed = false;
   for (std::uint32_t i : running_) {
     const ScheduledSequence& s = table_[i];
-    needed |= !s.ask_open && s.asked_at == released_ && blocked(s, block_tokens_);
+    needed |= !s.ask_open && s.asked_at == released_ && blocked(s, limits_.block_tokens);
     if (last == kNoSequence || table_[last].before(s)) last = i;
   }
   if (!needed) return;
@@ -95,7 +91,7 @@ void Scheduler::ask_growth(CacheAsks& asks) {
   for (std::uint32_t i : running_) {
     ScheduledSequence& s = table_[i];
     if (s.held) continue;  // blocks that it cannot use yet are of use to other fronts
-    const std::int32_t wanted = blocks_for(s.wanted_positions());
+    const std::int32_t wanted = limits_.blocks_for(s.wanted_positions());
     if (wanted > s.blocks && may_ask(s)) {
       asks.grows.push_back({s.key, wanted, 0, {}});
       mark_asked(s);

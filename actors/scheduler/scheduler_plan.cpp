@@ -6,13 +6,12 @@
 namespace troupe {
 
 std::span<const std::byte> Scheduler::plan(std::int64_t now_ns) {
-  if (epoch_ == 0 || running_.empty() || in_flight_ == steps_.size()) return {};
+  if (epoch_ == 0 || running_.empty() || steps_.full()) return {};
   const std::uint32_t isolated = isolated_sequence();
-  if (isolated != kNoSequence && !alone_in_flight(isolated)) return {};
+  if (isolated != kNoSequence && !steps_.has_only(isolated)) return {};
   if (waits_for_step()) return {};
-  PlannedStep& step = steps_[(first_step_ + in_flight_) % steps_.size()];
-  step.rows.clear();
-  builder_.begin(epoch_, budget_);
+  PlannedStep& step = steps_.begin();
+  builder_.begin(epoch_, limits_.step_tokens);
   time_.begin();
   has_newcomer_ = false;
   for (SlotRef slot : finished_) builder_.finished(slot);  // all slots together do not fill a record
@@ -20,14 +19,14 @@ std::span<const std::byte> Scheduler::plan(std::int64_t now_ns) {
   if (isolated != kNoSequence) {
     const ScheduledSequence& s = table_[isolated];
     if (s.remaining() > 0) {
-      plan_row(isolated, time_.chunk(s.planned, s.remaining(), budget_, time_.end_s(), true), step, now_ns);
+      plan_row(isolated, time_.chunk(s.planned, s.remaining(), limits_.step_tokens, time_.end_s(), true), step, now_ns);
     }
     return finish_plan(step);
   }
   // Decodes first: sequences with exactly one position to compute. Their row makes one more position
   // expected, so they still have one left afterwards, and the second pass skips them.
   for (std::uint32_t i : running_) {
-    if (table_[i].remaining() == 1) plan_row(i, budget_, step, now_ns);
+    if (table_[i].remaining() == 1) plan_row(i, limits_.step_tokens, step, now_ns);
   }
   if (builder_.tokens_left() > 0) plan_prompts(step, now_ns);
   return finish_plan(step);
@@ -37,12 +36,10 @@ std::span<const std::byte> Scheduler::plan(std::int64_t now_ns) {
 std::span<const std::byte> Scheduler::finish_plan(PlannedStep& step) {
   if (builder_.empty()) return {};
   finished_.clear();
-  step.step = next_step_++;
   step.work = time_.work();
   step.predicted_s = time_.predicted_s();
-  ++in_flight_;
   ++totals_.steps;
-  return builder_.finish(step.step, last_command_);
+  return builder_.finish(steps_.push(), last_command_);
 }
 
 /// The running sequence that must have its steps for itself, or kNoSequence. Admission lets in one at a time. One that is
@@ -58,24 +55,14 @@ std::uint32_t Scheduler::isolated_sequence() {
   return kNoSequence;
 }
 
-/// True if no plan in flight has a row of another sequence.
-bool Scheduler::alone_in_flight(std::uint32_t sequence) const {
-  for (std::size_t k = 0; k < in_flight_; ++k) {
-    for (const PlannedRow& row : steps_[(first_step_ + k) % steps_.size()].rows) {
-      if (row.sequence != sequence) return false;
-    }
-  }
-  return true;
-}
-
 /// True when the newest step in flight should end before the next is planned: it holds prompts alone and is long,
 /// and so would be the next. A quick prompt that arrives meanwhile is planned at once.
 bool Scheduler::waits_for_step() const {
-  if (in_flight_ == 0) return false;
-  const PlannedStep& newest = steps_[(first_step_ + in_flight_ - 1) % steps_.size()];
+  if (steps_.empty()) return false;
+  const PlannedStep& newest = steps_.newest();
   if (!time_.runs_alone(newest.work, newest.predicted_s)) return false;
   return std::none_of(running_.begin(), running_.end(), [this](std::uint32_t i) {
-    return table_[i].remaining() > 0 && !is_long(table_[i].remaining()) && !is_slow(table_[i]);
+    return table_[i].remaining() > 0 && !limits_.is_long(table_[i].remaining()) && !is_slow(table_[i]);
   });
 }
 
@@ -100,7 +87,7 @@ void Scheduler::plan_prompts(PlannedStep& step, std::int64_t now_ns) {
     const std::int32_t remaining = table_[i].remaining();
     if (remaining <= 1) continue;
     ++prompts;
-    if (is_long(remaining)) {
+    if (limits_.is_long(remaining)) {
       long_rows_.push_back(i);
     } else {
       slow += is_slow(table_[i]) ? 1 : 0;
@@ -108,11 +95,11 @@ void Scheduler::plan_prompts(PlannedStep& step, std::int64_t now_ns) {
   }
   if (prompts == 0) return;
   const double share = prompt_share(step.rows.size(), prompts);
-  const std::int32_t most = std::max(least_prompt_tokens_, static_cast<std::int32_t>(share * budget_));
+  const std::int32_t most = std::max(limits_.least_prompt_tokens, static_cast<std::int32_t>(share * limits_.step_tokens));
   const std::int32_t unused = std::max(0, builder_.tokens_left() - most);
   const auto left = [&] { return builder_.tokens_left() - unused; };
   // Of the time twice the share: the limit on time is mostly reached with fewer tokens than that on tokens.
-  const double end_s = time_.until_s(std::clamp(2 * share, least_prompt_share_, 1.0), time_.end_s());
+  const double end_s = time_.until_s(std::clamp(2 * share, limits_.least_prompt_share, 1.0), time_.end_s());
   const auto add_kind = [&](bool is_slow_kind, bool others_follow) {
     const std::int32_t reserved = others_follow ? std::max(1, left() / 4) : 0;
     const double until_s = time_.until_s(others_follow ? kPart : 1, end_s);
@@ -120,7 +107,7 @@ void Scheduler::plan_prompts(PlannedStep& step, std::int64_t now_ns) {
     for (std::uint32_t i : running_) {
       if (left() <= reserved) break;
       const ScheduledSequence& s = table_[i];
-      if (s.remaining() <= 1 || is_long(s.remaining()) || is_slow(s) != is_slow_kind) continue;
+      if (s.remaining() <= 1 || limits_.is_long(s.remaining()) || is_slow(s) != is_slow_kind) continue;
       const std::int32_t tokens = time_.chunk(s.planned, s.remaining(), left() - reserved, until_s, first);
       if (tokens == 0) break;
       plan_row(i, tokens, step, now_ns);
@@ -145,8 +132,8 @@ void Scheduler::plan_prompts(PlannedStep& step, std::int64_t now_ns) {
 /// fewer, or none, when the budget, its blocks or the record do not suffice.
 void Scheduler::plan_row(std::uint32_t sequence, std::int32_t most, PlannedStep& step, std::int64_t now_ns) {
   ScheduledSequence& s = table_[sequence];
-  const bool arrives = !s.started && !is_long(s.remaining());
-  const std::int32_t covered = s.blocks * block_tokens_ - s.planned;
+  const bool arrives = !s.started && !limits_.is_long(s.remaining());
+  const std::int32_t covered = s.blocks * limits_.block_tokens - s.planned;
   if (covered <= 0) {
     ++totals_.stalled_rows;
     return;
@@ -179,8 +166,9 @@ void Scheduler::plan_row(std::uint32_t sequence, std::int32_t most, PlannedStep&
   const std::uint32_t again = s.again ? wire::kAgain : 0u;
   if (!builder_.row(s, tokens, (samples ? wire::kSamples : 0u) | (gated ? wire::kGated : 0u) | again)) return;
   s.again = false;
-  if (gated) grammar_updates_.row(next_step_, {s.key, s.slot, outputs});
+  if (gated) grammar_updates_.row(steps_.next_number(), {s.key, s.slot, outputs});
   step.rows.push_back({sequence, s.slot, s.planned, s.planned + tokens, samples});
+  step.prompt_positions += tokens > 1 ? tokens : 0;
   time_.add(s.planned, tokens);
   has_newcomer_ |= arrives;
   s.planned += tokens;

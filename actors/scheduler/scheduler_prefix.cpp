@@ -9,12 +9,12 @@ namespace troupe {
 /// contain its key.
 std::int32_t Scheduler::public_blocks(const ScheduledSequence& s) const {
   if (!s.cacheable) return 0;
-  return caching_.outputs ? INT32_MAX : s.prompt_tokens / block_tokens_;
+  return caching_.outputs ? INT32_MAX : s.prompt_tokens / limits_.block_tokens;
 }
 
 /// Makes the hashes of the first `blocks` full blocks known.
 void Scheduler::hash_blocks(ScheduledSequence& s, std::int32_t blocks) {
-  const std::size_t length = static_cast<std::size_t>(block_tokens_);
+  const std::size_t length = static_cast<std::size_t>(limits_.block_tokens);
   const std::size_t named_for_all = static_cast<std::size_t>(public_blocks(s));
   const BlockHash own{s.key.hi, s.key.lo};
   while (s.hashes.size() < static_cast<std::size_t>(blocks)) {
@@ -35,7 +35,7 @@ HashRange Scheduler::name_contents(ScheduledSequence& s, std::vector<BlockHash>&
   if (s.sampling.prompt_logprobs >= 0 && s.scored < s.prompt_tokens) {
     positions = std::min(positions, std::max(1, s.scored) - 1);
   }
-  const std::int32_t blocks = positions / block_tokens_;
+  const std::int32_t blocks = positions / limits_.block_tokens;
   hash_blocks(s, blocks);
   hashes.insert(hashes.end(), s.hashes.begin(), s.hashes.begin() + blocks);
   return {none.first, blocks};
@@ -56,26 +56,26 @@ void Scheduler::publish_blocks(ScheduledSequence& s, std::int32_t full) {
 void Scheduler::publish_full_blocks(ScheduledSequence& s) {
   if (!s.cacheable) return;
   const std::int32_t known = caching_.outputs ? static_cast<std::int32_t>(s.tokens.size()) : s.prompt_tokens;
-  publish_blocks(s, std::min(s.committed, known) / block_tokens_);
+  publish_blocks(s, std::min(s.committed, known) / limits_.block_tokens);
 }
 
 /// A sequence is put back: all that it has computed can be copied out, and found by it alone.
 void Scheduler::park(ScheduledSequence& s) {
-  if (!swaps_) return;
-  publish_blocks(s, std::min(s.committed, static_cast<std::int32_t>(s.tokens.size())) / block_tokens_);
+  if (!limits_.swaps) return;
+  publish_blocks(s, std::min(s.committed, static_cast<std::int32_t>(s.tokens.size())) / limits_.block_tokens);
   s.parked |= s.published > 0;
 }
 
 /// An admitted sequence begins behind the positions that its lease holds already: those that it shares with
 /// the other choices of its prompt, or the blocks that were found.
 void Scheduler::begin_at(ScheduledSequence& s) {
-  s.published = s.forks ? shared_positions(s) / block_tokens_ : s.found;
-  s.planned = s.committed = s.forks ? shared_positions(s) : s.found * block_tokens_;
+  s.published = s.forks ? shared_positions(s) / limits_.block_tokens : s.found;
+  s.planned = s.committed = s.forks ? shared_positions(s) : s.found * limits_.block_tokens;
   if (s.cached_tokens >= 0) return;  // admitted before
-  s.cached_tokens = std::min(s.found * block_tokens_, s.prompt_tokens);
+  s.cached_tokens = std::min(s.found * limits_.block_tokens, s.prompt_tokens);
   // The prompt is counted with the choice that computed it, and with the first submission of its request.
   if (s.forks || s.attempt > 0) return;
-  const std::int32_t swapped = std::min(s.swapped * block_tokens_, s.cached_tokens);
+  const std::int32_t swapped = std::min(s.swapped * limits_.block_tokens, s.cached_tokens);
   ++since_step_.admitted;
   since_step_.admitted_hits += s.cached_tokens > 0 ? 1 : 0;
   since_step_.admitted_tokens += s.prompt_tokens;
