@@ -17,11 +17,10 @@ constexpr const char* kPoisoned =
 Scheduler::Scheduler(const config::SchedulerOptions& options, const PrefixCaching& caching,
                      std::size_t max_tokens_in_plan)
     : options_(options),
-      caching_(caching),
-      hasher_(caching.key),
       rules_(options),
       builder_(max_tokens_in_plan),
-      queue_(table_) {}
+      queue_(table_),
+      names_(caching) {}
 
 void Scheduler::attach(std::uint32_t epoch, const wire::Capacity& capacity, StepOutput& out) {
   TROUPE_CHECK(epoch != 0 && epoch_ == 0);
@@ -31,6 +30,7 @@ void Scheduler::attach(std::uint32_t epoch, const wire::Capacity& capacity, Step
   limits_ = WorkerLimits::of(options_, capacity);
   slots_.reset(limits_.slots);
   steps_.attach(limits_.steps_in_flight);
+  names_.attach(limits_);
   last_command_ = 0;
   prefill_speed_.forget();
   time_.attach(1e-3 * options_.max_prefill_step_ms, limits_.step_tokens, capacity.weight_bytes);
@@ -55,42 +55,27 @@ void Scheduler::detach(Orphans orphans, const std::string& why, StepOutput& out)
   fetching_.clear();
   finished_.clear();
   releases_.clear();
-  publishes_.clear();
-  published_hashes_.clear();
-  withdrawals_.clear();
+  names_.clear();
   groups_.forget_leases();
-  int in_flight_sequences = 0;  // that the worker may have been running
-  for (std::uint32_t i = 0; i < table_.places(); ++i) {
-    in_flight_sequences += table_[i].live && table_[i].plans_out > 0 ? 1 : 0;
-  }
+  inquiry_.worker_lost(table_);
   for (std::uint32_t i = 0; i < table_.places(); ++i) {
     ScheduledSequence& s = table_[i];
     if (!s.live) continue;
     const bool was_waiting = s.state == SequenceState::waiting;
-    const bool in_flight = s.plans_out > 0;
-    const bool poisonous = in_flight && s.isolated && in_flight_sequences == 1;
-    s.ask_open = s.admitting = s.leased = false;
-    s.plans_out = 0;
+    const bool poisonous = inquiry_.proves(s);
     if (s.state == SequenceState::ending) {
       forget(i);
     } else if (orphans == Orphans::fail || poisonous) {
       if (was_waiting) queue_.remove(i);
       fail(i, poisonous ? Finish::poisoned : Finish::aborted, poisonous ? kPoisoned : why, out);
     } else {
-      if (in_flight) suspect(s);
-      s.life_tokens = 0;
+      inquiry_.tried_again(s);
+      s.ask_open = s.admitting = s.leased = false;
+      s.plans_out = 0;
       rewind(s);
       if (!was_waiting) queue_.insert(i);
     }
   }
-}
-
-/// A worker was lost with a plan in flight for it.
-void Scheduler::suspect(ScheduledSequence& s) {
-  ++s.losses;
-  ++s.short_lives;
-  s.isolated = s.losses > 1 || !s.proven || s.short_lives >= kMaxShortLives;
-  isolates_ |= s.isolated;
 }
 
 Status Scheduler::submit(Submit& request, std::uint32_t front) {
@@ -124,8 +109,7 @@ void Scheduler::enqueue(SequenceSpec& spec, KnownTokens::Given prompt, std::uint
   s.front = front;
   s.destination = fronts_.destination(front, spec.host);
   s.held = fronts_.is_held(front);
-  s.isolated = request.alone;
-  isolates_ |= s.isolated;
+  inquiry_.begin(s, request.alone);
   s.scored = spec.scored;
   s.tokens = KnownTokens(std::move(prompt), std::move(spec.output));
   s.shares_prompt = spec.parent != RequestKey{};
@@ -135,14 +119,14 @@ void Scheduler::enqueue(SequenceSpec& spec, KnownTokens::Given prompt, std::uint
   s.sampling = spec.sampling;
   s.stop_ids = std::move(spec.stop_ids);
   s.logit_bias = std::move(spec.logit_bias);
-  s.cacheable = caching_.prompts && request.prefix.enabled;
-  if (s.cacheable) s.root = hasher_.root(request.prefix.salt);
+  names_.begin(s, request.prefix);
   s.grammar = spec.grammar;
   s.gated_from = spec.gated_from;
   if (s.grammar != 0) {
     grammar_updates_.start(s.key, s.grammar);
     const auto begin = static_cast<std::size_t>(s.prompt_tokens);
-    grammar_updates_.tokens(s.key, s.tokens.range(begin, s.tokens.size() - begin, block_ids_));
+    std::vector<TokenId> scratch;
+    grammar_updates_.tokens(s.key, s.tokens.range(begin, s.tokens.size() - begin, scratch));
   }
   s.group = group;
   if (group != kNoGroup) groups_.join(group, at);
@@ -163,6 +147,12 @@ void Scheduler::drop_front(std::uint32_t front) {
   }
   fronts_.drop(front);
 }
+
+void Scheduler::masks_late(const MasksLate& late) {
+  if (epoch_ != 0 && late.epoch == epoch_) mark_masks_late(late.keys, table_);
+}
+
+void Scheduler::masks_made(const MasksMade& made) { mark_masks_made(made.keys, table_); }
 
 /// Removes a sequence from the queue or the running ones. It stays in the table while a plan in flight or an
 /// open ask names it.
@@ -190,9 +180,9 @@ void Scheduler::retire(std::uint32_t sequence) {
     slots_.give_back(s.slot);
   }
   if (s.leased && s.state == SequenceState::putting_back) {
-    park(s);
+    names_.park(s);
   } else if (s.leased && s.parked && !s.cacheable) {
-    withdrawals_.push_back(s.key);  // no other sequence knows their names
+    names_.withdraw(s);  // no other sequence knows their names
   }
   // One that was put back and ends before its release was sent has its release in the list already.
   const auto announced = [&](const Release& release) { return release.key == s.key; };

@@ -79,14 +79,17 @@
 #include <string>
 #include <vector>
 
-#include "actors/cache/block_hash.h"
 #include "actors/cache/restore_cost.h"
 #include "actors/messages.h"
 #include "actors/scheduler/choice_groups.h"
+#include "actors/scheduler/death_inquiry.h"
 #include "actors/scheduler/front_table.h"
 #include "actors/scheduler/grammar_updates.h"
+#include "actors/scheduler/late_masks.h"
 #include "actors/scheduler/plan_builder.h"
+#include "actors/scheduler/prefix_names.h"
 #include "actors/scheduler/result_reader.h"
+#include "actors/scheduler/scheduler_counters.h"
 #include "actors/scheduler/sequence.h"
 #include "actors/scheduler/sequence_table.h"
 #include "actors/scheduler/step_budget.h"
@@ -108,28 +111,6 @@ enum class Orphans {
   requeue,  ///< each is recomputed when a worker is attached again, but for one that is known to kill workers
 };
 
-/// Totals since construction, for metrics and tests.
-struct SchedulerTotals {
-  std::uint64_t steps = 0;
-  std::uint64_t stale_results = 0;
-  std::uint64_t malformed_results = 0;
-  std::uint64_t discarded_tokens = 0;  ///< sampled after their sequence had ended
-  std::uint64_t preempted = 0;
-  std::uint64_t stalled_rows = 0;   ///< rows skipped in a step for lack of a block
-  std::int64_t prompt_tokens = 0;   ///< of all requests submitted first here, each counted at its first admission
-  std::int64_t cached_tokens = 0;   ///< of these, found in the prefix cache,
-  std::int64_t swapped_tokens = 0;  ///< and of those, in the swap space
-  std::uint64_t fetches = 0;        ///< admissions that waited for copies from the swap space
-  std::uint64_t failed_fetches = 0;
-};
-
-/// How the scheduler uses the prefix cache.
-struct PrefixCaching {
-  bool prompts = true;  ///< look up and publish blocks of prompts
-  bool outputs = true;  ///< publish blocks of generated tokens too
-  HashKey key;
-};
-
 /// Used by one thread. Nothing allocates per token in steady state.
 class Scheduler {
  public:
@@ -137,10 +118,8 @@ class Scheduler {
   static constexpr std::int32_t kMaxPassedOver = 16;
   /// How many later submissions one step of priority overtakes.
   static constexpr std::int64_t kPriorityWeight = 256;
-  /// A sequence that was there at so many deaths, each before it had yielded kForgivingTokens tokens on that
-  /// worker, runs alone until it has yielded as many.
-  static constexpr std::int32_t kMaxShortLives = 8;
-  static constexpr std::int32_t kForgivingTokens = 8;
+  static constexpr std::int32_t kMaxShortLives = DeathInquiry::kMaxShortLives;
+  static constexpr std::int32_t kForgivingTokens = DeathInquiry::kForgivingTokens;
 
   explicit Scheduler(const config::SchedulerOptions& options, const PrefixCaching& caching = {},
                      std::size_t max_tokens_in_plan = wire::kMaxTokensInPlan);
@@ -201,7 +180,7 @@ class Scheduler {
   std::int32_t plans_in_flight() const { return static_cast<std::int32_t>(steps_.size()); }
   /// True when no sequence is known, not even an ending one.
   bool idle() const { return table_.size() == 0; }
-  const SchedulerTotals& totals() const { return totals_; }
+  const SchedulerTotals& totals() const { return counters_.totals(); }
 
  private:
   /// KV blocks that sequences need until they end at their maximum length, each counted as if it shared none.
@@ -233,12 +212,10 @@ class Scheduler {
   void retire(std::uint32_t sequence);
   void rewind(ScheduledSequence& sequence);
   void forget(std::uint32_t sequence);
-  void suspect(ScheduledSequence& sequence);
   void fail(std::uint32_t sequence, Finish how, const std::string& why, StepOutput& out);
 
   // scheduler_plan.cpp
   std::span<const std::byte> finish_plan(PlannedStep& step);
-  std::uint32_t isolated_sequence();
   bool waits_for_step() const;
   double prompt_share(std::size_t decodes, std::int32_t admitted) const;
   bool is_slow(const ScheduledSequence& sequence) const;
@@ -257,6 +234,7 @@ class Scheduler {
   void ask_releases(CacheAsks& asks, bool donors);
   void answered(std::uint32_t sequence, const Grant& grant, std::span<const BlockId> blocks);
   void admit(std::uint32_t sequence, bool fetching);
+  void begin_at(ScheduledSequence& sequence);
   void fetched(const FetchOutcome& outcome);
 
   // scheduler_admission.cpp
@@ -267,21 +245,7 @@ class Scheduler {
   void ask_admission(std::uint32_t sequence, CacheAsks& asks);
   void ask_admissions(CacheAsks& asks);
 
-  // scheduler_gates.cpp
-  void go_on(ScheduledSequence& sequence);
-
-  // scheduler_prefix.cpp
-  HashRange name_contents(ScheduledSequence& sequence, std::vector<BlockHash>& hashes);
-  void hash_blocks(ScheduledSequence& sequence, std::int32_t blocks);
-  std::int32_t public_blocks(const ScheduledSequence& sequence) const;
-  void publish_blocks(ScheduledSequence& sequence, std::int32_t full);
-  void publish_full_blocks(ScheduledSequence& sequence);
-  void park(ScheduledSequence& sequence);
-  void begin_at(ScheduledSequence& sequence);
-
   const config::SchedulerOptions options_;
-  const PrefixCaching caching_;
-  const BlockHasher hasher_;
 
   const SubmissionRules rules_;
 
@@ -301,22 +265,18 @@ class Scheduler {
   FrontTable fronts_;
   StepsInFlight steps_;
   ResultReader result_;
+  PrefixNames names_;
+  DeathInquiry inquiry_;
+  SchedulerCounters counters_;
   std::vector<std::uint32_t> running_;  ///< in order of admission
   std::vector<std::uint32_t> fetching_;
   std::vector<SlotRef> finished_;  ///< to be sent to the worker
-  std::vector<Release> releases_;  ///< to be sent to the cache manager, as are the next three
-  std::vector<PublishAsk> publishes_;
-  std::vector<BlockHash> published_hashes_;
-  std::vector<RequestKey> withdrawals_;
+  std::vector<Release> releases_;  ///< to be sent to the cache manager
   std::uint64_t arrivals_ = 0;
   std::uint64_t released_ = 0;        ///< leases released so far; a refused ask is repeated when it has risen
-  bool isolates_ = false;             ///< some sequence may be isolated
   std::int32_t ending_ = 0;           ///< sequences in states ending and putting_back
   std::int32_t admissions_open_ = 0;  ///< asks for admission that are not answered
-  StepStats since_step_;              ///< counts that the next commit() reports
-  std::vector<TokenId> block_ids_;         ///< scratch: a block of which some ids are shared
   std::vector<std::uint32_t> long_rows_;   ///< scratch: running sequences with a long prompt left
-  SchedulerTotals totals_;
 };
 
 }  // namespace troupe

@@ -30,7 +30,7 @@ void Scheduler::Admissions::add(const ScheduledSequence& s, std::int32_t tokens,
   } else if (tokens > 1) {
     short_tokens += tokens;
   }
-  if (s.losses == 0 && !s.isolated) return;
+  if (!is_suspect(s)) return;
   ++suspects;
   isolated_suspect |= s.isolated;
 }
@@ -93,7 +93,7 @@ void Scheduler::ask_admission(std::uint32_t sequence, CacheAsks& asks) {
   if (donor != nullptr) {
     asks.forks.push_back({*donor, s.key, shared_positions(s), wanted, keep_free});
   } else {
-    asks.grows.push_back({s.key, wanted, keep_free, name_contents(s, asks.hashes)});
+    asks.grows.push_back({s.key, wanted, keep_free, names_.name_contents(s, asks.hashes)});
   }
   s.forks = donor != nullptr;
   mark_asked(s);

@@ -10,11 +10,11 @@ Committed Scheduler::commit(std::span<const std::byte> bytes, StepOutput& out) {
   out.clear();
   const Committed verdict = result_.read(bytes, epoch_, steps_, limits_.vocab_size);
   if (verdict != Committed::applied) {
-    ++(verdict == Committed::stale ? totals_.stale_results : totals_.malformed_results);
+    counters_.result_dropped(verdict);
     return verdict;
   }
   const PlannedStep& step = steps_.pop();
-  out.stats = std::exchange(since_step_, {});
+  out.stats = counters_.take_since_step();
   std::size_t next_result = 0;
   for (std::size_t i = 0; i < step.rows.size(); ++i) {
     const wire::ResultRow* result = step.rows[i].samples ? &result_.rows()[next_result++] : nullptr;
@@ -41,19 +41,19 @@ void Scheduler::commit_row(std::size_t index, const PlannedRow& row, const wire:
   s.committed = s.late ? std::min(row.end, static_cast<std::int32_t>(s.tokens.size()) - 1) : row.end;
   out.stats.prompt_tokens += std::max(0, std::min(row.end, s.prompt_tokens) - row.begin);
   if (result == nullptr || result->error == wire::RowError::none) {
-    publish_full_blocks(s);
+    names_.publish_full_blocks(s);
   } else if (s.cacheable || s.parked) {
-    withdrawals_.push_back(s.key);
+    names_.withdraw(s);
     s.cacheable = false;
   }
   if (s.state == SequenceState::ending) {
-    totals_.discarded_tokens += result != nullptr ? 1 : 0;
+    if (result != nullptr) counters_.token_discarded();
     if (s.plans_out == 0 && !s.ask_open) retire(row.sequence);
     return;
   }
   if (s.group != kNoGroup && s.committed >= shared_positions(s)) groups_.prompt_ready(s.group, s.key);
   if (s.late && result != nullptr) {
-    ++totals_.discarded_tokens;
+    counters_.token_discarded();
     result = nullptr;
   }
 
@@ -79,18 +79,15 @@ void Scheduler::commit_row(std::size_t index, const PlannedRow& row, const wire:
     end(row.sequence, SequenceState::ending);
   } else if (s.state == SequenceState::putting_back && s.plans_out == 0 && !s.ask_open) {
     retire(row.sequence);
-  } else {
-    go_on(s);
+  } else if (s.late) {
+    run_late_position_again(s);
   }
 }
 
 Finish Scheduler::take_token(ScheduledSequence& s, TokenId token) {
   s.tokens.push_back(token);
   if (s.grammar != 0) grammar_updates_.tokens(s.key, {&token, 1});
-  s.proven = true;
-  s.losses = 0;
-  if (++s.life_tokens >= kForgivingTokens) s.short_lives = 0;
-  s.isolated = s.isolated && s.short_lives >= kMaxShortLives;
+  inquiry_.yielded(s);
   if (std::find(s.stop_ids.begin(), s.stop_ids.end(), token) != s.stop_ids.end()) return Finish::stop;
   return static_cast<std::int32_t>(s.tokens.size()) >= s.max_length ? Finish::length : Finish::none;
 }

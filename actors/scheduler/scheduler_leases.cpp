@@ -34,9 +34,7 @@ bool Scheduler::take_asks(CacheAsks& asks) {
   asks.hashes.clear();
   asks.prefill_tokens_per_s = prefill_speed_.value();
   if (epoch_ == 0) return false;
-  asks.publishes.swap(publishes_);
-  asks.hashes.swap(published_hashes_);
-  asks.withdrawals.swap(withdrawals_);
+  names_.take(asks);
   make_room();
   ask_releases(asks, false);
   ask_growth(asks);
@@ -59,8 +57,7 @@ void Scheduler::make_room() {
   for (std::uint32_t i : fetching_) {
     if (table_[last].before(table_[i])) last = i;
   }
-  ++totals_.preempted;
-  ++since_step_.preempted;
+  counters_.preempted();
   end(last, SequenceState::putting_back);
 }
 
@@ -150,7 +147,19 @@ void Scheduler::admit(std::uint32_t sequence, bool fetching) {
   s.slot = slots_.take();
   s.passed_over = 0;
   (fetching ? fetching_ : running_).push_back(sequence);
-  totals_.fetches += fetching ? 1 : 0;
+  if (fetching) counters_.fetch_began();
+}
+
+/// An admitted sequence begins behind the positions that its lease holds already: those that it shares with
+/// the other choices of its prompt, or the blocks that were found.
+void Scheduler::begin_at(ScheduledSequence& s) {
+  s.published = s.forks ? shared_positions(s) / limits_.block_tokens : s.found;
+  s.planned = s.committed = s.forks ? shared_positions(s) : s.found * limits_.block_tokens;
+  if (s.cached_tokens >= 0) return;  // admitted before
+  s.cached_tokens = std::min(s.found * limits_.block_tokens, s.prompt_tokens);
+  // The prompt is counted with the choice that computed it, and with the first submission of its request.
+  if (s.forks || s.attempt > 0) return;
+  counters_.admitted(s, std::min(s.swapped * limits_.block_tokens, s.cached_tokens));
 }
 
 /// The sequence may have ended, or been put back, while its blocks were fetched.
@@ -164,7 +173,7 @@ void Scheduler::fetched(const FetchOutcome& outcome) {
     running_.push_back(sequence);
     return begin_at(s);
   }
-  ++totals_.failed_fetches;
+  counters_.fetch_failed();
   ++released_;  // its lease is gone
   s.leased = false;
   if (s.group != kNoGroup) groups_.add_active(s.group, -1);

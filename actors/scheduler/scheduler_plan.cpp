@@ -7,7 +7,7 @@ namespace troupe {
 
 std::span<const std::byte> Scheduler::plan(std::int64_t now_ns) {
   if (epoch_ == 0 || running_.empty() || steps_.full()) return {};
-  const std::uint32_t isolated = isolated_sequence();
+  const std::uint32_t isolated = inquiry_.isolated(table_);
   if (isolated != kNoSequence && !steps_.has_only(isolated)) return {};
   if (waits_for_step()) return {};
   PlannedStep& step = steps_.begin();
@@ -38,21 +38,8 @@ std::span<const std::byte> Scheduler::finish_plan(PlannedStep& step) {
   finished_.clear();
   step.work = time_.work();
   step.predicted_s = time_.predicted_s();
-  ++totals_.steps;
+  counters_.step_planned();
   return builder_.finish(steps_.push(), last_command_);
-}
-
-/// The running sequence that must have its steps for itself, or kNoSequence. Admission lets in one at a time. One that is
-/// held lets the sequences of other fronts run, once its plans in flight have come back.
-std::uint32_t Scheduler::isolated_sequence() {
-  if (!isolates_) return kNoSequence;
-  isolates_ = false;
-  for (std::uint32_t i = 0; i < table_.places(); ++i) {
-    if (!table_[i].live || !table_[i].isolated) continue;
-    isolates_ = true;
-    if (table_[i].active() && !(table_[i].held && table_[i].plans_out == 0)) return i;
-  }
-  return kNoSequence;
 }
 
 /// True when the newest step in flight should end before the next is planned: it holds prompts alone and is long,
@@ -135,7 +122,7 @@ void Scheduler::plan_row(std::uint32_t sequence, std::int32_t most, PlannedStep&
   const bool arrives = !s.started && !limits_.is_long(s.remaining());
   const std::int32_t covered = s.blocks * limits_.block_tokens - s.planned;
   if (covered <= 0) {
-    ++totals_.stalled_rows;
+    counters_.row_stalled();
     return;
   }
   if (!s.started) {
