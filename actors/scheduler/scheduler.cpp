@@ -18,9 +18,10 @@ Scheduler::Scheduler(const config::SchedulerOptions& options, const PrefixCachin
                      std::size_t max_tokens_in_plan)
     : options_(options),
       rules_(options),
-      builder_(max_tokens_in_plan),
-      queue_(table_),
-      names_(caching) {}
+      admission_(options),
+      names_(caching),
+      life_(table_, groups_, leases_, names_, grammar_updates_),
+      builder_(max_tokens_in_plan) {}
 
 void Scheduler::attach(std::uint32_t epoch, const wire::Capacity& capacity, StepOutput& out) {
   TROUPE_CHECK(epoch != 0 && epoch_ == 0);
@@ -28,19 +29,19 @@ void Scheduler::attach(std::uint32_t epoch, const wire::Capacity& capacity, Step
   epoch_ = epoch;
   grammar_updates_.begin_epoch(epoch);
   limits_ = WorkerLimits::of(options_, capacity);
-  slots_.reset(limits_.slots);
+  life_.attach(limits_.slots);
   steps_.attach(limits_.steps_in_flight);
   names_.attach(limits_);
-  last_command_ = 0;
+  leases_.attach();
   prefill_speed_.forget();
   time_.attach(1e-3 * options_.max_prefill_step_ms, limits_.step_tokens, capacity.weight_bytes);
 
-  for (std::uint32_t i = queue_.head(), next = kNoSequence; i != kNoSequence; i = next) {
-    next = queue_.after(i);
+  const WaitingQueue& queue = life_.queue();
+  for (std::uint32_t i = queue.head(), next = kNoSequence; i != kNoSequence; i = next) {
+    next = queue.after(i);
     ScheduledSequence& s = table_[i];
     s.max_length = std::min(s.max_length, limits_.max_length);
     if (s.expected < s.max_length) continue;
-    queue_.remove(i);
     fail(i, Finish::aborted, "The model's worker was restarted with too little room for this request.", out);
   }
 }
@@ -50,38 +51,39 @@ void Scheduler::detach(Orphans orphans, const std::string& why, StepOutput& out)
   if (epoch_ == 0) return;
   epoch_ = 0;
   steps_.clear();
-  admissions_open_ = ending_ = 0;
-  running_.clear();
-  fetching_.clear();
-  finished_.clear();
-  releases_.clear();
+  admission_.clear();
+  leases_.clear();
   names_.clear();
-  groups_.forget_leases();
+  life_.worker_lost();
   inquiry_.worker_lost(table_);
   for (std::uint32_t i = 0; i < table_.places(); ++i) {
     ScheduledSequence& s = table_[i];
     if (!s.live) continue;
-    const bool was_waiting = s.state == SequenceState::waiting;
-    const bool poisonous = inquiry_.proves(s);
     if (s.state == SequenceState::ending) {
-      forget(i);
-    } else if (orphans == Orphans::fail || poisonous) {
-      if (was_waiting) queue_.remove(i);
-      fail(i, poisonous ? Finish::poisoned : Finish::aborted, poisonous ? kPoisoned : why, out);
+      life_.forget(i);
+    } else if (inquiry_.proves(s)) {
+      fail(i, Finish::poisoned, kPoisoned, out);
+    } else if (orphans == Orphans::fail) {
+      fail(i, Finish::aborted, why, out);
     } else {
       inquiry_.tried_again(s);
-      s.ask_open = s.admitting = s.leased = false;
-      s.plans_out = 0;
-      rewind(s);
-      if (!was_waiting) queue_.insert(i);
+      life_.restart(i);
     }
   }
+}
+
+/// Requires that the sequence is waiting, or that the worker was lost.
+void Scheduler::fail(std::uint32_t sequence, Finish how, const std::string& why, StepOutput& out) {
+  SequenceTokens& tokens = fronts_.report(table_[sequence], out);
+  tokens.finish = how;
+  tokens.error = why;
+  life_.fail(sequence);
 }
 
 Status Scheduler::submit(Submit& request, std::uint32_t front) {
   std::vector<SequenceSpec>& specs = request.sequences;
   std::vector<std::size_t> origin;
-  if (Status status = rules_.check(request, limits_, table_, queue_, origin); !status.ok()) return status;
+  if (Status status = rules_.check(request, limits_, table_, life_.queue(), origin); !status.ok()) return status;
 
   std::vector<std::uint32_t> groups(specs.size(), kNoGroup);
   for (std::size_t i = 0; i < specs.size(); ++i) {
@@ -129,21 +131,19 @@ void Scheduler::enqueue(SequenceSpec& spec, KnownTokens::Given prompt, std::uint
     grammar_updates_.tokens(s.key, s.tokens.range(begin, s.tokens.size() - begin, scratch));
   }
   s.group = group;
-  if (group != kNoGroup) groups_.join(group, at);
-  rewind(s);
-  queue_.insert(at);
+  life_.enqueue(at);
 }
 
 void Scheduler::cancel(const RequestKey& key) {
   const std::uint32_t sequence = table_.find(key);
-  if (sequence != kNoSequence) end(sequence, SequenceState::ending);
+  if (sequence != kNoSequence) life_.end(sequence, SequenceState::ending);
 }
 
 void Scheduler::hold(std::uint32_t front, bool on) { fronts_.hold(front, on, table_); }
 
 void Scheduler::drop_front(std::uint32_t front) {
   for (std::uint32_t i = 0; i < table_.places(); ++i) {
-    if (table_[i].live && table_[i].front == front) end(i, SequenceState::ending);
+    if (table_[i].live && table_[i].front == front) life_.end(i, SequenceState::ending);
   }
   fronts_.drop(front);
 }
@@ -154,72 +154,84 @@ void Scheduler::masks_late(const MasksLate& late) {
 
 void Scheduler::masks_made(const MasksMade& made) { mark_masks_made(made.keys, table_); }
 
-/// Removes a sequence from the queue or the running ones. It stays in the table while a plan in flight or an
-/// open ask names it.
-void Scheduler::end(std::uint32_t sequence, SequenceState how) {
-  ScheduledSequence& s = table_[sequence];
-  if (s.state == SequenceState::ending) return;
-  if (how == SequenceState::ending && s.grammar != 0) grammar_updates_.end(s.key);
-  if (s.state == SequenceState::waiting) queue_.remove(sequence);
-  if (s.state == SequenceState::running || s.state == SequenceState::fetching) {
-    std::vector<std::uint32_t>& list = s.state == SequenceState::running ? running_ : fetching_;
-    list.erase(std::find(list.begin(), list.end(), sequence));
-    if (s.group != kNoGroup) groups_.add_active(s.group, -1);
+bool Scheduler::take_asks(CacheAsks& asks) {
+  asks.epoch = epoch_;
+  asks.releases.clear();
+  asks.forks.clear();
+  asks.grows.clear();
+  asks.publishes.clear();
+  asks.withdrawals.clear();
+  asks.hashes.clear();
+  asks.prefill_tokens_per_s = prefill_speed_.value();
+  if (epoch_ == 0) return false;
+  names_.take(asks);
+  make_room();
+  leases_.ask_releases(false, groups_, table_, asks);
+  // Running sequences come first: while one lacks blocks none is admitted.
+  if (!leases_.ask_growth(life_.running(), table_, limits_, asks)) {
+    admission_.ask(table_, life_, groups_, leases_, names_, limits_, asks);
   }
-  if (s.state != SequenceState::putting_back) ++ending_;
-  s.state = how;
-  if (s.plans_out == 0 && !s.ask_open) retire(sequence);
+  leases_.ask_releases(true, groups_, table_, asks);
+  return !(asks.releases.empty() && asks.forks.empty() && asks.grows.empty() && asks.publishes.empty() &&
+           asks.withdrawals.empty());
 }
 
-/// No plan in flight and no ask names the sequence any more: frees its slot and its blocks.
-void Scheduler::retire(std::uint32_t sequence) {
+/// Puts the last running or fetching sequence back when another one cannot go on and no release is pending.
+void Scheduler::make_room() {
+  if (!options_.preempts || life_.has_ending() || leases_.release_pending()) return;
+  const std::vector<std::uint32_t>& running = life_.running();
+  const auto starves = [&](std::uint32_t i) { return leases_.starves(table_[i], limits_.block_tokens); };
+  if (std::none_of(running.begin(), running.end(), starves)) return;
+  counters_.preempted();
+  life_.end(life_.last_in_order(), SequenceState::putting_back);
+}
+
+void Scheduler::granted(const CacheGrants& grants) {
+  if (epoch_ == 0 || grants.epoch != epoch_) return;
+  leases_.note_command(grants.last_command);
+  for (const Grant& grant : grants.grants) {
+    const std::uint32_t sequence = table_.find(grant.key);
+    TROUPE_CHECK(sequence != kNoSequence && table_[sequence].ask_open);
+    answered(
+        sequence, grant,
+        std::span(grants.blocks)
+            .subspan(static_cast<std::size_t>(grant.first_block), static_cast<std::size_t>(grant.blocks)));
+  }
+  for (const FetchOutcome& outcome : grants.fetched) fetched(outcome);
+}
+
+void Scheduler::answered(std::uint32_t sequence, const Grant& grant, std::span<const BlockId> blocks) {
   ScheduledSequence& s = table_[sequence];
-  --ending_;
-  if (s.slot != SlotRef{}) {
-    if (s.started) finished_.push_back(s.slot);
-    slots_.give_back(s.slot);
+  leases_.answer(s, grant);
+  const bool admission = admission_.answered(s, grant.refused, groups_);
+  if (s.state == SequenceState::ending || s.state == SequenceState::putting_back) {
+    life_.retire_if_unused(sequence);
+    return;
   }
-  if (s.leased && s.state == SequenceState::putting_back) {
-    names_.park(s);
-  } else if (s.leased && s.parked && !s.cacheable) {
-    names_.withdraw(s);  // no other sequence knows their names
+  if (grant.refused) return;
+  if (admission) {
+    s.found = grant.cached;
+    s.swapped = grant.swapped;
+    life_.admit(sequence, grant.fetching);
+    if (grant.fetching) {
+      counters_.fetch_began();
+    } else {
+      Admission::begin(s, limits_, counters_);
+    }
   }
-  // One that was put back and ends before its release was sent has its release in the list already.
-  const auto announced = [&](const Release& release) { return release.key == s.key; };
-  if (s.leased && std::none_of(releases_.begin(), releases_.end(), announced)) {
-    releases_.push_back({s.key, s.group});
-  }
-  if (s.state == SequenceState::putting_back) {
-    rewind(s);
-    queue_.insert(sequence);
+  add_blocks(s, blocks);
+}
+
+/// The sequence may have ended, or been put back, while its blocks were fetched.
+void Scheduler::fetched(const FetchOutcome& outcome) {
+  const std::uint32_t sequence = table_.find(outcome.key);
+  if (sequence == kNoSequence || table_[sequence].state != SequenceState::fetching) return;
+  life_.fetched(sequence, outcome.failed);
+  if (outcome.failed) {
+    counters_.fetch_failed();
   } else {
-    forget(sequence);
+    Admission::begin(table_[sequence], limits_, counters_);
   }
-}
-
-/// Resets a sequence so that it is computed from its first token again.
-void Scheduler::rewind(ScheduledSequence& s) {
-  s.state = SequenceState::waiting;
-  s.started = s.refused = s.forks = s.proven = s.late = s.mask_made = s.again = false;
-  s.planned = s.committed = s.known = s.sent = s.blocks = s.published = s.found = s.swapped = 0;
-  s.expected = static_cast<std::int32_t>(s.tokens.size());
-  s.slot = {};
-  s.unsent_blocks.clear();
-}
-
-void Scheduler::forget(std::uint32_t sequence) {
-  const ScheduledSequence& s = table_[sequence];
-  if (s.group != kNoGroup) groups_.leave(s.group, sequence);
-  table_.erase(sequence);
-}
-
-void Scheduler::fail(std::uint32_t sequence, Finish how, const std::string& why, StepOutput& out) {
-  const ScheduledSequence& s = table_[sequence];
-  if (s.grammar != 0) grammar_updates_.end(s.key);
-  SequenceTokens& tokens = fronts_.report(table_[sequence], out);
-  tokens.finish = how;
-  tokens.error = why;
-  forget(sequence);
 }
 
 }  // namespace troupe

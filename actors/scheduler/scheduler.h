@@ -81,22 +81,24 @@
 
 #include "actors/cache/restore_cost.h"
 #include "actors/messages.h"
+#include "actors/scheduler/admission.h"
 #include "actors/scheduler/choice_groups.h"
 #include "actors/scheduler/death_inquiry.h"
 #include "actors/scheduler/front_table.h"
 #include "actors/scheduler/grammar_updates.h"
 #include "actors/scheduler/late_masks.h"
+#include "actors/scheduler/leases.h"
 #include "actors/scheduler/plan_builder.h"
 #include "actors/scheduler/prefix_names.h"
 #include "actors/scheduler/result_reader.h"
 #include "actors/scheduler/scheduler_counters.h"
 #include "actors/scheduler/sequence.h"
+#include "actors/scheduler/sequence_lifecycle.h"
 #include "actors/scheduler/sequence_table.h"
 #include "actors/scheduler/step_budget.h"
 #include "actors/scheduler/step_output.h"
 #include "actors/scheduler/steps_in_flight.h"
 #include "actors/scheduler/submission_rules.h"
-#include "actors/scheduler/waiting_queue.h"
 #include "actors/scheduler/worker_limits.h"
 #include "base/ids.h"
 #include "base/status.h"
@@ -114,8 +116,7 @@ enum class Orphans {
 /// Used by one thread. Nothing allocates per token in steady state.
 class Scheduler {
  public:
-  /// How often a sequence may be overtaken at admission.
-  static constexpr std::int32_t kMaxPassedOver = 16;
+  static constexpr std::int32_t kMaxPassedOver = Admission::kMaxPassedOver;
   /// How many later submissions one step of priority overtakes.
   static constexpr std::int64_t kPriorityWeight = 256;
   static constexpr std::int32_t kMaxShortLives = DeathInquiry::kMaxShortLives;
@@ -174,44 +175,18 @@ class Scheduler {
   void granted(const CacheGrants& grants);
 
   /// Sequences that have a slot and have not ended, those that are fetching included.
-  std::int32_t running() const { return static_cast<std::int32_t>(running_.size() + fetching_.size()); }
-  std::int32_t fetching() const { return static_cast<std::int32_t>(fetching_.size()); }
-  std::int32_t waiting() const { return queue_.size(); }
+  std::int32_t running() const { return life_.active(); }
+  std::int32_t fetching() const { return static_cast<std::int32_t>(life_.fetching().size()); }
+  std::int32_t waiting() const { return life_.queue().size(); }
   std::int32_t plans_in_flight() const { return static_cast<std::int32_t>(steps_.size()); }
   /// True when no sequence is known, not even an ending one.
   bool idle() const { return table_.size() == 0; }
   const SchedulerTotals& totals() const { return counters_.totals(); }
 
  private:
-  /// KV blocks that sequences need until they end at their maximum length, each counted as if it shared none.
-  struct BlockNeed {
-    std::int64_t prompt = 0;
-    std::int64_t answer = 0;
-  };
-  /// Prompts that are admitted, or asked for, and not computed yet.
-  struct Admissions {
-    std::int64_t short_tokens = 0;  ///< positions left of the short ones
-    std::int32_t prompts = 0;
-    std::int32_t long_prompts = 0;
-    std::int32_t suspects = 0;
-    bool isolated_suspect = false;
-    std::int32_t sequences = 0;
-    BlockNeed blocks;  ///< what they may need in all
-
-    void add(const ScheduledSequence& sequence, std::int32_t tokens, bool is_long, const BlockNeed& need);
-  };
-  struct Release {
-    RequestKey key{};
-    std::uint32_t group = kNoGroup;
-  };
-
   // scheduler.cpp
   void enqueue(SequenceSpec& spec, KnownTokens::Given prompt, std::uint32_t group, const Submit& request,
                std::uint32_t front);
-  void end(std::uint32_t sequence, SequenceState how);
-  void retire(std::uint32_t sequence);
-  void rewind(ScheduledSequence& sequence);
-  void forget(std::uint32_t sequence);
   void fail(std::uint32_t sequence, Finish how, const std::string& why, StepOutput& out);
 
   // scheduler_plan.cpp
@@ -226,24 +201,9 @@ class Scheduler {
   void commit_row(std::size_t index, const PlannedRow& row, const wire::ResultRow* result, StepOutput& out);
   Finish take_token(ScheduledSequence& sequence, TokenId token);
 
-  // scheduler_leases.cpp
-  bool may_ask(const ScheduledSequence& sequence) const;
-  void mark_asked(ScheduledSequence& sequence);
   void make_room();
-  void ask_growth(CacheAsks& asks);
-  void ask_releases(CacheAsks& asks, bool donors);
   void answered(std::uint32_t sequence, const Grant& grant, std::span<const BlockId> blocks);
-  void admit(std::uint32_t sequence, bool fetching);
-  void begin_at(ScheduledSequence& sequence);
   void fetched(const FetchOutcome& outcome);
-
-  // scheduler_admission.cpp
-  Admissions count_admitted() const;
-  BlockNeed block_need(const ScheduledSequence& sequence) const;
-  bool reservable(const ScheduledSequence& sequence, const Admissions& admitted) const;
-  bool admissible(const ScheduledSequence& sequence, const Admissions& admitted) const;
-  void ask_admission(std::uint32_t sequence, CacheAsks& asks);
-  void ask_admissions(CacheAsks& asks);
 
   const config::SchedulerOptions options_;
 
@@ -251,32 +211,26 @@ class Scheduler {
 
   std::uint32_t epoch_ = 0;  ///< of the attached worker; 0: there is none
   WorkerLimits limits_;      ///< of the attached worker, or of the last one
-  MeasuredSpeed prefill_speed_;     ///< tokens/s of steps that mostly ran prompts
-  StepBudget time_;                 ///< of steps with prompts
-  bool has_newcomer_ = false;       ///< the plan that is being made has the first row of a prompt that is not long
-  std::uint64_t last_command_ = 0;  ///< the newest cache command that a grant named
 
-  PlanBuilder builder_;
   ScheduledSequences table_;
-  SlotTable slots_;
-  WaitingQueue queue_;
   ChoiceGroups groups_;
+  Admission admission_;
+  Leases leases_;
+  PrefixNames names_;
   GrammarUpdates grammar_updates_;
+  SequenceLifecycle life_;
+  DeathInquiry inquiry_;
   FrontTable fronts_;
   StepsInFlight steps_;
   ResultReader result_;
-  PrefixNames names_;
-  DeathInquiry inquiry_;
   SchedulerCounters counters_;
-  std::vector<std::uint32_t> running_;  ///< in order of admission
-  std::vector<std::uint32_t> fetching_;
-  std::vector<SlotRef> finished_;  ///< to be sent to the worker
-  std::vector<Release> releases_;  ///< to be sent to the cache manager
   std::uint64_t arrivals_ = 0;
-  std::uint64_t released_ = 0;        ///< leases released so far; a refused ask is repeated when it has risen
-  std::int32_t ending_ = 0;           ///< sequences in states ending and putting_back
-  std::int32_t admissions_open_ = 0;  ///< asks for admission that are not answered
-  std::vector<std::uint32_t> long_rows_;   ///< scratch: running sequences with a long prompt left
+
+  MeasuredSpeed prefill_speed_;  ///< tokens/s of steps that mostly ran prompts
+  StepBudget time_;              ///< of steps with prompts
+  bool has_newcomer_ = false;    ///< the plan that is being made has the first row of a prompt that is not long
+  PlanBuilder builder_;
+  std::vector<std::uint32_t> long_rows_;  ///< scratch: running sequences with a long prompt left
 };
 
 }  // namespace troupe

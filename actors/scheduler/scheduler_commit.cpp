@@ -48,7 +48,7 @@ void Scheduler::commit_row(std::size_t index, const PlannedRow& row, const wire:
   }
   if (s.state == SequenceState::ending) {
     if (result != nullptr) counters_.token_discarded();
-    if (s.plans_out == 0 && !s.ask_open) retire(row.sequence);
+    life_.retire_if_unused(row.sequence);
     return;
   }
   if (s.group != kNoGroup && s.committed >= shared_positions(s)) groups_.prompt_ready(s.group, s.key);
@@ -76,9 +76,9 @@ void Scheduler::commit_row(std::size_t index, const PlannedRow& row, const wire:
     tokens.finish = finish;
   }
   if (finish != Finish::none) {
-    end(row.sequence, SequenceState::ending);
-  } else if (s.state == SequenceState::putting_back && s.plans_out == 0 && !s.ask_open) {
-    retire(row.sequence);
+    life_.end(row.sequence, SequenceState::ending);
+  } else if (s.state == SequenceState::putting_back) {
+    life_.retire_if_unused(row.sequence);
   } else if (s.late) {
     run_late_position_again(s);
   }

@@ -6,7 +6,7 @@
 namespace troupe {
 
 std::span<const std::byte> Scheduler::plan(std::int64_t now_ns) {
-  if (epoch_ == 0 || running_.empty() || steps_.full()) return {};
+  if (epoch_ == 0 || life_.running().empty() || steps_.full()) return {};
   const std::uint32_t isolated = inquiry_.isolated(table_);
   if (isolated != kNoSequence && !steps_.has_only(isolated)) return {};
   if (waits_for_step()) return {};
@@ -14,7 +14,7 @@ std::span<const std::byte> Scheduler::plan(std::int64_t now_ns) {
   builder_.begin(epoch_, limits_.step_tokens);
   time_.begin();
   has_newcomer_ = false;
-  for (SlotRef slot : finished_) builder_.finished(slot);  // all slots together do not fill a record
+  for (SlotRef slot : life_.finished_slots()) builder_.finished(slot);  // all slots together do not fill a record
 
   if (isolated != kNoSequence) {
     const ScheduledSequence& s = table_[isolated];
@@ -25,7 +25,7 @@ std::span<const std::byte> Scheduler::plan(std::int64_t now_ns) {
   }
   // Decodes first: sequences with exactly one position to compute. Their row makes one more position
   // expected, so they still have one left afterwards, and the second pass skips them.
-  for (std::uint32_t i : running_) {
+  for (std::uint32_t i : life_.running()) {
     if (table_[i].remaining() == 1) plan_row(i, limits_.step_tokens, step, now_ns);
   }
   if (builder_.tokens_left() > 0) plan_prompts(step, now_ns);
@@ -35,11 +35,11 @@ std::span<const std::byte> Scheduler::plan(std::int64_t now_ns) {
 /// Seals the plan, unless nothing but finished slots is in it.
 std::span<const std::byte> Scheduler::finish_plan(PlannedStep& step) {
   if (builder_.empty()) return {};
-  finished_.clear();
+  life_.finished_slots_sent();
   step.work = time_.work();
   step.predicted_s = time_.predicted_s();
   counters_.step_planned();
-  return builder_.finish(steps_.push(), last_command_);
+  return builder_.finish(steps_.push(), leases_.last_command());
 }
 
 /// True when the newest step in flight should end before the next is planned: it holds prompts alone and is long,
@@ -48,7 +48,7 @@ bool Scheduler::waits_for_step() const {
   if (steps_.empty()) return false;
   const PlannedStep& newest = steps_.newest();
   if (!time_.runs_alone(newest.work, newest.predicted_s)) return false;
-  return std::none_of(running_.begin(), running_.end(), [this](std::uint32_t i) {
+  return std::none_of(life_.running().begin(), life_.running().end(), [this](std::uint32_t i) {
     return table_[i].remaining() > 0 && !limits_.is_long(table_[i].remaining()) && !is_slow(table_[i]);
   });
 }
@@ -58,7 +58,7 @@ bool Scheduler::is_slow(const ScheduledSequence& s) const { return time_.is_slow
 /// Part of a step's tokens that prompts may take beside so many decodes, when `admitted` prompts and the queue wait. A long step delays each decode by its length, and serves the prompts
 /// sooner; so prompts get the whole step when they are half as many as the decodes, and the less the fewer they are.
 double Scheduler::prompt_share(std::size_t decodes, std::int32_t admitted) const {
-  const double prompts = 2.0 * (admitted + queue_.size());
+  const double prompts = 2.0 * (admitted + life_.queue().size());
   const auto sharers = static_cast<double>(decodes);
   return prompts >= sharers ? 1 : prompts / sharers;
 }
@@ -70,7 +70,7 @@ void Scheduler::plan_prompts(PlannedStep& step, std::int64_t now_ns) {
   constexpr double kPart = 0.75;  // of the remaining budget, for one kind of prompts
   long_rows_.clear();
   std::int32_t prompts = 0, slow = 0;
-  for (std::uint32_t i : running_) {
+  for (std::uint32_t i : life_.running()) {
     const std::int32_t remaining = table_[i].remaining();
     if (remaining <= 1) continue;
     ++prompts;
@@ -91,7 +91,7 @@ void Scheduler::plan_prompts(PlannedStep& step, std::int64_t now_ns) {
     const std::int32_t reserved = others_follow ? std::max(1, left() / 4) : 0;
     const double until_s = time_.until_s(others_follow ? kPart : 1, end_s);
     bool first = true;
-    for (std::uint32_t i : running_) {
+    for (std::uint32_t i : life_.running()) {
       if (left() <= reserved) break;
       const ScheduledSequence& s = table_[i];
       if (s.remaining() <= 1 || limits_.is_long(s.remaining()) || is_slow(s) != is_slow_kind) continue;
