@@ -21,9 +21,6 @@ namespace troupe {
 /// long prompts are computed at once (max_long_partial_prefills); short ones overtake those that wait for that. Without
 /// preemption (SchedulerOptions::preempts) admission waits until the blocks of the prompt and of the longest answer fit into
 /// what others have not reserved; then no running sequence lacks a block.
-///
-/// Of the choices of one prompt the first to run is the leader; the others wait until the leader's prompt is committed, then
-/// fork its lease (choice_groups.h).
 class Admission {
  public:
   /// How often a sequence may be overtaken.

@@ -1,62 +1,21 @@
 #pragma once
 // The scheduler decides what every step runs. Pure: no CAF, no I/O; time is an argument.
 //
-// The life of a sequence
-//
-//   submit ─▶ waiting ──(blocks granted)──▶ running ──(stop, length, cancel, error)──▶ ending ─▶ gone
-//               ▲ │                          ▲ │                                         ▲
-//               │ └▶ fetching ──(arrived)────┘ │                                         │
-//               └────────(drained)────── put back ◀──(blocks ran out, it is the youngest)┘
-//
 // The cycle is plan() ─▶ the worker executes ─▶ commit(). Up to max_steps_in_flight plans are in flight at
 // once: a plan assumes that every sampling row in flight yields exactly one token, which the next row refers
 // to as "what the slot sampled". So a sequence has two lengths: committed (tokens known here) and planned
 // (positions that plans have run or will run). An end by length is foreseen, so it never overshoots; a stop
 // id is seen one step late, and the token that the plan in flight yields for it is discarded.
 //
-// A sequence that ends is `ending` until no plan in flight names its slot and no ask about it is open. Only
-// then its slot is reused (with a new generation) and its blocks are released, so that neither a late result
-// nor a copy on the cache ring can refer to another sequence's slot or block.
+// take_asks() asks for blocks one step ahead and granted() brings the answers; plan() never waits.
 //
-// A step has a budget of tokens: first decodes (one token each; there are never more slots than budget), then
-// prompts in the order of admission with what is left. A prompt with many tokens left is long. While a long
-// one is computed, short ones come before it in every step, but leave it a quarter of the prompts' tokens; so
-// neither waits for the other. A step with prompts has a budget of time, too (step_budget.h), within which the
-// same holds. By time a prompt that is not long may still be slow: then quick ones come before it. The first step
-// of a prompt that is not long has little of long ones, and while nothing decodes a step with slow prompts alone is
-// the only one in flight: so a quick prompt waits for one such step at most. Few long prompts are computed at once (max_long_partial_prefills); short ones
-// overtake those that wait for that. take_asks() asks for blocks one step ahead and
-// granted() brings the answers; plan() never waits: a row without its block is skipped. Admission asks for
-// the blocks of the whole prompt at once, in queue order: by submission, where one step of priority is worth
-// kPriorityWeight places. So a sequence is overtaken by a bounded number of later ones. A sequence that does
-// not fit is passed over, at most kMaxPassedOver times; then no other is admitted before it. When a running
+// The queue is in order of submission, where one step of priority is worth kPriorityWeight places. When a running
 // sequence cannot go on for lack of blocks, the running one that is last in this order is put back: its lease
 // is released, and it is recomputed later from all its tokens. The first is never put back, so every sequence
-// finishes. Without preemption (SchedulerOptions::preempts) admission waits until the blocks of the prompt
-// and of the longest answer fit into what others have not reserved; then no running sequence lacks a block.
-// With a swap space, what a sequence that is put back has computed is published first, the answer under names
-// that no other sequence has unless answers are cached; so it is copied out when its blocks are needed, and
-// copied back when it is admitted again.
+// finishes. Without preemption (SchedulerOptions::preempts) admission reserves all blocks that a sequence may need.
 //
-// Admission names the contents of the prompt's full blocks, and what is found of them is not computed: the
-// sequence begins at the first position that was not found. At least its last known token is always run, for
-// its logits. A full block is published when the step that filled it has come back
-// (actors/cache/cache_manager.h). A sequence of which something was found in the swap space is `fetching`
-// until the copies have ended: only it waits for them. When one fails it goes back to the queue.
-//
-// When the worker is lost, sequences are recomputed on the next one. Those with a plan in flight become
-// suspects until their next token. A suspect whose start killed the worker, or that was there at two deaths,
-// is isolated: it is admitted when no other suspect runs, and until it has a token its rows are the only ones
-// in flight. A death then proves it to be the cause, and it fails alone. A sequence that yields a few tokens in each
-// life of a worker and then kills it is isolated too, after kMaxShortLives deaths.
-//
-// A row that samples for a sequence with a grammar is gated, from output token gated_from on: the plan is
-// made and sent as any other, and the worker's step waits for the row's mask before it samples.
-// take_grammar() has what GRAMMAR must know for that. It is told of each token once; a row that is planned
-// again, because its worker was lost, is asked for again. A mask that takes too long must not hold up the step:
-// GRAMMAR then gives the row one that allows everything and says that the sequence is late. What the row samples, and
-// the rows after it that are in flight, is dropped; when the mask has been made, the sequence runs the same position
-// again and samples with it.
+// take_grammar() has what GRAMMAR must know for rows that wait for its masks. It is told of each token once; a row that is
+// planned again, because its worker was lost, is asked for again.
 //
 // When the whole engine is lost, the fronts submit their open requests again to the next one (Submit::attempt above 0):
 // each sequence with the output that its front has taken. It goes on behind these tokens, as one whose worker was
@@ -67,36 +26,41 @@
 // `alone`: it is isolated from its admission to its next token. What is reported names attempt and position, so that
 // a front takes each token once.
 //
-// A sequence belongs to the front that submitted it. While a front is behind, its sequences are held: they keep slots
-// and blocks, and no plan names them. A held one that is isolated does not keep back the sequences of other fronts.
+// The parts, each of which says what it decides:
 //
-// The choices of one prompt (n > 1) form a group. The first to run is its leader; the others wait until
-// the leader's prompt is committed, then fork its lease at prompt_tokens − 1 positions, and each runs the
-// last prompt token itself, to sample a first token of its own.
+//   submission_rules.h    what may be submitted
+//   worker_limits.h       what the attached worker can hold
+//   sequence_lifecycle.h  the states of a sequence, and when its slot and blocks are free
+//   admission.h           which waiting sequences may begin
+//   leases.h              asks for blocks, and releases
+//   prefix_names.h        which blocks are looked up in the prefix cache, and published
+//   step_planner.h        the rows of the next step
+//   steps_in_flight.h     plans that are not answered yet
+//   result_reader.h       checks a result against its plan
+//   death_inquiry.h       which sequences may have killed a worker
+//   late_masks.h          sequences whose masks were late
+//   front_table.h         the processes that take tokens
+//   choice_groups.h       choices of one prompt
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
-#include <vector>
 
-#include "actors/cache/restore_cost.h"
 #include "actors/messages.h"
 #include "actors/scheduler/admission.h"
 #include "actors/scheduler/choice_groups.h"
 #include "actors/scheduler/death_inquiry.h"
 #include "actors/scheduler/front_table.h"
 #include "actors/scheduler/grammar_updates.h"
-#include "actors/scheduler/late_masks.h"
 #include "actors/scheduler/leases.h"
-#include "actors/scheduler/plan_builder.h"
 #include "actors/scheduler/prefix_names.h"
 #include "actors/scheduler/result_reader.h"
 #include "actors/scheduler/scheduler_counters.h"
 #include "actors/scheduler/sequence.h"
 #include "actors/scheduler/sequence_lifecycle.h"
 #include "actors/scheduler/sequence_table.h"
-#include "actors/scheduler/step_budget.h"
 #include "actors/scheduler/step_output.h"
+#include "actors/scheduler/step_planner.h"
 #include "actors/scheduler/steps_in_flight.h"
 #include "actors/scheduler/submission_rules.h"
 #include "actors/scheduler/worker_limits.h"
@@ -184,33 +148,21 @@ class Scheduler {
   const SchedulerTotals& totals() const { return counters_.totals(); }
 
  private:
-  // scheduler.cpp
   void enqueue(SequenceSpec& spec, KnownTokens::Given prompt, std::uint32_t group, const Submit& request,
                std::uint32_t front);
   void fail(std::uint32_t sequence, Finish how, const std::string& why, StepOutput& out);
-
-  // scheduler_plan.cpp
-  std::span<const std::byte> finish_plan(PlannedStep& step);
-  bool waits_for_step() const;
-  double prompt_share(std::size_t decodes, std::int32_t admitted) const;
-  bool is_slow(const ScheduledSequence& sequence) const;
-  void plan_prompts(PlannedStep& step, std::int64_t now_ns);
-  void plan_row(std::uint32_t sequence, std::int32_t most, PlannedStep& step, std::int64_t now_ns);
-
-  // scheduler_commit.cpp
   void commit_row(std::size_t index, const PlannedRow& row, const wire::ResultRow* result, StepOutput& out);
   Finish take_token(ScheduledSequence& sequence, TokenId token);
-
   void make_room();
   void answered(std::uint32_t sequence, const Grant& grant, std::span<const BlockId> blocks);
   void fetched(const FetchOutcome& outcome);
 
   const config::SchedulerOptions options_;
-
   const SubmissionRules rules_;
 
-  std::uint32_t epoch_ = 0;  ///< of the attached worker; 0: there is none
-  WorkerLimits limits_;      ///< of the attached worker, or of the last one
+  std::uint32_t epoch_ = 0;     ///< of the attached worker; 0: there is none
+  WorkerLimits limits_;         ///< of the attached worker, or of the last one
+  std::uint64_t arrivals_ = 0;  ///< sequences submitted
 
   ScheduledSequences table_;
   ChoiceGroups groups_;
@@ -221,16 +173,10 @@ class Scheduler {
   SequenceLifecycle life_;
   DeathInquiry inquiry_;
   FrontTable fronts_;
+  SchedulerCounters counters_;
+  StepPlanner planner_;
   StepsInFlight steps_;
   ResultReader result_;
-  SchedulerCounters counters_;
-  std::uint64_t arrivals_ = 0;
-
-  MeasuredSpeed prefill_speed_;  ///< tokens/s of steps that mostly ran prompts
-  StepBudget time_;              ///< of steps with prompts
-  bool has_newcomer_ = false;    ///< the plan that is being made has the first row of a prompt that is not long
-  PlanBuilder builder_;
-  std::vector<std::uint32_t> long_rows_;  ///< scratch: running sequences with a long prompt left
 };
 
 }  // namespace troupe
