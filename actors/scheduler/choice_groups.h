@@ -8,6 +8,10 @@
 
 namespace troupe {
 
+/// The choices of one prompt (n > 1) form a group. The first to run is its leader; the others wait until
+/// the leader's prompt is committed, then fork its lease at prompt_tokens − 1 positions, and each runs the
+/// last prompt token itself, to sample a first token of its own.
+///
 /// A group exists while it has members. Its donor is a lease that holds the prompt's KV and is not released
 /// yet; the sequence of that lease may have ended.
 class ChoiceGroups {

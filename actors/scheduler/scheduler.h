@@ -1,62 +1,21 @@
 #pragma once
 // The scheduler decides what every step runs. Pure: no CAF, no I/O; time is an argument.
 //
-// The life of a sequence
-//
-//   submit ─▶ waiting ──(blocks granted)──▶ running ──(stop, length, cancel, error)──▶ ending ─▶ gone
-//               ▲ │                          ▲ │                                         ▲
-//               │ └▶ fetching ──(arrived)────┘ │                                         │
-//               └────────(drained)────── put back ◀──(blocks ran out, it is the youngest)┘
-//
 // The cycle is plan() ─▶ the worker executes ─▶ commit(). Up to max_steps_in_flight plans are in flight at
 // once: a plan assumes that every sampling row in flight yields exactly one token, which the next row refers
 // to as "what the slot sampled". So a sequence has two lengths: committed (tokens known here) and planned
 // (positions that plans have run or will run). An end by length is foreseen, so it never overshoots; a stop
 // id is seen one step late, and the token that the plan in flight yields for it is discarded.
 //
-// A sequence that ends is `ending` until no plan in flight names its slot and no ask about it is open. Only
-// then its slot is reused (with a new generation) and its blocks are released, so that neither a late result
-// nor a copy on the cache ring can refer to another sequence's slot or block.
+// take_asks() asks for blocks one step ahead and granted() brings the answers; plan() never waits.
 //
-// A step has a budget of tokens: first decodes (one token each; there are never more slots than budget), then
-// prompts in the order of admission with what is left. A prompt with many tokens left is long. While a long
-// one is computed, short ones come before it in every step, but leave it a quarter of the prompts' tokens; so
-// neither waits for the other. A step with prompts has a budget of time, too (step_budget.h), within which the
-// same holds. By time a prompt that is not long may still be slow: then quick ones come before it. The first step
-// of a prompt that is not long has little of long ones, and while nothing decodes a step with slow prompts alone is
-// the only one in flight: so a quick prompt waits for one such step at most. Few long prompts are computed at once (max_long_partial_prefills); short ones
-// overtake those that wait for that. take_asks() asks for blocks one step ahead and
-// granted() brings the answers; plan() never waits: a row without its block is skipped. Admission asks for
-// the blocks of the whole prompt at once, in queue order: by submission, where one step of priority is worth
-// kPriorityWeight places. So a sequence is overtaken by a bounded number of later ones. A sequence that does
-// not fit is passed over, at most kMaxPassedOver times; then no other is admitted before it. When a running
+// The queue is in order of submission, where one step of priority is worth kPriorityWeight places. When a running
 // sequence cannot go on for lack of blocks, the running one that is last in this order is put back: its lease
 // is released, and it is recomputed later from all its tokens. The first is never put back, so every sequence
-// finishes. Without preemption (SchedulerOptions::preempts) admission waits until the blocks of the prompt
-// and of the longest answer fit into what others have not reserved; then no running sequence lacks a block.
-// With a swap space, what a sequence that is put back has computed is published first, the answer under names
-// that no other sequence has unless answers are cached; so it is copied out when its blocks are needed, and
-// copied back when it is admitted again.
+// finishes. Without preemption (SchedulerOptions::preempts) admission reserves all blocks that a sequence may need.
 //
-// Admission names the contents of the prompt's full blocks, and what is found of them is not computed: the
-// sequence begins at the first position that was not found. At least its last known token is always run, for
-// its logits. A full block is published when the step that filled it has come back
-// (actors/cache/cache_manager.h). A sequence of which something was found in the swap space is `fetching`
-// until the copies have ended: only it waits for them. When one fails it goes back to the queue.
-//
-// When the worker is lost, sequences are recomputed on the next one. Those with a plan in flight become
-// suspects until their next token. A suspect whose start killed the worker, or that was there at two deaths,
-// is isolated: it is admitted when no other suspect runs, and until it has a token its rows are the only ones
-// in flight. A death then proves it to be the cause, and it fails alone. A sequence that yields a few tokens in each
-// life of a worker and then kills it is isolated too, after kMaxShortLives deaths.
-//
-// A row that samples for a sequence with a grammar is gated, from output token gated_from on: the plan is
-// made and sent as any other, and the worker's step waits for the row's mask before it samples.
-// take_grammar() has what GRAMMAR must know for that. It is told of each token once; a row that is planned
-// again, because its worker was lost, is asked for again. A mask that takes too long must not hold up the step:
-// GRAMMAR then gives the row one that allows everything and says that the sequence is late. What the row samples, and
-// the rows after it that are in flight, is dropped; when the mask has been made, the sequence runs the same position
-// again and samples with it.
+// take_grammar() has what GRAMMAR must know for rows that wait for its masks. It is told of each token once; a row that is
+// planned again, because its worker was lost, is asked for again.
 //
 // When the whole engine is lost, the fronts submit their open requests again to the next one (Submit::attempt above 0):
 // each sequence with the output that its front has taken. It goes on behind these tokens, as one whose worker was
@@ -67,29 +26,44 @@
 // `alone`: it is isolated from its admission to its next token. What is reported names attempt and position, so that
 // a front takes each token once.
 //
-// A sequence belongs to the front that submitted it. While a front is behind, its sequences are held: they keep slots
-// and blocks, and no plan names them. A held one that is isolated does not keep back the sequences of other fronts.
+// The parts, each of which says what it decides:
 //
-// The choices of one prompt (n > 1) form a group. The first to run is its leader; the others wait until
-// the leader's prompt is committed, then fork its lease at prompt_tokens − 1 positions, and each runs the
-// last prompt token itself, to sample a first token of its own.
+//   submission_rules.h    what may be submitted
+//   worker_limits.h       what the attached worker can hold
+//   sequence_lifecycle.h  the states of a sequence, and when its slot and blocks are free
+//   admission.h           which waiting sequences may begin
+//   leases.h              asks for blocks, and releases
+//   prefix_names.h        which blocks are looked up in the prefix cache, and published
+//   step_planner.h        the rows of the next step
+//   steps_in_flight.h     plans that are not answered yet
+//   result_reader.h       checks a result against its plan
+//   death_inquiry.h       which sequences may have killed a worker
+//   late_masks.h          sequences whose masks were late
+//   front_table.h         the processes that take tokens
+//   choice_groups.h       choices of one prompt
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string>
-#include <vector>
 
-#include "actors/cache/block_hash.h"
-#include "actors/cache/restore_cost.h"
 #include "actors/messages.h"
-#include "actors/observation_messages.h"
+#include "actors/scheduler/admission.h"
 #include "actors/scheduler/choice_groups.h"
+#include "actors/scheduler/death_inquiry.h"
+#include "actors/scheduler/front_table.h"
 #include "actors/scheduler/grammar_updates.h"
-#include "actors/scheduler/plan_builder.h"
+#include "actors/scheduler/leases.h"
+#include "actors/scheduler/prefix_names.h"
+#include "actors/scheduler/result_reader.h"
+#include "actors/scheduler/scheduler_counters.h"
 #include "actors/scheduler/sequence.h"
+#include "actors/scheduler/sequence_lifecycle.h"
 #include "actors/scheduler/sequence_table.h"
-#include "actors/scheduler/step_budget.h"
-#include "actors/scheduler/waiting_queue.h"
+#include "actors/scheduler/step_output.h"
+#include "actors/scheduler/step_planner.h"
+#include "actors/scheduler/steps_in_flight.h"
+#include "actors/scheduler/submission_rules.h"
+#include "actors/scheduler/worker_limits.h"
 #include "base/ids.h"
 #include "base/status.h"
 #include "config/options.h"
@@ -97,66 +71,20 @@
 
 namespace troupe {
 
-/// What one SESSION HOST of one front has to be sent.
-struct HostTokens {
-  std::uint32_t front = 0;
-  std::uint32_t host = 0;
-  StepTokens step;
-};
-
-/// The outcome of a commit. Memory is reused from step to step when the caller keeps the object.
-struct StepOutput {
-  std::vector<HostTokens> hosts;  ///< in no order; those without sequences in this step have an empty `step`
-  StepStats stats;                ///< except `kv`, which the CACHE MANAGER knows
-
-  void clear();
-};
-
-enum class Committed {
-  applied,
-  stale,      ///< of an earlier epoch or step; dropped
-  malformed,  ///< contradicts the plan or itself; dropped, and the worker cannot be trusted
-};
-
 /// What becomes of open sequences when the worker is lost.
 enum class Orphans {
   fail,     ///< each ends with an error
   requeue,  ///< each is recomputed when a worker is attached again, but for one that is known to kill workers
 };
 
-/// Totals since construction, for metrics and tests.
-struct SchedulerTotals {
-  std::uint64_t steps = 0;
-  std::uint64_t stale_results = 0;
-  std::uint64_t malformed_results = 0;
-  std::uint64_t discarded_tokens = 0;  ///< sampled after their sequence had ended
-  std::uint64_t preempted = 0;
-  std::uint64_t stalled_rows = 0;   ///< rows skipped in a step for lack of a block
-  std::int64_t prompt_tokens = 0;   ///< of all requests submitted first here, each counted at its first admission
-  std::int64_t cached_tokens = 0;   ///< of these, found in the prefix cache,
-  std::int64_t swapped_tokens = 0;  ///< and of those, in the swap space
-  std::uint64_t fetches = 0;        ///< admissions that waited for copies from the swap space
-  std::uint64_t failed_fetches = 0;
-};
-
-/// How the scheduler uses the prefix cache.
-struct PrefixCaching {
-  bool prompts = true;  ///< look up and publish blocks of prompts
-  bool outputs = true;  ///< publish blocks of generated tokens too
-  HashKey key;
-};
-
 /// Used by one thread. Nothing allocates per token in steady state.
 class Scheduler {
  public:
-  /// How often a sequence may be overtaken at admission.
-  static constexpr std::int32_t kMaxPassedOver = 16;
+  static constexpr std::int32_t kMaxPassedOver = Admission::kMaxPassedOver;
   /// How many later submissions one step of priority overtakes.
   static constexpr std::int64_t kPriorityWeight = 256;
-  /// A sequence that was there at so many deaths, each before it had yielded kForgivingTokens tokens on that
-  /// worker, runs alone until it has yielded as many.
-  static constexpr std::int32_t kMaxShortLives = 8;
-  static constexpr std::int32_t kForgivingTokens = 8;
+  static constexpr std::int32_t kMaxShortLives = DeathInquiry::kMaxShortLives;
+  static constexpr std::int32_t kForgivingTokens = DeathInquiry::kForgivingTokens;
 
   explicit Scheduler(const config::SchedulerOptions& options, const PrefixCaching& caching = {},
                      std::size_t max_tokens_in_plan = wire::kMaxTokensInPlan);
@@ -211,178 +139,44 @@ class Scheduler {
   void granted(const CacheGrants& grants);
 
   /// Sequences that have a slot and have not ended, those that are fetching included.
-  std::int32_t running() const { return static_cast<std::int32_t>(running_.size() + fetching_.size()); }
-  std::int32_t fetching() const { return static_cast<std::int32_t>(fetching_.size()); }
-  std::int32_t waiting() const { return queue_.size(); }
-  std::int32_t plans_in_flight() const { return static_cast<std::int32_t>(in_flight_); }
+  std::int32_t running() const { return life_.active(); }
+  std::int32_t fetching() const { return static_cast<std::int32_t>(life_.fetching().size()); }
+  std::int32_t waiting() const { return life_.queue().size(); }
+  std::int32_t plans_in_flight() const { return static_cast<std::int32_t>(steps_.size()); }
   /// True when no sequence is known, not even an ending one.
   bool idle() const { return table_.size() == 0; }
-  const SchedulerTotals& totals() const { return totals_; }
+  const SchedulerTotals& totals() const { return counters_.totals(); }
 
  private:
-  /// One row of a plan in flight, as commit() needs it.
-  struct PlannedRow {
-    std::uint32_t sequence = 0;
-    SlotRef slot{};
-    std::int32_t begin = 0;  ///< positions [begin, end) are run
-    std::int32_t end = 0;
-    bool samples = false;
-  };
-  struct PlannedStep {
-    std::uint64_t step = 0;
-    std::vector<PlannedRow> rows;
-    StepWork work;
-    double predicted_s = 0;
-  };
-  /// KV blocks that sequences need until they end at their maximum length, each counted as if it shared none.
-  struct BlockNeed {
-    std::int64_t prompt = 0;
-    std::int64_t answer = 0;
-  };
-  /// Prompts that are admitted, or asked for, and not computed yet.
-  struct Admissions {
-    std::int64_t short_tokens = 0;  ///< positions left of the short ones
-    std::int32_t prompts = 0;
-    std::int32_t long_prompts = 0;
-    std::int32_t suspects = 0;
-    bool isolated_suspect = false;
-    std::int32_t sequences = 0;
-    BlockNeed blocks;  ///< what they may need in all
-
-    void add(const ScheduledSequence& sequence, std::int32_t tokens, bool is_long, const BlockNeed& need);
-  };
-  struct Release {
-    RequestKey key{};
-    std::uint32_t group = kNoGroup;
-  };
-  struct Destination {
-    std::uint32_t front = 0;
-    std::uint32_t host = 0;
-    bool used = false;  ///< false: its front was dropped
-  };
-
-  // scheduler.cpp
-  Status check(const SequenceSpec& spec, const SequenceSpec& prompt, std::uint32_t attempt) const;
-  Status check_room(std::int64_t sequences, std::int64_t tokens) const;
   void enqueue(SequenceSpec& spec, KnownTokens::Given prompt, std::uint32_t group, const Submit& request,
                std::uint32_t front);
-  void end(std::uint32_t sequence, SequenceState how);
-  void retire(std::uint32_t sequence);
-  void rewind(ScheduledSequence& sequence);
-  void forget(std::uint32_t sequence);
-  void suspect(ScheduledSequence& sequence);
   void fail(std::uint32_t sequence, Finish how, const std::string& why, StepOutput& out);
-
-  // scheduler_fronts.cpp
-  bool is_held(std::uint32_t front) const;
-  std::uint32_t destination(std::uint32_t front, std::uint32_t host);
-
-  // scheduler_plan.cpp
-  std::span<const std::byte> finish_plan(PlannedStep& step);
-  std::uint32_t isolated_sequence();
-  bool alone_in_flight(std::uint32_t sequence) const;
-  bool waits_for_step() const;
-  double prompt_share(std::size_t decodes, std::int32_t admitted) const;
-  bool is_slow(const ScheduledSequence& sequence) const;
-  void plan_prompts(PlannedStep& step, std::int64_t now_ns);
-  void plan_row(std::uint32_t sequence, std::int32_t most, PlannedStep& step, std::int64_t now_ns);
-
-  // scheduler_commit.cpp
-  Committed judge(std::span<const std::byte> bytes, wire::RecordView& view) const;
-  bool agrees(const wire::RecordView& view, const wire::StepResult& result, const PlannedStep& step) const;
-  void sort_scores(std::span<const wire::TokenLogprobs> scores, const PlannedStep& step);
-  void commit_row(std::size_t index, const PlannedRow& row, const wire::ResultRow* result,
-                  const wire::RecordView& view, const wire::StepResult& record, StepOutput& out);
-  void pass_scores(ScheduledSequence& sequence, std::uint32_t score, const wire::RecordView& view,
-                   const wire::StepResult& record, StepOutput& out);
-  SequenceTokens& report(ScheduledSequence& sequence, StepOutput& out);
+  void commit_row(std::size_t index, const PlannedRow& row, const wire::ResultRow* result, StepOutput& out);
   Finish take_token(ScheduledSequence& sequence, TokenId token);
-
-  // scheduler_leases.cpp
-  std::int32_t blocks_for(std::int32_t positions) const;
-  bool may_ask(const ScheduledSequence& sequence) const;
-  void mark_asked(ScheduledSequence& sequence);
   void make_room();
-  void ask_growth(CacheAsks& asks);
-  void ask_releases(CacheAsks& asks, bool donors);
   void answered(std::uint32_t sequence, const Grant& grant, std::span<const BlockId> blocks);
-  void admit(std::uint32_t sequence, bool fetching);
   void fetched(const FetchOutcome& outcome);
 
-  // scheduler_admission.cpp
-  Admissions count_admitted() const;
-  BlockNeed block_need(const ScheduledSequence& sequence) const;
-  bool reservable(const ScheduledSequence& sequence, const Admissions& admitted) const;
-  bool admissible(const ScheduledSequence& sequence, const Admissions& admitted) const;
-  void ask_admission(std::uint32_t sequence, CacheAsks& asks);
-  void ask_admissions(CacheAsks& asks);
-  bool is_long(std::int32_t tokens) const { return tokens > long_prompt_; }
-
-  // scheduler_gates.cpp
-  void go_on(ScheduledSequence& sequence);
-
-  // scheduler_prefix.cpp
-  HashRange name_contents(ScheduledSequence& sequence, std::vector<BlockHash>& hashes);
-  void hash_blocks(ScheduledSequence& sequence, std::int32_t blocks);
-  std::int32_t public_blocks(const ScheduledSequence& sequence) const;
-  void publish_blocks(ScheduledSequence& sequence, std::int32_t full);
-  void publish_full_blocks(ScheduledSequence& sequence);
-  void park(ScheduledSequence& sequence);
-  void begin_at(ScheduledSequence& sequence);
-
   const config::SchedulerOptions options_;
-  const PrefixCaching caching_;
-  const BlockHasher hasher_;
+  const SubmissionRules rules_;
 
-  // Of the attached worker; void while epoch_ is 0.
-  std::uint32_t epoch_ = 0;
-  std::int32_t budget_ = 0;               ///< tokens of a step
-  std::int32_t least_prompt_tokens_ = 0;  ///< of these, that prompts may take while others decode, and
-  double least_prompt_share_ = 0;         ///< likewise of the time that decodes leave of a step's limit
-  std::int32_t max_length_ = 0;           ///< tokens of a sequence
-  std::int32_t block_tokens_ = 1;
-  std::int32_t total_blocks_ = 0;
-  std::int32_t prompt_blocks_ = 0;  ///< of these, for prompts, when blocks are reserved
-  std::int32_t long_prompt_ = 0;    ///< a prompt with more tokens left is long
-  std::int32_t vocab_size_ = 0;
-  std::int32_t max_logprobs_ = 0;
-  bool swaps_ = false;              ///< there is a swap space
-  MeasuredSpeed prefill_speed_;     ///< tokens/s of steps that mostly ran prompts
-  StepBudget time_;                 ///< of steps with prompts
-  bool has_newcomer_ = false;       ///< the plan that is being made has the first row of a prompt that is not long
-  std::uint64_t last_command_ = 0;  ///< the newest cache command that a grant named
+  std::uint32_t epoch_ = 0;     ///< of the attached worker; 0: there is none
+  WorkerLimits limits_;         ///< of the attached worker, or of the last one
+  std::uint64_t arrivals_ = 0;  ///< sequences submitted
 
-  PlanBuilder builder_;
   ScheduledSequences table_;
-  SlotTable slots_;
-  WaitingQueue queue_;
   ChoiceGroups groups_;
+  Admission admission_;
+  Leases leases_;
+  PrefixNames names_;
   GrammarUpdates grammar_updates_;
-  std::vector<std::uint32_t> running_;  ///< in order of admission
-  std::vector<std::uint32_t> fetching_;
-  std::vector<std::uint32_t> held_fronts_;
-  std::vector<Destination> destinations_;  ///< by ScheduledSequence::destination
-  std::vector<SlotRef> finished_;  ///< to be sent to the worker
-  std::vector<Release> releases_;  ///< to be sent to the cache manager, as are the next three
-  std::vector<PublishAsk> publishes_;
-  std::vector<BlockHash> published_hashes_;
-  std::vector<RequestKey> withdrawals_;
-  std::vector<PlannedStep> steps_;  ///< a ring: plans in flight, the oldest at first_step_
-  std::size_t first_step_ = 0;
-  std::size_t in_flight_ = 0;
-  std::uint64_t next_step_ = 1;
-  std::uint64_t arrivals_ = 0;
-  std::uint64_t released_ = 0;        ///< leases released so far; a refused ask is repeated when it has risen
-  bool isolates_ = false;             ///< some sequence may be isolated
-  std::int32_t ending_ = 0;           ///< sequences in states ending and putting_back
-  std::int32_t admissions_open_ = 0;  ///< asks for admission that are not answered
-  StepStats since_step_;              ///< counts that the next commit() reports
-  std::vector<TokenId> block_ids_;         ///< scratch: a block of which some ids are shared
-  std::vector<std::uint32_t> long_rows_;   ///< scratch: running sequences with a long prompt left
-  std::vector<std::uint32_t> score_next_;  ///< scratch: logprobs of a result, listed by row
-  std::vector<std::uint32_t> score_head_;
-  std::vector<std::uint32_t> rows_of_slots_;
-  SchedulerTotals totals_;
+  SequenceLifecycle life_;
+  DeathInquiry inquiry_;
+  FrontTable fronts_;
+  SchedulerCounters counters_;
+  StepPlanner planner_;
+  StepsInFlight steps_;
+  ResultReader result_;
 };
 
 }  // namespace troupe

@@ -67,7 +67,7 @@ struct ScheduledSequence {
   std::uint64_t arrival = 0;      ///< order of submission
   std::int64_t rank = 0;          ///< place in the queue: arrival, or 0 if it goes on, moved by its priority; lower first
   std::int64_t arrived_ns = INT64_MAX;  ///< when the request of one that goes on arrived: orders equal ranks
-  std::uint64_t asked_at = 0;     ///< Scheduler::released_ when it was last asked for
+  std::uint64_t asked_at = 0;     ///< Leases: releases so far when it was last asked for
   std::int64_t scheduled_ns = 0;  ///< when its first row entered a plan
   std::uint32_t attempt = 0;      ///< as in Submit; above 0: it goes on after the death of an engine
   std::uint32_t front = 0;        ///< the process that takes its tokens, and

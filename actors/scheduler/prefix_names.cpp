@@ -1,19 +1,35 @@
-// The prefix cache: which contents admission names, and which blocks are published.
-#include <algorithm>
+#include "actors/scheduler/prefix_names.h"
 
-#include "actors/scheduler/scheduler.h"
+#include <algorithm>
+#include <span>
 
 namespace troupe {
 
+void PrefixNames::attach(const WorkerLimits& worker) {
+  block_tokens_ = worker.block_tokens;
+  swaps_ = worker.swaps;
+}
+
+void PrefixNames::clear() {
+  publishes_.clear();
+  published_hashes_.clear();
+  withdrawals_.clear();
+}
+
+void PrefixNames::begin(ScheduledSequence& s, const PrefixUse& use) const {
+  s.cacheable = caching_.prompts && use.enabled;
+  if (s.cacheable) s.root = hasher_.root(use.salt);
+}
+
 /// How many blocks, from the first, have names that other sequences can know. The names of the later ones
 /// contain its key.
-std::int32_t Scheduler::public_blocks(const ScheduledSequence& s) const {
+std::int32_t PrefixNames::public_blocks(const ScheduledSequence& s) const {
   if (!s.cacheable) return 0;
   return caching_.outputs ? INT32_MAX : s.prompt_tokens / block_tokens_;
 }
 
 /// Makes the hashes of the first `blocks` full blocks known.
-void Scheduler::hash_blocks(ScheduledSequence& s, std::int32_t blocks) {
+void PrefixNames::hash_blocks(ScheduledSequence& s, std::int32_t blocks) {
   const std::size_t length = static_cast<std::size_t>(block_tokens_);
   const std::size_t named_for_all = static_cast<std::size_t>(public_blocks(s));
   const BlockHash own{s.key.hi, s.key.lo};
@@ -24,10 +40,7 @@ void Scheduler::hash_blocks(ScheduledSequence& s, std::int32_t blocks) {
   }
 }
 
-/// Appends the contents that a waiting sequence may use without computing them: all full blocks before its
-/// last known token, which it has to run, and before the first prompt position whose logprobs are still
-/// wanted.
-HashRange Scheduler::name_contents(ScheduledSequence& s, std::vector<BlockHash>& hashes) {
+HashRange PrefixNames::name_contents(ScheduledSequence& s, std::vector<BlockHash>& hashes) {
   const HashRange none{static_cast<std::int32_t>(hashes.size()), 0};
   if (!s.cacheable && !s.parked) return none;
   std::int32_t positions = s.expected - 1;
@@ -42,7 +55,7 @@ HashRange Scheduler::name_contents(ScheduledSequence& s, std::vector<BlockHash>&
 }
 
 /// Publishes the blocks before `full` that are not published yet.
-void Scheduler::publish_blocks(ScheduledSequence& s, std::int32_t full) {
+void PrefixNames::publish_blocks(ScheduledSequence& s, std::int32_t full) {
   if (full <= s.published) return;
   hash_blocks(s, full);
   const HashRange range{static_cast<std::int32_t>(published_hashes_.size()), full - s.published};
@@ -51,39 +64,21 @@ void Scheduler::publish_blocks(ScheduledSequence& s, std::int32_t full) {
   s.published = full;
 }
 
-/// Publishes the blocks that committed steps have filled and that others may find. Positions that ran a token
-/// which was discarded later are not counted.
-void Scheduler::publish_full_blocks(ScheduledSequence& s) {
-  if (!s.cacheable) return;
+void PrefixNames::publish_committed(ScheduledSequence& s) {
   const std::int32_t known = caching_.outputs ? static_cast<std::int32_t>(s.tokens.size()) : s.prompt_tokens;
   publish_blocks(s, std::min(s.committed, known) / block_tokens_);
 }
 
-/// A sequence is put back: all that it has computed can be copied out, and found by it alone.
-void Scheduler::park(ScheduledSequence& s) {
+void PrefixNames::park(ScheduledSequence& s) {
   if (!swaps_) return;
   publish_blocks(s, std::min(s.committed, static_cast<std::int32_t>(s.tokens.size())) / block_tokens_);
   s.parked |= s.published > 0;
 }
 
-/// An admitted sequence begins behind the positions that its lease holds already: those that it shares with
-/// the other choices of its prompt, or the blocks that were found.
-void Scheduler::begin_at(ScheduledSequence& s) {
-  s.published = s.forks ? shared_positions(s) / block_tokens_ : s.found;
-  s.planned = s.committed = s.forks ? shared_positions(s) : s.found * block_tokens_;
-  if (s.cached_tokens >= 0) return;  // admitted before
-  s.cached_tokens = std::min(s.found * block_tokens_, s.prompt_tokens);
-  // The prompt is counted with the choice that computed it, and with the first submission of its request.
-  if (s.forks || s.attempt > 0) return;
-  const std::int32_t swapped = std::min(s.swapped * block_tokens_, s.cached_tokens);
-  ++since_step_.admitted;
-  since_step_.admitted_hits += s.cached_tokens > 0 ? 1 : 0;
-  since_step_.admitted_tokens += s.prompt_tokens;
-  since_step_.cached_tokens += s.cached_tokens;
-  since_step_.swapped_tokens += swapped;
-  totals_.prompt_tokens += s.prompt_tokens;
-  totals_.cached_tokens += s.cached_tokens;
-  totals_.swapped_tokens += swapped;
+void PrefixNames::take(CacheAsks& asks) {
+  asks.publishes.swap(publishes_);
+  asks.hashes.swap(published_hashes_);
+  asks.withdrawals.swap(withdrawals_);
 }
 
 }  // namespace troupe

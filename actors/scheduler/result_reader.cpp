@@ -1,0 +1,96 @@
+#include "actors/scheduler/result_reader.h"
+
+#include <algorithm>
+
+namespace troupe {
+
+Committed ResultReader::read(std::span<const std::byte> bytes, std::uint32_t epoch, const StepsInFlight& steps,
+                             std::int32_t vocab_size) {
+  const Committed verdict = judge(bytes, epoch, steps, vocab_size);
+  if (verdict == Committed::applied) list_scores(steps.oldest());
+  return verdict;
+}
+
+Committed ResultReader::judge(std::span<const std::byte> bytes, std::uint32_t epoch, const StepsInFlight& steps,
+                              std::int32_t vocab_size) {
+  if (!wire::RecordView::open(bytes, view_)) return Committed::malformed;
+  if (view_.header().epoch != epoch || epoch == 0) return Committed::stale;
+  const wire::StepResult* result = view_.as<wire::StepResult>();
+  if (result == nullptr) return Committed::malformed;
+  const std::uint64_t oldest = steps.oldest_number();
+  if (result->step < oldest) return Committed::stale;
+  if (steps.empty() || result->step != oldest) return Committed::malformed;
+  if (!agrees(*result, steps.oldest(), vocab_size)) return Committed::malformed;
+  seconds_ = std::max(0.0, 1e-9 * static_cast<double>(result->finished_ns - result->started_ns));
+  return Committed::applied;
+}
+
+bool ResultReader::agrees(const wire::StepResult& result, const PlannedStep& step, std::int32_t vocab_size) {
+  if (!view_.holds(result.rows) || !view_.holds(result.tokens) || !view_.holds(result.logprobs)) return false;
+  rows_ = view_.array(result.rows);
+  tokens_ = view_.array(result.tokens);
+  scores_ = view_.array(result.logprobs);
+  std::size_t at = 0;
+  for (const PlannedRow& planned : step.rows) {
+    if (!planned.samples) continue;
+    if (at == rows_.size()) return false;
+    const wire::ResultRow& row = rows_[at++];
+    if (row.slot != planned.slot) return false;
+    if (row.error != wire::RowError::none) {
+      if (row.error > wire::RowError::no_such_slot) return false;
+      continue;
+    }
+    if (row.count != 1 || row.first < 0 || static_cast<std::size_t>(row.first) >= tokens_.size()) return false;
+    if (token(row) < 0 || token(row) >= vocab_size) return false;
+  }
+  if (at != rows_.size()) return false;
+  return std::all_of(scores_.begin(), scores_.end(),
+                     [this](const wire::TokenLogprobs& score) { return view_.holds(score.top); });
+}
+
+/// Lists the logprobs of each row of the step, in the order of the result. Those of other slots are dropped.
+void ResultReader::list_scores(const PlannedStep& step) {
+  score_head_.assign(scores_.empty() ? 0 : step.rows.size(), kNoScore);
+  if (scores_.empty()) return;
+  score_next_.resize(scores_.size());
+  rows_of_slots_.clear();
+  for (std::uint32_t i = 0; i < step.rows.size(); ++i) {
+    const std::uint32_t slot = step.rows[i].slot.slot;
+    if (slot >= rows_of_slots_.size()) rows_of_slots_.resize(slot + 1, kNoScore);
+    rows_of_slots_[slot] = i;
+  }
+  for (std::uint32_t i = static_cast<std::uint32_t>(scores_.size()); i-- > 0;) {
+    const SlotRef slot = scores_[i].slot;
+    const std::uint32_t row = slot.slot < rows_of_slots_.size() ? rows_of_slots_[slot.slot] : kNoScore;
+    if (row == kNoScore || step.rows[row].slot != slot) continue;
+    score_next_[i] = score_head_[row];
+    score_head_[row] = i;
+  }
+}
+
+void ResultReader::pass_scores(std::size_t row, ScheduledSequence& s, StepTokens& step) const {
+  for (std::uint32_t score = first_score(row, s); score != kNoScore; score = score_next_[score]) {
+    const wire::TokenLogprobs& from = scores_[score];
+    if (s.late && from.position >= s.prompt_tokens) continue;
+    if (from.position < s.prompt_tokens) {
+      if (from.position < s.scored) continue;
+      s.scored = from.position + 1;
+    }
+    const std::span<const wire::Logprob> top = view_.array(from.top);
+    step.scores.push_back({from.position, from.chosen, static_cast<std::int32_t>(step.tops.size()),
+                           static_cast<std::int32_t>(top.size())});
+    step.tops.insert(step.tops.end(), top.begin(), top.end());
+  }
+}
+
+const char* sentence(wire::RowError error) {
+  switch (error) {
+    case wire::RowError::not_finite:
+      return "The model's output was not a finite number; the answer ends here.";
+    case wire::RowError::no_such_slot: return "The worker does not know this sequence; the answer ends here.";
+    case wire::RowError::none: break;
+  }
+  return "";
+}
+
+}  // namespace troupe

@@ -1,0 +1,179 @@
+#include "actors/scheduler/step_planner.h"
+
+#include <algorithm>
+
+namespace troupe {
+namespace {
+
+/// Part of a step's tokens that prompts may take beside so many decodes, when so many prompts are admitted or wait. A long
+/// step delays each decode by its length, and serves the prompts sooner; so prompts get the whole step when they are half
+/// as many as the decodes, and the less the fewer they are.
+double prompt_share(std::size_t decodes, std::int32_t prompts) {
+  const double twice = 2.0 * prompts;
+  const auto sharers = static_cast<double>(decodes);
+  return twice >= sharers ? 1 : twice / sharers;
+}
+
+}  // namespace
+
+void StepPlanner::attach(std::uint32_t epoch, const WorkerLimits& worker, double max_prompt_step_s,
+                         std::uint64_t weight_bytes) {
+  epoch_ = epoch;
+  worker_ = worker;
+  prefill_speed_.forget();
+  time_.attach(max_prompt_step_s, worker.step_tokens, weight_bytes);
+}
+
+std::span<const std::byte> StepPlanner::plan(SequenceLifecycle& life, StepsInFlight& steps, std::uint32_t isolated,
+                                             std::uint64_t after_command, std::int64_t now_ns) {
+  const std::vector<std::uint32_t>& running = life.running();
+  if (isolated != kNoSequence && !steps.has_only(isolated)) return {};
+  if (waits_for(steps, running)) return {};
+  step_ = &steps.begin();
+  number_ = steps.next_number();
+  builder_.begin(epoch_, worker_.step_tokens);
+  time_.begin();
+  has_newcomer_ = false;
+  for (SlotRef slot : life.finished_slots()) builder_.finished(slot);  // all slots together do not fill a record
+
+  if (isolated != kNoSequence) {
+    const ScheduledSequence& s = table_[isolated];
+    if (s.remaining() > 0) {
+      add_row(isolated, time_.chunk(s.planned, s.remaining(), worker_.step_tokens, time_.end_s(), true), now_ns);
+    }
+  } else {
+    // Decodes first: sequences with exactly one position to compute. Their row makes one more position
+    // expected, so they still have one left afterwards, and the second pass skips them.
+    for (std::uint32_t i : running) {
+      if (table_[i].remaining() == 1) add_row(i, worker_.step_tokens, now_ns);
+    }
+    if (builder_.tokens_left() > 0) add_prompts(running, life.queue().size(), now_ns);
+  }
+  if (builder_.empty()) return {};  // nothing but finished slots
+  life.finished_slots_sent();
+  step_->work = time_.work();
+  step_->predicted_s = time_.predicted_s();
+  counters_.step_planned();
+  return builder_.finish(steps.push(), after_command);
+}
+
+void StepPlanner::learn(const PlannedStep& step, double seconds) {
+  time_.learn(step.work, step.predicted_s, seconds);
+  // Decodes cost more than their share of positions: only steps with few of them tell the speed of a prompt.
+  if (4 * std::int64_t{step.prompt_positions} >= 3 * step.work.tokens) {
+    prefill_speed_.add(static_cast<double>(step.work.tokens), seconds);
+  }
+}
+
+/// True when the newest step in flight should end before the next is planned: it holds prompts alone and is long,
+/// and so would be the next. A quick prompt that arrives meanwhile is planned at once.
+bool StepPlanner::waits_for(const StepsInFlight& steps, const std::vector<std::uint32_t>& running) const {
+  if (steps.empty()) return false;
+  const PlannedStep& newest = steps.newest();
+  if (!time_.runs_alone(newest.work, newest.predicted_s)) return false;
+  return std::none_of(running.begin(), running.end(), [this](std::uint32_t i) {
+    return table_[i].remaining() > 0 && !worker_.is_long(table_[i].remaining()) && !is_slow(table_[i]);
+  });
+}
+
+/// Adds rows of prompts, within what decodes left of the budgets of tokens and time: first of quick ones, then of
+/// slow ones, each in the order of admission, then equal shares of the long ones. Each kind leaves a quarter to
+/// those after it. The first row of a kind is never shorter than the least chunk, so that each goes on.
+void StepPlanner::add_prompts(const std::vector<std::uint32_t>& running, std::int32_t waiting, std::int64_t now_ns) {
+  constexpr double kPart = 0.75;  // of the remaining budget, for one kind of prompts
+  long_rows_.clear();
+  std::int32_t prompts = 0, slow = 0;
+  for (std::uint32_t i : running) {
+    const std::int32_t remaining = table_[i].remaining();
+    if (remaining <= 1) continue;
+    ++prompts;
+    if (worker_.is_long(remaining)) {
+      long_rows_.push_back(i);
+    } else {
+      slow += is_slow(table_[i]) ? 1 : 0;
+    }
+  }
+  if (prompts == 0) return;
+  const double share = prompt_share(step_->rows.size(), prompts + waiting);
+  const std::int32_t most = std::max(worker_.least_prompt_tokens, static_cast<std::int32_t>(share * worker_.step_tokens));
+  const std::int32_t unused = std::max(0, builder_.tokens_left() - most);
+  const auto left = [&] { return builder_.tokens_left() - unused; };
+  // Of the time twice the share: the limit on time is mostly reached with fewer tokens than that on tokens.
+  const double end_s = time_.until_s(std::clamp(2 * share, worker_.least_prompt_share, 1.0), time_.end_s());
+  const auto add_kind = [&](bool is_slow_kind, bool others_follow) {
+    const std::int32_t reserved = others_follow ? std::max(1, left() / 4) : 0;
+    const double until_s = time_.until_s(others_follow ? kPart : 1, end_s);
+    bool first = true;
+    for (std::uint32_t i : running) {
+      if (left() <= reserved) break;
+      const ScheduledSequence& s = table_[i];
+      if (s.remaining() <= 1 || worker_.is_long(s.remaining()) || is_slow(s) != is_slow_kind) continue;
+      const std::int32_t tokens = time_.chunk(s.planned, s.remaining(), left() - reserved, until_s, first);
+      if (tokens == 0) break;
+      add_row(i, tokens, now_ns);
+      first = false;
+    }
+  };
+  if (prompts > slow + static_cast<std::int32_t>(long_rows_.size())) {
+    add_kind(false, slow > 0 || !long_rows_.empty());
+  }
+  if (slow > 0) add_kind(true, !long_rows_.empty());
+  const double long_end_s = has_newcomer_ ? time_.newcomer_end_s(end_s) : end_s;
+  for (std::size_t k = 0; k < long_rows_.size() && left() > 0; ++k) {
+    const auto sharers = static_cast<std::int32_t>(long_rows_.size() - k);
+    const ScheduledSequence& s = table_[long_rows_[k]];
+    const std::int32_t tokens = time_.chunk(s.planned, s.remaining(), (left() + sharers - 1) / sharers,
+                                            time_.until_s(1.0 / sharers, long_end_s), k == 0);
+    if (tokens > 0) add_row(long_rows_[k], tokens, now_ns);
+  }
+}
+
+/// Adds one row of the sequence and what the worker must know for it. Runs at most `most` positions, and
+/// fewer, or none, when the budget, its blocks or the record do not suffice.
+void StepPlanner::add_row(std::uint32_t sequence, std::int32_t most, std::int64_t now_ns) {
+  ScheduledSequence& s = table_[sequence];
+  const bool arrives = !s.started && !worker_.is_long(s.remaining());
+  const std::int32_t covered = s.blocks * worker_.block_tokens - s.planned;
+  if (covered <= 0) {
+    counters_.row_stalled();
+    return;
+  }
+  if (!s.started) {
+    if (!builder_.start(s)) return;
+    s.started = true;
+    s.known = static_cast<std::int32_t>(s.tokens.size());
+    if (s.scheduled_ns == 0) s.scheduled_ns = now_ns;
+  }
+  while (s.sent < s.known) {
+    const auto ids = s.tokens.run(static_cast<std::size_t>(s.sent), static_cast<std::size_t>(s.known - s.sent));
+    const std::int32_t fitted = builder_.ids(s.slot, s.sent, ids);
+    s.sent += fitted;
+    if (static_cast<std::size_t>(fitted) < ids.size()) break;
+  }
+  std::int32_t tokens = std::min({s.remaining(), most, builder_.tokens_left(), covered});
+  // Includes the id after the row: its logprob, if wanted, comes from the row's last position.
+  if (s.sent < s.known) tokens = std::min(tokens, s.sent - s.planned - 1);
+  if (tokens <= 0) return;
+  tokens = builder_.fitting(s, tokens);
+  if (tokens <= 0) return;
+
+  if (!builder_.blocks(s.slot, s.blocks - static_cast<std::int32_t>(s.unsent_blocks.size()), s.unsent_blocks))
+    return;
+  s.unsent_blocks.clear();
+  const bool samples = s.planned + tokens == s.expected;
+  const std::int32_t outputs = s.expected - s.prompt_tokens;  // before the one that is sampled
+  const bool gated = samples && s.grammar != 0 && outputs >= s.gated_from;
+  const std::uint32_t again = s.again ? wire::kAgain : 0u;
+  if (!builder_.row(s, tokens, (samples ? wire::kSamples : 0u) | (gated ? wire::kGated : 0u) | again)) return;
+  s.again = false;
+  if (gated) grammar_.row(number_, {s.key, s.slot, outputs});
+  step_->rows.push_back({sequence, s.slot, s.planned, s.planned + tokens, samples});
+  step_->prompt_positions += tokens > 1 ? tokens : 0;
+  time_.add(s.planned, tokens);
+  has_newcomer_ |= arrives;
+  s.planned += tokens;
+  if (samples) ++s.expected;
+  ++s.plans_out;
+}
+
+}  // namespace troupe

@@ -1,0 +1,78 @@
+#pragma once
+// Which sequences run in the next step, and how many positions of each.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "actors/cache/restore_cost.h"
+#include "actors/scheduler/grammar_updates.h"
+#include "actors/scheduler/plan_builder.h"
+#include "actors/scheduler/scheduler_counters.h"
+#include "actors/scheduler/sequence_lifecycle.h"
+#include "actors/scheduler/sequence_table.h"
+#include "actors/scheduler/step_budget.h"
+#include "actors/scheduler/steps_in_flight.h"
+#include "actors/scheduler/worker_limits.h"
+
+namespace troupe {
+
+/// A step has a budget of tokens: first decodes (one token each; there are never more slots than budget), then
+/// prompts in the order of admission with what is left. A prompt with many tokens left is long. While a long
+/// one is computed, short ones come before it in every step, but leave it a quarter of the prompts' tokens; so
+/// neither waits for the other. A step with prompts has a budget of time, too (step_budget.h), within which the
+/// same holds. By time a prompt that is not long may still be slow: then quick ones come before it. The first step
+/// of a prompt that is not long has little of long ones, and while nothing decodes a step with slow prompts alone is
+/// the only one in flight: so a quick prompt waits for one such step at most.
+///
+/// A plan never waits: a row without its block is skipped.
+///
+/// A row that samples for a sequence with a grammar is gated, from output token gated_from on: the plan is
+/// made and sent as any other, and the worker's step waits for the row's mask before it samples.
+///
+/// Memory is reused from step to step.
+class StepPlanner {
+ public:
+  /// At most `max_ids` ids of tokens in a plan. Borrows the rest.
+  StepPlanner(std::size_t max_ids, ScheduledSequences& table, GrammarUpdates& grammar, SchedulerCounters& counters)
+      : table_(table), grammar_(grammar), counters_(counters), builder_(max_ids) {}
+
+  /// A new worker. What was learnt about the time of steps is kept if limit and worker are the same as before.
+  /// `max_prompt_step_s`: limit on the time of a step with prompts; 0: none. `weight_bytes`: of the worker's model.
+  void attach(std::uint32_t epoch, const WorkerLimits& worker, double max_prompt_step_s, std::uint64_t weight_bytes);
+
+  /// The bytes of the next plan, which is in flight then; empty when nothing can run now. Valid until the next call.
+  /// `isolated`: the sequence that must have the step for itself, or kNoSequence. Requires that a worker is attached and
+  /// !steps.full(). `after_command`: the cache command that the plan's blocks depend on. `now_ns` is only noted.
+  std::span<const std::byte> plan(SequenceLifecycle& life, StepsInFlight& steps, std::uint32_t isolated,
+                                  std::uint64_t after_command, std::int64_t now_ns);
+
+  /// A planned step took so many seconds on the device.
+  void learn(const PlannedStep& step, double seconds);
+  /// Measured in steps that mostly ran prompts; 0: not known yet.
+  double prefill_tokens_per_s() const { return prefill_speed_.value(); }
+
+ private:
+  bool waits_for(const StepsInFlight& steps, const std::vector<std::uint32_t>& running) const;
+  bool is_slow(const ScheduledSequence& s) const { return time_.is_slow(s.planned, s.remaining()); }
+  void add_prompts(const std::vector<std::uint32_t>& running, std::int32_t waiting, std::int64_t now_ns);
+  void add_row(std::uint32_t sequence, std::int32_t most, std::int64_t now_ns);
+
+  ScheduledSequences& table_;
+  GrammarUpdates& grammar_;
+  SchedulerCounters& counters_;
+
+  std::uint32_t epoch_ = 0;
+  WorkerLimits worker_;
+  PlanBuilder builder_;
+  StepBudget time_;              ///< of steps with prompts
+  MeasuredSpeed prefill_speed_;  ///< tokens/s of steps that mostly ran prompts
+
+  // Of the plan that is being made.
+  PlannedStep* step_ = nullptr;
+  std::uint64_t number_ = 0;
+  bool has_newcomer_ = false;             ///< it has the first row of a prompt that is not long
+  std::vector<std::uint32_t> long_rows_;  ///< scratch: running sequences with a long prompt left
+};
+
+}  // namespace troupe
