@@ -25,11 +25,11 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "actors/cache/block_pool.h"
+#include "actors/cache/lease_table.h"
 #include "actors/cache/restore_cost.h"
 #include "actors/cache/swap_pool.h"
 #include "actors/messages.h"
@@ -86,7 +86,7 @@ class CacheManager {
   /// Blocks of a lease in table order; empty when there is none.
   std::span<const BlockId> table(const RequestKey& key) const;
 
-  std::size_t leases() const { return index_.size(); }
+  std::size_t leases() const { return leases_.size(); }
   CacheStatus status() const;
 
   /// For tests: true when every block's holders are exactly the leases that name it. O(blocks + leases).
@@ -98,13 +98,6 @@ class CacheManager {
     std::uint64_t id = 0;  ///< 0: unused entry
     wire::CacheOp op = wire::CacheOp::copy_blocks;
     std::vector<wire::BlockCopy> copies;
-  };
-
-  struct Lease {
-    std::vector<BlockId> blocks;
-    bool publishes = true;
-    std::int32_t found = 0;    ///< while it fetches: its first blocks that were found, and
-    std::int32_t arrived = 0;  ///< how many of them no copy writes any more
   };
 
   /// A block whose contents a new lease begins with: in the KV memory, or else in the swap space.
@@ -121,8 +114,7 @@ class CacheManager {
   bool fork(const ForkAsk& ask, Grant& grant, std::vector<BlockId>& blocks);
   void release(const RequestKey& key);
   bool room(std::int32_t blocks, std::int32_t keep_free) const;
-  std::uint32_t open_lease(const RequestKey& key);
-  void begin_with_found(std::uint32_t lease, std::span<const BlockHash> hashes, Grant& grant,
+  void begin_with_found(LeaseIndex at, std::span<const BlockHash> hashes, Grant& grant,
                         std::vector<BlockId>& blocks);
   void extend(Lease& lease, std::int32_t to, std::vector<BlockId>& granted);
 
@@ -144,12 +136,9 @@ class CacheManager {
   std::shared_ptr<ipc::BlockNames> names_;
   BlockPool pool_;
   SwapPool swap_;
-  std::vector<Lease> leases_;          ///< a freed one keeps its memory
-  std::vector<std::uint32_t> unused_;  ///< free entries of leases_
-  std::unordered_map<RequestKey, std::uint32_t> index_;
-  std::vector<RequestKey> fetching_;  ///< leases with blocks that are being fetched
-  std::vector<Found> found_;          ///< scratch: what a new lease begins with
-  std::vector<BlockId> taken_;        ///< of the answer being made: blocks that plans will write
+  LeaseTable leases_;
+  std::vector<Found> found_;    ///< scratch: what a new lease begins with
+  std::vector<BlockId> taken_;  ///< of the answer being made: blocks that plans will write
 
   std::uint64_t last_command_ = 0;
   std::vector<Flight> flights_;

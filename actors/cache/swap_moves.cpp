@@ -192,22 +192,9 @@ void CacheManager::end_copies(Flight& flight, bool failed) {
   }
 }
 
-/// Reports the leases for which no copy is under way any more. One is good when all its found blocks still
-/// hold what it looked for.
 void CacheManager::report_fetched(CacheGrants& update) {
-  for (const RequestKey& key : fetching_) {
-    Lease& lease = leases_[index_.at(key)];
-    const auto arrived = [&] {
-      return !pool_.filling(lease.blocks[static_cast<std::size_t>(lease.arrived)]);
-    };
-    while (lease.arrived < lease.found && arrived()) ++lease.arrived;
-    if (lease.arrived < lease.found) continue;
-    const auto lost = [&](BlockId block) { return pool_.contents(block) == BlockHash{}; };
-    const auto first = lease.blocks.begin();
-    update.fetched.push_back({key, std::any_of(first, first + lease.found, lost)});
-  }
+  leases_.end_fetches(pool_, update.fetched);
   for (const FetchOutcome& outcome : update.fetched) {
-    std::erase(fetching_, outcome.key);
     if (outcome.failed) release(outcome.key);
   }
 }
