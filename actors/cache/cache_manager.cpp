@@ -11,7 +11,6 @@ void CacheManager::reset(std::uint32_t epoch, std::int32_t blocks, std::int32_t 
   TROUPE_CHECK(epoch != 0 && blocks >= 0 && block_tokens > 0 && swap.blocks >= 0);
   epoch_ = epoch;
   block_tokens_ = block_tokens;
-  block_bytes_ = swap.block_bytes;
   pool_ = BlockPool(blocks, names_.get());
   if (names_ != nullptr && memory != 0 && names_->memory() == memory) {
     pool_.restore();
@@ -24,10 +23,7 @@ void CacheManager::reset(std::uint32_t epoch, std::int32_t blocks, std::int32_t 
   for (Flight& flight : flights_) flight.id = 0;
   flying_ = saving_ = fetched_blocks_ = 0;
   commands_ = 0;
-  prefill_tokens_per_s_ = 0;
-  out_speed_.forget();
-  in_speed_.forget();
-  declined_in_a_row_ = 0;
+  judge_.reset(block_tokens, swap.block_bytes);
   counts_ = {};
 }
 
@@ -43,7 +39,7 @@ void CacheManager::answer(const CacheAsks& asks, CacheGrants& grants) {
       return std::span(asks.hashes)
           .subspan(static_cast<std::size_t>(range.first), static_cast<std::size_t>(range.count));
     };
-    prefill_tokens_per_s_ = asks.prefill_tokens_per_s;
+    judge_.set_prefill_speed(asks.prefill_tokens_per_s);
     taken_.clear();
     for (const PublishAsk& ask : asks.publishes) publish(ask, hashes(ask.hashes));
     for (const RequestKey& key : asks.withdrawals) withdraw(key);
@@ -69,7 +65,7 @@ CacheStatus CacheManager::status() const {
   status.swap.out = counts_.out;
   status.swap.in = counts_.in;
   status.swap.failed = counts_.failed;
-  status.swap.declined = counts_.declined;
+  status.swap.declined = judge_.declined();
   return status;
 }
 

@@ -30,7 +30,7 @@
 
 #include "actors/cache/block_pool.h"
 #include "actors/cache/lease_table.h"
-#include "actors/cache/restore_cost.h"
+#include "actors/cache/restore_judge.h"
 #include "actors/cache/swap_pool.h"
 #include "actors/messages.h"
 #include "base/ids.h"
@@ -124,7 +124,6 @@ class CacheManager {
   void save(BlockId block);
   void save_ahead();
   bool may_copy(std::size_t blocks, std::size_t most) const;
-  Restore judge(std::int64_t blocks, bool out, bool in);
   void write_commands();
   void write_command(wire::CacheOp op, std::span<const wire::BlockCopy> copies);
   void end_copies(Flight& flight, bool failed);
@@ -132,7 +131,6 @@ class CacheManager {
 
   std::uint32_t epoch_ = 0;
   std::int32_t block_tokens_ = 1;
-  std::uint64_t block_bytes_ = 0;
   std::shared_ptr<ipc::BlockNames> names_;
   BlockPool pool_;
   SwapPool swap_;
@@ -152,11 +150,8 @@ class CacheManager {
   std::vector<std::span<const std::byte>> records_;
   std::size_t commands_ = 0;
 
-  double prefill_tokens_per_s_ = 0;
-  MeasuredSpeed out_speed_;
-  MeasuredSpeed in_speed_;
-  std::int64_t declined_in_a_row_ = 0;
-  SwapStatus counts_;  ///< its out, in, failed and declined
+  RestoreJudge judge_;
+  SwapStatus counts_;  ///< its out, in and failed
 };
 
 }  // namespace troupe

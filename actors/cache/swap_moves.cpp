@@ -16,32 +16,10 @@ constexpr std::size_t kMostFetching = 4096;
 /// One block in so many of the KV memory is kept ready to be taken without a copy first.
 constexpr std::int32_t kReadyShare = 8;
 
-/// After so many blocks in a row that were not worth a copy, the speeds are measured again.
-constexpr std::int64_t kDeclinedBeforeRetry = 256;
-
 }  // namespace
 
 bool CacheManager::may_copy(std::size_t blocks, std::size_t most) const {
   return blocks < most && flying_ < kMostCommands;
-}
-
-/// Copying against computing, for so many blocks. Counts the blocks that are declined.
-Restore CacheManager::judge(std::int64_t blocks, bool out, bool in) {
-  const std::uint64_t bytes = static_cast<std::uint64_t>(blocks) * block_bytes_;
-  const Restore way = cheaper_restore({blocks * block_tokens_, out ? bytes : 0, in ? bytes : 0},
-                                      {prefill_tokens_per_s_, out_speed_.value(), in_speed_.value()});
-  if (way == Restore::swap) {
-    declined_in_a_row_ = 0;
-    return way;
-  }
-  counts_.declined += blocks;
-  declined_in_a_row_ += blocks;
-  if (declined_in_a_row_ >= kDeclinedBeforeRetry) {
-    declined_in_a_row_ = 0;
-    out_speed_.forget();
-    in_speed_.forget();
-  }
-  return way;
 }
 
 /// Fills found_ with the blocks that hold the first contents named, up to the first that are nowhere, or that
@@ -59,7 +37,7 @@ void CacheManager::look_up(std::span<const BlockHash> hashes) {
     }
     found_.push_back(found);
   }
-  if (swapped > 0 && judge(static_cast<std::int64_t>(swapped), false, true) == Restore::recompute) {
+  if (swapped > 0 && judge_.judge(static_cast<std::int64_t>(swapped), false, true) == Restore::recompute) {
     found_.resize(first_swapped);
   }
 }
@@ -75,7 +53,7 @@ BlockId CacheManager::take() {
 void CacheManager::save(BlockId block) {
   const BlockHash& contents = pool_.contents(block);
   if (!swap_.can_save() || !may_copy(saving_, kMostSaving)) return;
-  if (swap_.knows(contents) || pool_.filling(block) || judge(1, true, true) == Restore::recompute) return;
+  if (swap_.knows(contents) || pool_.filling(block) || judge_.judge(1, true, true) == Restore::recompute) return;
   saves_.push_back({block, swap_.begin_save(contents)});
   ++saving_;
 }
@@ -151,10 +129,10 @@ bool CacheManager::done(const wire::CacheDone& record, CacheGrants& update) {
   const bool failed = record.failed != 0;
   if (failed && flight->op == wire::CacheOp::copy_blocks) return false;
   if (!failed) {
-    const double bytes = static_cast<double>(flight->copies.size()) * static_cast<double>(block_bytes_);
+    const std::int64_t blocks = static_cast<std::int64_t>(flight->copies.size());
     const double seconds = 1e-9 * static_cast<double>(record.finished_ns - record.started_ns);
-    if (flight->op == wire::CacheOp::swap_out) out_speed_.add(bytes, seconds);
-    if (flight->op == wire::CacheOp::swap_in) in_speed_.add(bytes, seconds);
+    if (flight->op == wire::CacheOp::swap_out) judge_.add_out(blocks, seconds);
+    if (flight->op == wire::CacheOp::swap_in) judge_.add_in(blocks, seconds);
   }
   end_copies(*flight, failed);
   flight->id = 0;
