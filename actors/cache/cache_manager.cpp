@@ -19,10 +19,7 @@ void CacheManager::reset(std::uint32_t epoch, std::int32_t blocks, std::int32_t 
   }
   swap_ = SwapPool(swap.blocks);
   leases_.clear();
-  last_command_ = 0;
-  for (Flight& flight : flights_) flight.id = 0;
-  flying_ = saving_ = fetched_blocks_ = 0;
-  commands_ = 0;
+  commands_.reset(epoch);
   judge_.reset(block_tokens, swap.block_bytes);
   counts_ = {};
 }
@@ -33,7 +30,7 @@ void CacheManager::answer(const CacheAsks& asks, CacheGrants& grants) {
   grants.fetched.clear();
   grants.blocks.clear();
   grants.last_command = 0;
-  commands_ = 0;
+  commands_.clear_records();
   if (asks.epoch == epoch_ && epoch_ != 0) {
     const auto hashes = [&asks](const HashRange& range) {
       return std::span(asks.hashes)
@@ -53,7 +50,7 @@ void CacheManager::answer(const CacheAsks& asks, CacheGrants& grants) {
       grant.refused = !grow(ask, hashes(ask.hashes), grant, grants.blocks);
     }
     save_ahead();
-    write_commands();
+    commands_.write(pool_);
     for (BlockId block : taken_) grants.last_command = std::max(grants.last_command, pool_.used_by(block));
   }
   grants.status = status();
@@ -146,8 +143,7 @@ void CacheManager::begin_with_found(LeaseIndex at, std::span<const BlockHash> ha
       // so that no other manager trusts the name while the contents are under way.
       pool_.begin_fill(block);
       pool_.publish(block, hashes[i], static_cast<std::int32_t>(i));
-      fetches_.push_back({found_[i].swap, block});
-      ++fetched_blocks_;
+      commands_.add(wire::CacheOp::swap_in, {found_[i].swap, block});
       grant.fetching = true;
     } else {
       grant.fetching |= pool_.filling(block);
@@ -182,7 +178,7 @@ bool CacheManager::fork(const ForkAsk& ask, Grant& grant, std::vector<BlockId>& 
   extend(child, wanted, blocks);
   if (begun > full) {
     const std::size_t partial = static_cast<std::size_t>(full);
-    copies_.push_back({source[partial], child.blocks[partial]});
+    commands_.add(wire::CacheOp::copy_blocks, {source[partial], child.blocks[partial]});
   }
   grant.blocks = static_cast<std::int32_t>(blocks.size()) - grant.first_block;
   return true;

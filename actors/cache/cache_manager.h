@@ -29,6 +29,7 @@
 #include <vector>
 
 #include "actors/cache/block_pool.h"
+#include "actors/cache/copy_commands.h"
 #include "actors/cache/lease_table.h"
 #include "actors/cache/restore_judge.h"
 #include "actors/cache/swap_pool.h"
@@ -49,8 +50,7 @@ struct SwapShape {
 /// steady state.
 class CacheManager {
  public:
-  /// Most blocks that one command copies from or to the swap space.
-  static constexpr std::size_t kBlocksOfACommand = 64;
+  static constexpr std::size_t kBlocksOfACommand = CopyCommands::kBlocksOfACommand;
 
   /// Where to keep the names of published blocks, so that another manager finds them; null: nowhere. Before the first
   /// reset().
@@ -76,8 +76,8 @@ class CacheManager {
 
   /// The CacheCommand records made by the last answer(), in the order in which they are to be sent. Valid
   /// until the next answer().
-  std::size_t commands() const { return commands_; }
-  std::span<const std::byte> command(std::size_t i) const { return records_[i]; }
+  std::size_t commands() const { return commands_.records().size(); }
+  std::span<const std::byte> command(std::size_t i) const { return commands_.records()[i]; }
 
   /// The worker reports the end of a command. Fills `update` (cleared first) with the leases whose fetches have
   /// ended. False when a fork's copy failed or the record is malformed: the owner has to give up this epoch.
@@ -93,13 +93,6 @@ class CacheManager {
   bool sound() const;
 
  private:
-  /// A command that has not ended.
-  struct Flight {
-    std::uint64_t id = 0;  ///< 0: unused entry
-    wire::CacheOp op = wire::CacheOp::copy_blocks;
-    std::vector<wire::BlockCopy> copies;
-  };
-
   /// A block whose contents a new lease begins with: in the KV memory, or else in the swap space.
   struct Found {
     BlockId block = kNoBlock;
@@ -123,10 +116,7 @@ class CacheManager {
   BlockId take();
   void save(BlockId block);
   void save_ahead();
-  bool may_copy(std::size_t blocks, std::size_t most) const;
-  void write_commands();
-  void write_command(wire::CacheOp op, std::span<const wire::BlockCopy> copies);
-  void end_copies(Flight& flight, bool failed);
+  void end_copies(const CopyCommands::InFlight& command, bool failed);
   void report_fetched(CacheGrants& update);
 
   std::uint32_t epoch_ = 0;
@@ -137,19 +127,7 @@ class CacheManager {
   LeaseTable leases_;
   std::vector<Found> found_;    ///< scratch: what a new lease begins with
   std::vector<BlockId> taken_;  ///< of the answer being made: blocks that plans will write
-
-  std::uint64_t last_command_ = 0;
-  std::vector<Flight> flights_;
-  std::size_t flying_ = 0;              ///< entries of flights_ in use
-  std::size_t saving_ = 0;              ///< blocks of unfinished copies out, and of those being made
-  std::size_t fetched_blocks_ = 0;      ///< likewise, copies in
-  std::vector<wire::BlockCopy> saves_;  ///< of the answer being made, as are the next two
-  std::vector<wire::BlockCopy> copies_;
-  std::vector<wire::BlockCopy> fetches_;
-  std::vector<wire::RecordWriter<wire::CacheCommand>> writers_;
-  std::vector<std::span<const std::byte>> records_;
-  std::size_t commands_ = 0;
-
+  CopyCommands commands_;
   RestoreJudge judge_;
   SwapStatus counts_;  ///< its out, in and failed
 };
