@@ -17,11 +17,9 @@ void CacheManager::reset(std::uint32_t epoch, std::int32_t blocks, std::int32_t 
   } else if (names_ != nullptr) {
     names_->begin(memory);
   }
-  swap_ = SwapPool(swap.blocks);
+  swap_.reset(swap, block_tokens);
   leases_.clear();
   commands_.reset(epoch);
-  judge_.reset(block_tokens, swap.block_bytes);
-  counts_ = {};
 }
 
 void CacheManager::answer(const CacheAsks& asks, CacheGrants& grants) {
@@ -36,7 +34,7 @@ void CacheManager::answer(const CacheAsks& asks, CacheGrants& grants) {
       return std::span(asks.hashes)
           .subspan(static_cast<std::size_t>(range.first), static_cast<std::size_t>(range.count));
     };
-    judge_.set_prefill_speed(asks.prefill_tokens_per_s);
+    swap_.set_prefill_speed(asks.prefill_tokens_per_s);
     taken_.clear();
     for (const PublishAsk& ask : asks.publishes) publish(ask, hashes(ask.hashes));
     for (const RequestKey& key : asks.withdrawals) withdraw(key);
@@ -49,7 +47,7 @@ void CacheManager::answer(const CacheAsks& asks, CacheGrants& grants) {
       Grant& grant = grants.grants.emplace_back();
       grant.refused = !grow(ask, hashes(ask.hashes), grant, grants.blocks);
     }
-    save_ahead();
+    swap_.save_ahead(pool_, commands_);
     commands_.write(pool_);
     for (BlockId block : taken_) grants.last_command = std::max(grants.last_command, pool_.used_by(block));
   }
@@ -59,10 +57,6 @@ void CacheManager::answer(const CacheAsks& asks, CacheGrants& grants) {
 CacheStatus CacheManager::status() const {
   CacheStatus status = pool_.status();
   status.swap = swap_.status();
-  status.swap.out = counts_.out;
-  status.swap.in = counts_.in;
-  status.swap.failed = counts_.failed;
-  status.swap.declined = judge_.declined();
   return status;
 }
 
@@ -103,13 +97,14 @@ bool CacheManager::grow(const GrowAsk& ask, std::span<const BlockHash> hashes, G
   grant.first_block = static_cast<std::int32_t>(blocks.size());
   found_.clear();
   if (known == kNoLease) {
-    look_up(hashes.first(std::min(hashes.size(), static_cast<std::size_t>(std::max(0, ask.blocks)))));
+    const std::size_t wanted = static_cast<std::size_t>(std::max(0, ask.blocks));
+    swap_.look_up(hashes.first(std::min(hashes.size(), wanted)), pool_, commands_, found_);
   } else {
     grant.first = static_cast<std::int32_t>(leases_.at(known).blocks.size());
   }
   std::int32_t held = grant.first;
   std::int32_t revived = 0;  // found and cached: they are available now and will not be afterwards
-  for (const Found& found : found_) {
+  for (const FoundBlock& found : found_) {
     if (found.block == kNoBlock) continue;
     ++held;
     revived += pool_.holders(found.block) == 0 ? 1 : 0;
@@ -127,23 +122,23 @@ bool CacheManager::grow(const GrowAsk& ask, std::span<const BlockHash> hashes, G
 void CacheManager::begin_with_found(LeaseIndex at, std::span<const BlockHash> hashes, Grant& grant,
                                     std::vector<BlockId>& blocks) {
   Lease& lease = leases_.at(at);
-  for (const Found& found : found_) {
+  for (const FoundBlock& found : found_) {
     if (found.block != kNoBlock) {
       pool_.share(found.block);
     } else {
-      swap_.begin_fetch(found.swap);
+      swap_.hold(found.swap);
       ++grant.swapped;
     }
   }
   for (std::size_t i = 0; i < found_.size(); ++i) {
     BlockId block = found_[i].block;
     if (block == kNoBlock) {
-      block = take();
+      block = swap_.take(pool_, commands_);
       // Published before it is filled: another lease that finds it waits for the same copy. It counts as moving first,
       // so that no other manager trusts the name while the contents are under way.
       pool_.begin_fill(block);
       pool_.publish(block, hashes[i], static_cast<std::int32_t>(i));
-      commands_.add(wire::CacheOp::swap_in, {found_[i].swap, block});
+      swap_.fetch(found_[i].swap, block, commands_);
       grant.fetching = true;
     } else {
       grant.fetching |= pool_.filling(block);
@@ -196,11 +191,33 @@ void CacheManager::release(const RequestKey& key) {
 
 void CacheManager::extend(Lease& lease, std::int32_t to, std::vector<BlockId>& granted) {
   while (static_cast<std::int32_t>(lease.blocks.size()) < to) {
-    const BlockId block = take();
+    const BlockId block = swap_.take(pool_, commands_);
     lease.blocks.push_back(block);
     granted.push_back(block);
     taken_.push_back(block);
   }
+}
+
+bool CacheManager::done(const wire::CacheDone& record, CacheGrants& update) {
+  update.epoch = epoch_;
+  update.grants.clear();
+  update.fetched.clear();
+  update.blocks.clear();
+  update.last_command = 0;
+  update.status = status();
+  if (record.header.epoch != epoch_) return true;
+  const CopyCommands::InFlight* command = commands_.find(record.id);
+  if (command == nullptr) return false;
+  const bool failed = record.failed != 0;
+  if (failed && command->op == wire::CacheOp::copy_blocks) return false;
+  swap_.end(*command, failed, 1e-9 * static_cast<double>(record.finished_ns - record.started_ns));
+  commands_.end(*command, failed, pool_);
+  leases_.end_fetches(pool_, update.fetched);
+  for (const FetchOutcome& outcome : update.fetched) {
+    if (outcome.failed) release(outcome.key);
+  }
+  update.status = status();
+  return true;
 }
 
 std::span<const BlockId> CacheManager::table(const RequestKey& key) const {

@@ -1,6 +1,9 @@
 #pragma once
 // Leases on KV blocks, one per sequence, and the copies that forks need. Pure: no CAF, no clock, no I/O.
 //
+// CacheManager carries out the asks. It has the block tables in LeaseTable, the states of blocks in BlockPool, what moves to
+// the swap space and back in SwapMoves, and the copies for the worker in CopyCommands.
+//
 // A lease is the block table of one sequence: entry i holds positions [i·block_tokens, (i+1)·block_tokens).
 // release() ends it, whatever way its sequence ends. A fork shares the parent's full blocks, which are never
 // written again, and copies the partly filled one, which both would write. The copy is a CacheCommand on the
@@ -31,20 +34,13 @@
 #include "actors/cache/block_pool.h"
 #include "actors/cache/copy_commands.h"
 #include "actors/cache/lease_table.h"
-#include "actors/cache/restore_judge.h"
-#include "actors/cache/swap_pool.h"
+#include "actors/cache/swap_moves.h"
 #include "actors/messages.h"
 #include "base/ids.h"
 #include "ipc/block_names.h"
 #include "ipc/wire.h"
 
 namespace troupe {
-
-/// The swap space of a worker.
-struct SwapShape {
-  std::int32_t blocks = 0;        ///< 0: none
-  std::uint64_t block_bytes = 0;  ///< of one KV block
-};
 
 /// Owner of every block id. Used by one thread. Allocates when a lease begins, not as it grows in
 /// steady state.
@@ -93,13 +89,6 @@ class CacheManager {
   bool sound() const;
 
  private:
-  /// A block whose contents a new lease begins with: in the KV memory, or else in the swap space.
-  struct Found {
-    BlockId block = kNoBlock;
-    BlockId swap = kNoBlock;
-  };
-
-  // cache_manager.cpp
   void publish(const PublishAsk& ask, std::span<const BlockHash> hashes);
   void withdraw(const RequestKey& key);
   bool grow(const GrowAsk& ask, std::span<const BlockHash> hashes, Grant& grant,
@@ -111,25 +100,15 @@ class CacheManager {
                         std::vector<BlockId>& blocks);
   void extend(Lease& lease, std::int32_t to, std::vector<BlockId>& granted);
 
-  // swap_moves.cpp
-  void look_up(std::span<const BlockHash> hashes);
-  BlockId take();
-  void save(BlockId block);
-  void save_ahead();
-  void end_copies(const CopyCommands::InFlight& command, bool failed);
-  void report_fetched(CacheGrants& update);
-
   std::uint32_t epoch_ = 0;
   std::int32_t block_tokens_ = 1;
   std::shared_ptr<ipc::BlockNames> names_;
   BlockPool pool_;
-  SwapPool swap_;
+  SwapMoves swap_;
   LeaseTable leases_;
-  std::vector<Found> found_;    ///< scratch: what a new lease begins with
-  std::vector<BlockId> taken_;  ///< of the answer being made: blocks that plans will write
   CopyCommands commands_;
-  RestoreJudge judge_;
-  SwapStatus counts_;  ///< its out, in and failed
+  std::vector<FoundBlock> found_;  ///< scratch: what a new lease begins with
+  std::vector<BlockId> taken_;     ///< of the answer being made: blocks that plans will write
 };
 
 }  // namespace troupe

@@ -1,8 +1,6 @@
-// The half of CacheManager that copies: what goes to the swap space and comes back, and the commands for it.
-#include <algorithm>
+#include "actors/cache/swap_moves.h"
 
-#include "actors/cache/cache_manager.h"
-#include "base/check.h"
+#include <algorithm>
 
 namespace troupe {
 namespace {
@@ -12,97 +10,77 @@ constexpr std::int32_t kReadyShare = 8;
 
 }  // namespace
 
-/// Fills found_ with the blocks that hold the first contents named, up to the first that are nowhere, or that
-/// are not worth a copy.
-void CacheManager::look_up(std::span<const BlockHash> hashes) {
+void SwapMoves::reset(const SwapShape& shape, std::int32_t block_tokens) {
+  swap_ = SwapPool(shape.blocks);
+  judge_.reset(block_tokens, shape.block_bytes);
+  out_ = in_ = failed_ = 0;
+}
+
+void SwapMoves::look_up(std::span<const BlockHash> hashes, const BlockPool& pool, const CopyCommands& commands,
+                        std::vector<FoundBlock>& found) {
   std::size_t first_swapped = hashes.size();
   std::size_t swapped = 0;
   for (const BlockHash& hash : hashes) {
-    Found found{pool_.find(hash), kNoBlock};
-    if (found.block == kNoBlock) {
-      if (!commands_.may_fetch(swapped)) break;
-      found.swap = swap_.find(hash);
-      if (found.swap == kNoBlock) break;
-      if (swapped++ == 0) first_swapped = found_.size();
+    FoundBlock block{pool.find(hash), kNoBlock};
+    if (block.block == kNoBlock) {
+      if (!commands.may_fetch(swapped)) break;
+      block.swap = swap_.find(hash);
+      if (block.swap == kNoBlock) break;
+      if (swapped++ == 0) first_swapped = found.size();
     }
-    found_.push_back(found);
+    found.push_back(block);
   }
   if (swapped > 0 && judge_.judge(static_cast<std::int64_t>(swapped), false, true) == Restore::recompute) {
-    found_.resize(first_swapped);
+    found.resize(first_swapped);
   }
 }
 
-/// A free block, or a cached one whose contents are saved first.
-BlockId CacheManager::take() {
-  if (const BlockId victim = pool_.next_victim(); victim != kNoBlock && !pool_.saved(victim)) save(victim);
-  return pool_.take();
+BlockId SwapMoves::take(BlockPool& pool, CopyCommands& commands) {
+  if (const BlockId victim = pool.next_victim(); victim != kNoBlock && !pool.saved(victim)) save(victim, pool, commands);
+  return pool.take();
 }
 
 /// Copies the contents of a cached block to the swap space, unless they are there, or there is no room, or
 /// they are computed again in less time.
-void CacheManager::save(BlockId block) {
-  const BlockHash& contents = pool_.contents(block);
-  if (!swap_.can_save() || !commands_.may_save()) return;
-  if (swap_.knows(contents) || pool_.filling(block) || judge_.judge(1, true, true) == Restore::recompute) return;
-  commands_.add(wire::CacheOp::swap_out, {block, swap_.begin_save(contents)});
+void SwapMoves::save(BlockId block, const BlockPool& pool, CopyCommands& commands) {
+  const BlockHash& contents = pool.contents(block);
+  if (!swap_.can_save() || !commands.may_save()) return;
+  if (swap_.knows(contents) || pool.filling(block) || judge_.judge(1, true, true) == Restore::recompute) return;
+  commands.add(wire::CacheOp::swap_out, {block, swap_.begin_save(contents)});
 }
 
-/// Saves the cached blocks that will be evicted next.
-void CacheManager::save_ahead() {
-  const std::int32_t wanted = std::max(1, pool_.status().total / kReadyShare);
-  while (swap_.can_save() && commands_.may_save() && pool_.ready() < wanted &&
-         pool_.next_unsaved() != kNoBlock) {
-    save(pool_.next_unsaved());
-    pool_.mark_saved();
+void SwapMoves::save_ahead(BlockPool& pool, CopyCommands& commands) {
+  const std::int32_t wanted = std::max(1, pool.status().total / kReadyShare);
+  while (swap_.can_save() && commands.may_save() && pool.ready() < wanted && pool.next_unsaved() != kNoBlock) {
+    save(pool.next_unsaved(), pool, commands);
+    pool.mark_saved();
   }
 }
 
-bool CacheManager::done(const wire::CacheDone& record, CacheGrants& update) {
-  update.epoch = epoch_;
-  update.grants.clear();
-  update.fetched.clear();
-  update.blocks.clear();
-  update.last_command = 0;
-  update.status = status();
-  if (record.header.epoch != epoch_) return true;
-  const CopyCommands::InFlight* command = commands_.find(record.id);
-  if (command == nullptr) return false;
-  const bool failed = record.failed != 0;
-  if (failed && command->op == wire::CacheOp::copy_blocks) return false;
-  if (!failed) {
-    const std::int64_t blocks = static_cast<std::int64_t>(command->copies.size());
-    const double seconds = 1e-9 * static_cast<double>(record.finished_ns - record.started_ns);
-    if (command->op == wire::CacheOp::swap_out) judge_.add_out(blocks, seconds);
-    if (command->op == wire::CacheOp::swap_in) judge_.add_in(blocks, seconds);
-  }
-  end_copies(*command, failed);
-  commands_.end(*command, failed, pool_);
-  report_fetched(update);
-  update.status = status();
-  return true;
-}
-
-void CacheManager::end_copies(const CopyCommands::InFlight& command, bool failed) {
+void SwapMoves::end(const CopyCommands::InFlight& command, bool failed, double seconds) {
+  if (command.op == wire::CacheOp::copy_blocks) return;
   const std::int64_t blocks = static_cast<std::int64_t>(command.copies.size());
-  if (failed) counts_.failed += blocks;
-  switch (command.op) {
-    case wire::CacheOp::copy_blocks: return;
-    case wire::CacheOp::swap_out:
-      for (const wire::BlockCopy& copy : command.copies) swap_.end_save(copy.to, !failed);
-      if (!failed) counts_.out += blocks;
-      return;
-    case wire::CacheOp::swap_in:
-      for (const wire::BlockCopy& copy : command.copies) swap_.end_fetch(copy.from, !failed);
-      if (!failed) counts_.in += blocks;
-      return;
+  if (failed) failed_ += blocks;
+  if (command.op == wire::CacheOp::swap_out) {
+    for (const wire::BlockCopy& copy : command.copies) swap_.end_save(copy.to, !failed);
+    if (failed) return;
+    out_ += blocks;
+    judge_.add_out(blocks, seconds);
+  } else {
+    for (const wire::BlockCopy& copy : command.copies) swap_.end_fetch(copy.from, !failed);
+    if (failed) return;
+    in_ += blocks;
+    judge_.add_in(blocks, seconds);
   }
 }
 
-void CacheManager::report_fetched(CacheGrants& update) {
-  leases_.end_fetches(pool_, update.fetched);
-  for (const FetchOutcome& outcome : update.fetched) {
-    if (outcome.failed) release(outcome.key);
-  }
+SwapStatus SwapMoves::status() const {
+  SwapStatus status = swap_.status();
+  status.out = out_;
+  status.in = in_;
+  status.failed = failed_;
+  status.declined = judge_.declined();
+  return status;
 }
 
 }  // namespace troupe
