@@ -20,39 +20,13 @@
 
 #include "base/clock.h"
 #include "http/server/connection_deadlines.h"
+#include "http/server/connection_permit.h"
 #include "http/server/io_thread.h"
 #include "http/server/request_reader.h"
 #include "http/server/response_writer.h"
 #include "http/server/transport.h"
 
 namespace troupe::http {
-
-/// A connection against the limits: who has connected, and to which listener. The limiter counts it until it is destroyed.
-class ConnectionPermit {
- public:
-  ConnectionPermit(ConnectionLimiter& limiter, Peer peer, Entrance entrance);
-  ~ConnectionPermit();
-  ConnectionPermit(ConnectionPermit&& other) noexcept;
-  ConnectionPermit& operator=(ConnectionPermit&&) = delete;
-
-  const Peer& peer() const { return peer_; }
-  const Entrance& entrance() const { return entrance_; }
-  /// Not ok: beyond a limit. Such a connection may ask for health alone; on an open listener for all its pages.
-  const Status& refusal() const { return refusal_; }
-
-  /// Counts the request that begins to the client behind a trusted proxy; not ok beyond its limit.
-  Status begin_request(std::string_view forwarded_for);
-  void end_request();
-  /// The address that the request in progress comes from.
-  const std::string& client() const { return client_.empty() ? peer_.address : client_; }
-
- private:
-  ConnectionLimiter* limiter_;  // null: moved from
-  Peer peer_;
-  Entrance entrance_;
-  Status refusal_;
-  std::string client_;  // of the request in progress, when it is counted
-};
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
