@@ -22,23 +22,20 @@ constexpr std::size_t kPipelineBytes = 64 << 10;     // input kept while an answ
 constexpr std::size_t kPipelineBacklog = 256 << 10;  // unsent answers above which no further request is begun
 constexpr std::size_t kDiscardBytes = 64 << 10;  // a refused body up to this size is read, the connection kept
 constexpr std::size_t kLingerBytes = 32 << 20;   // input read and dropped at most while lingering
-constexpr std::size_t kSmallBody = 64 << 10;
-constexpr std::int64_t kRoomForSmall = 1 << 20;  // at least, beside the large ones
 // A larger body is parsed on a thread for that: many that come at once would delay what else the I/O thread has to send.
 constexpr std::size_t kParseHere = 32 << 10;
 constexpr std::size_t kLargeBody = 256 << 10;  // and one above this on another, so that it delays none of the others
 constexpr auto kReservedTime = std::chrono::seconds(2);  // for the request of a connection beyond a limit
 constexpr int kUnsentInKernel = 128 << 10;       // small, so that a reader that has stopped is noticed here
 
-Status no_room() {
-  return {Code::unavailable, "The server is reading as many large requests as --max-buffered-bytes allows: try again later",
-          {}, "too_many_bytes"};
-}
-
 }  // namespace
 
 Connection::Connection(IoThread& io, Transport transport, ConnectionPermit permit)
-    : io_(io), transport_(std::move(transport)), permit_(std::move(permit)), reader_(io.shared().limits) {}
+    : io_(io),
+      transport_(std::move(transport)),
+      permit_(std::move(permit)),
+      reader_(io.shared().limits),
+      memory_(io.shared().memory, io.shared().limits.max_buffered_bytes) {}
 
 void Connection::start() {
   boost::system::error_code ignored;
@@ -176,11 +173,7 @@ bool Connection::begin_body() {
                              {},
                              "request_too_large"});
   }
-  const std::int64_t room = io_.shared().limits.max_buffered_bytes;
-  if (length > kSmallBody && length > static_cast<std::uint64_t>(room)) return refuse_and_close(too_large_to_hold(length));
-  if (length > kSmallBody && static_cast<std::int64_t>(length) + io_.shared().held - held_ > room) {
-    return refuse_and_close(no_room());
-  }
+  if (const Status status = memory_.check_length(length); !status.ok()) return refuse_and_close(status);
   if (facts.expect_continue && facts.has_body() && !facts.http10 && reader_.buffered() == 0) {
     writer_.append_continue();
   }
@@ -192,10 +185,7 @@ bool Connection::read_body() {
   const RequestReader::Progress progress = reader_.read_body();
   reader_.shrink();
   count_held();
-  if (held_ > io_.shared().limits.max_buffered_bytes && reader_.body_received() > kSmallBody) {
-    return refuse_and_close(too_large_to_hold(reader_.body_received()));
-  }
-  if (reader_.body_received() > 0 && !has_room()) return refuse_and_close(no_room());
+  if (const Status status = memory_.check_received(reader_.body_received()); !status.ok()) return refuse_and_close(status);
   switch (progress) {
     case RequestReader::Progress::need_more: return false;
     case RequestReader::Progress::refused: return refuse_and_close(reader_.refusal());
@@ -204,34 +194,12 @@ bool Connection::read_body() {
   return finish_request();
 }
 
-/// Such a body would find no room however long its client waited.
-Status Connection::too_large_to_hold(std::uint64_t bytes) const {
-  return {Code::too_large,
-          "The body has " + std::to_string(bytes) + " bytes; at most " +
-              std::to_string(io_.shared().limits.max_buffered_bytes) + " are held at once (--max-buffered-bytes)",
-          {},
-          "request_too_large"};
-}
-
 // Counts the memory that what was received takes: the buffers until the body is parsed, then as many bytes as the body had
 // until it is answered.
 void Connection::count_held() {
-  Shared& shared = io_.shared();
-  std::size_t now = phase_ == Phase::closed ? 0 : reader_.held_bytes();
-  if (phase_ == Phase::waiting) now = std::max(now, body_bytes_);
-  const auto counted = static_cast<std::int64_t>(now);
-  if (counted == held_) return;
-  const std::int64_t grown = counted - std::exchange(held_, counted);
-  const std::int64_t all = shared.held += grown;
-  if (all > shared.most_held) shared.most_held = all;
-}
-
-// False when all connections together take more than they may. For small bodies there is an eighth more, so that they are
-// read although large ones have used the room up.
-bool Connection::has_room() const {
-  const std::int64_t room = io_.shared().limits.max_buffered_bytes;
-  const bool small = held_ <= static_cast<std::int64_t>(kSmallBody + kReadBytes);
-  return io_.shared().held <= (small ? room + std::max(room / 8, kRoomForSmall) : room);
+  std::size_t bytes = phase_ == Phase::closed ? 0 : reader_.held_bytes();
+  if (phase_ == Phase::waiting) bytes = std::max(bytes, body_bytes_);
+  memory_.set_held(bytes);
 }
 
 bool Connection::finish_request() {

@@ -22,6 +22,7 @@
 #include "http/server/connection_deadlines.h"
 #include "http/server/connection_permit.h"
 #include "http/server/io_thread.h"
+#include "http/server/memory_share.h"
 #include "http/server/request_reader.h"
 #include "http/server/response_writer.h"
 #include "http/server/transport.h"
@@ -64,8 +65,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void take_parsed(Exchange exchange, std::size_t parser, std::variant<Call, Output>&& outcome);
   bool handled(std::variant<Call, Output>&& outcome);
   void count_held();
-  bool has_room() const;
-  Status too_large_to_hold(std::uint64_t bytes) const;
   void count_unsent();
   std::optional<std::uint64_t> taken_lately(TimePoint now);
 
@@ -95,6 +94,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   ConnectionPermit permit_;
   RequestReader reader_;
   ResponseWriter writer_;
+  MemoryShare memory_;
 
   Phase phase_ = Phase::head;
   TimePoint phase_since_{};
@@ -122,8 +122,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool submitted_ = false;     // the backend has it; else it is being parsed
   std::atomic<bool> parse_lost_{false};  // set by the parsing thread: its result cannot be passed on
   std::size_t unsettled_ = 0;  // closed exchanges whose answers are not all sent
-  std::int64_t held_ = 0;      // of Shared::held
-  std::int64_t counted_ = 0;   // of Shared::unsent
   Pace receiving_;
   Pace taking_;
 };

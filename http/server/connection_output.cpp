@@ -147,8 +147,7 @@ void Connection::write() {
 void Connection::settle() { io_.settle(std::exchange(unsettled_, 0)); }
 
 void Connection::count_unsent() {
-  const auto unsent = phase_ == Phase::closed ? std::int64_t{0} : static_cast<std::int64_t>(writer_.unsent());
-  if (unsent != counted_) io_.shared().unsent += unsent - std::exchange(counted_, unsent);
+  memory_.set_unsent(phase_ == Phase::closed ? 0 : writer_.unsent());
 }
 
 void Connection::cut() {
