@@ -132,31 +132,28 @@ bool Connection::read_head() {
     case RequestReader::Progress::complete: break;
   }
   const HeadView head = reader_.head();
-  unrecorded_ = true;
   stream_failed_ = false;
   writer_.begin_answer();
-  method_ = head.method;
-  target_ = path_of(head.target).substr(0, 256);
   keep_alive_ = reader_.keep_alive();
-  request_id_ = sane_request_id(reader_.header("x-request-id"));
-  if (request_id_.empty()) request_id_ = io_.fresh_request_id();
-  admission_ = io_.shared().handler.admit(head, permit_.entrance(), io_.keys());
+  request_.begin(head.method, head.target, sane_request_id(reader_.header("x-request-id")));
+  if (request_.id().empty()) request_.set_id(io_.fresh_request_id());
+  request_.admit(io_.shared().handler.admit(head, permit_.entrance(), io_.keys()));
   check_limits();
-  client_ = client_identity(&io_.keys(), head.authorization, head.x_api_key, permit_.client());
+  request_.set_client(client_identity(&io_.keys(), head.authorization, head.x_api_key, permit_.client()));
   return begin_body();
 }
 
 // Health is answered beyond the limits: load must not look like failure.
 void Connection::check_limits() {
-  const bool health = admission_.match.serves(Handler::health) || admission_.match.serves(Handler::live);
+  const bool health = request_.serves(Handler::health) || request_.serves(Handler::live);
   if (!permit_.refusal().ok()) {
     keep_alive_ = false;
-    if (!health && !permit_.entrance().open) admission_.refusal = permit_.refusal();
+    if (!health && !permit_.entrance().open) request_.refuse(permit_.refusal());
   } else if (permit_.peer().trusted_proxy && !health) {
     Status status = permit_.begin_request(reader_.joined_header("X-Forwarded-For"));
     if (status.ok()) return;
     io_.shared().backend.turned_away(permit_.peer().address, status);
-    admission_.refusal = std::move(status);
+    request_.refuse(std::move(status));
   }
 }
 
@@ -165,7 +162,7 @@ bool Connection::begin_body() {
   const std::uint64_t length = facts.content_length.value_or(0);
   const auto limit = static_cast<std::uint64_t>(io_.shared().limits.max_body_bytes);
   const bool wait_for_it = !facts.chunked && length <= kDiscardBytes && !facts.expect_continue;
-  if (!admission_.refusal.ok() && facts.has_body() && !wait_for_it) return refuse_and_close(admission_.refusal);
+  if (!request_.refusal().ok() && facts.has_body() && !wait_for_it) return refuse_and_close(request_.refusal());
   if (length > limit) {
     return refuse_and_close({Code::too_large,
                              "The body has " + std::to_string(length) + " bytes; at most " +
@@ -198,26 +195,26 @@ bool Connection::read_body() {
 // until it is answered.
 void Connection::count_held() {
   std::size_t bytes = phase_ == Phase::closed ? 0 : reader_.held_bytes();
-  if (phase_ == Phase::waiting) bytes = std::max(bytes, body_bytes_);
+  if (phase_ == Phase::waiting) bytes = std::max(bytes, request_.body_bytes());
   memory_.set_held(bytes);
 }
 
 bool Connection::finish_request() {
-  body_bytes_ = reader_.body().size();
+  request_.set_body_bytes(reader_.body().size());
   enter(Phase::waiting);
-  if (admission_.refusal.ok() && body_bytes_ > kParseHere) {
+  if (request_.refusal().ok() && request_.body_bytes() > kParseHere) {
     parse_apart();
     return false;
   }
   Shared& shared = io_.shared();
   std::optional<std::variant<Call, Output>> outcome;
-  Status status = admission_.refusal;
+  Status status = request_.refusal();
   if (status.ok()) {
     status = shared.faults.attempt(FaultPlace::parsing, [&] {
-      outcome.emplace(shared.handler.handle(admission_, reader_.body(), request_id_, shared.draining));
+      outcome.emplace(shared.handler.handle(request_.admission(), reader_.body(), request_.id(), shared.draining));
     });
   }
-  if (!outcome) outcome.emplace(error_output(0, status, 0, admission_.match.api()));
+  if (!outcome) outcome.emplace(error_output(0, status, 0, request_.api()));
   reader_.end_request();
   return handled(*std::move(outcome));
 }
@@ -230,15 +227,11 @@ void Connection::parse_apart() {
   std::string body = reader_.take_body();
   reader_.end_request();
   Call known;
-  known.exchange = exchange_;
-  known.request_id = request_id_;
-  known.received = phase_since_;
-  known.body_bytes = body_bytes_;
-  known.client = client_;
+  request_.describe(known, exchange_, phase_since_);
   const std::size_t parser = body.size() > kLargeBody ? 1 : 0;
   const auto here = io_.context().get_executor();
   shared.parsers[parser].post([self = shared_from_this(), &shared, here, parser, known = std::move(known),
-                               admission = admission_, body = std::move(body)]() mutable {
+                               admission = request_.admission(), body = std::move(body)]() mutable {
     const Exchange exchange = known.exchange;
     std::optional<std::variant<Call, Output>> outcome;
     const Status status = shared.faults.attempt(FaultPlace::parsing, [&] {
@@ -286,11 +279,7 @@ bool Connection::handled(std::variant<Call, Output>&& outcome) {
   Call& call = std::get<Call>(outcome);
   ignored_ = ignored_text(call.ignored_fields);
   if (exchange_.id == 0) exchange_ = io_.open_exchange(shared_from_this());
-  call.exchange = exchange_;
-  call.request_id = request_id_;
-  call.received = phase_since_;
-  call.body_bytes = body_bytes_;
-  call.client = client_;
+  request_.describe(call, exchange_, phase_since_);
   submitted_ = true;
   io_.shared().backend.submit(std::move(call));
   return false;
@@ -307,7 +296,7 @@ void Connection::enter(Phase phase) {
 
 void Connection::begin_head() {
   enter(Phase::head);
-  request_since_ = phase_since_;
+  request_.await(phase_since_);
 }
 
 // Closing while input is unread would reset the connection, and the client could lose the answer.

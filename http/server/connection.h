@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "http/server/connection_deadlines.h"
 #include "http/server/connection_permit.h"
+#include "http/server/current_request.h"
 #include "http/server/io_thread.h"
 #include "http/server/memory_share.h"
 #include "http/server/request_reader.h"
@@ -107,18 +108,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::size_t discarded_ = 0;
 
   // The request in progress.
-  Admission admission_;
-  std::string request_id_;
-  std::string client_;  // http::Call::client
-  std::string method_;
-  std::string target_;
+  CurrentRequest request_;
   std::string ignored_;  // of the answer: ignored_text()
-  TimePoint request_since_{};
   bool keep_alive_ = true;
   bool stream_failed_ = false;
-  bool unrecorded_ = false;    // it has begun, and record() was not called for it
   Exchange exchange_{};        // id 0: there is none
-  std::size_t body_bytes_ = 0;
   bool submitted_ = false;     // the backend has it; else it is being parsed
   std::atomic<bool> parse_lost_{false};  // set by the parsing thread: its result cannot be passed on
   std::size_t unsettled_ = 0;  // closed exchanges whose answers are not all sent

@@ -13,7 +13,7 @@ void Connection::take(Output&& output) {
   switch (output.kind) {
     case Output::Kind::whole:
       if (phase_ == Phase::streaming) {  // the head was sent already, so the error has to be an event
-        append_events(last_event(output.body, admission_.match.api()));
+        append_events(last_event(output.body, request_.api()));
         end_stream(/*failed=*/true);
       } else {
         answer(std::move(output));
@@ -30,12 +30,12 @@ void Connection::take(Output&& output) {
 ResponseHead Connection::response_head(std::uint16_t status) {
   keep_alive_ = keep_alive_ && !io_.shared().draining;
   return {.status = status,
-          .request_id = request_id_,
+          .request_id = request_.id(),
           .date = io_.date(),
           .ignored = ignored_,
           .close = !keep_alive_,
-          .allow_origin = admission_.allow_origin,
-          .vary_origin = admission_.vary_origin};
+          .allow_origin = request_.admission().allow_origin,
+          .vary_origin = request_.admission().vary_origin};
 }
 
 void Connection::begin_stream(const std::vector<std::pair<std::string, std::string>>& extra) {
@@ -62,8 +62,8 @@ void Connection::answer(Output&& output) {
   const std::uint16_t status = output.status;
   ResponseHead head = response_head(status);
   head.content_type = content_type(output.content);
-  if (status == 405) head.allow = admission_.match.allow;
-  writer_.append_whole(head, std::move(output), method_ == "HEAD");
+  if (status == 405) head.allow = request_.admission().match.allow;
+  writer_.append_whole(head, std::move(output), request_.is_head());
   end_answer(status);
 }
 
@@ -80,30 +80,20 @@ void Connection::end_answer(std::uint16_t status) {
 
 // For input that cannot be trusted or is not wanted: what follows it is not read as a request.
 bool Connection::refuse_and_close(const Status& status) {
-  const Api api = unrecorded_ ? admission_.match.api() : Api::chat;
-  if (!unrecorded_) {  // the head was not even read
-    unrecorded_ = true;
-    admission_ = {};
-    method_.clear();
-    target_.clear();
-    request_id_ = io_.fresh_request_id();
+  if (!request_.begun()) {
+    request_.begin_unread();
+    request_.set_id(io_.fresh_request_id());
   }
   reader_.end_request();
   keep_alive_ = false;
-  answer(error_output(0, status, 0, api));
+  answer(error_output(0, status, 0, request_.api()));
   return true;
 }
 
 void Connection::record(std::uint16_t status) {
   permit_.end_request();
-  if (!std::exchange(unrecorded_, false)) return;
-  io_.shared().backend.answered({.request_id = request_id_,
-                                 .method = method_,
-                                 .target = target_,
-                                 .status = status,
-                                 .failed = stream_failed_,
-                                 .bytes = writer_.body_bytes(),
-                                 .duration = Clock::now() - request_since_});
+  if (!request_.end()) return;
+  io_.shared().backend.answered(request_.record(status, stream_failed_, writer_.body_bytes(), Clock::now()));
 }
 
 // ---- Writing and ending -----------------------------------------------------------------------------
@@ -152,7 +142,7 @@ void Connection::count_unsent() {
 
 void Connection::cut() {
   const Status slow{Code::cancelled, "The answer was read too slowly and is cut off here", {}, "slow_reader"};
-  if (!writer_.cut_stream(last_event(error_output(0, slow, 0, admission_.match.api()).body, admission_.match.api()))) {
+  if (!writer_.cut_stream(last_event(error_output(0, slow, 0, request_.api()).body, request_.api()))) {
     abort();
     return;
   }
