@@ -35,7 +35,8 @@ Connection::Connection(IoThread& io, Transport transport, ConnectionPermit permi
       transport_(std::move(transport)),
       permit_(std::move(permit)),
       reader_(io.shared().limits),
-      memory_(io.shared().memory, io.shared().limits.max_buffered_bytes) {}
+      memory_(io.shared().memory, io.shared().limits.max_buffered_bytes),
+      exchange_(io) {}
 
 void Connection::start() {
   boost::system::error_code ignored;
@@ -223,11 +224,11 @@ bool Connection::finish_request() {
 // the server does not count as idle.
 void Connection::parse_apart() {
   Shared& shared = io_.shared();
-  exchange_ = io_.open_exchange(shared_from_this());
+  const Exchange exchange = exchange_.open(shared_from_this());
   std::string body = reader_.take_body();
   reader_.end_request();
   Call known;
-  request_.describe(known, exchange_, phase_since_);
+  request_.describe(known, exchange, phase_since_);
   const std::size_t parser = body.size() > kLargeBody ? 1 : 0;
   const auto here = io_.context().get_executor();
   shared.parsers[parser].post([self = shared_from_this(), &shared, here, parser, known = std::move(known),
@@ -256,7 +257,7 @@ void Connection::parse_apart() {
 }
 
 void Connection::take_parsed(Exchange exchange, std::size_t parser, std::variant<Call, Output>&& outcome) {
-  if (exchange_ == exchange) {
+  if (exchange_.is(exchange)) {
     guarded([&] {
       if (handled(std::move(outcome))) flush();
     });
@@ -278,10 +279,8 @@ bool Connection::handled(std::variant<Call, Output>&& outcome) {
   }
   Call& call = std::get<Call>(outcome);
   ignored_ = ignored_text(call.ignored_fields);
-  if (exchange_.id == 0) exchange_ = io_.open_exchange(shared_from_this());
-  request_.describe(call, exchange_, phase_since_);
-  submitted_ = true;
-  io_.shared().backend.submit(std::move(call));
+  request_.describe(call, exchange_.open(shared_from_this()), phase_since_);
+  exchange_.submit(std::move(call));
   return false;
 }
 
@@ -309,14 +308,10 @@ void Connection::shut() {
 void Connection::abort() noexcept {
   if (phase_ == Phase::closed) return;
   Faults& faults = io_.shared().faults;
-  const Exchange exchange = std::exchange(exchange_, {});
-  if (exchange.id != 0) {
-    io_.close_exchange(exchange);
-    ++unsettled_;
-  }
-  settle();
-  if (std::exchange(submitted_, false)) {
-    faults.contain(FaultPlace::connection, [&] { io_.shared().backend.cancel(exchange); });
+  const Exchange unanswered = exchange_.abandon();
+  exchange_.settle();
+  if (unanswered.id != 0) {
+    faults.contain(FaultPlace::connection, [&] { io_.shared().backend.cancel(unanswered); });
   }
   faults.contain(FaultPlace::connection, [&] { record(499); });
   close();
@@ -334,7 +329,7 @@ void Connection::close() noexcept {
   if (phase_ == Phase::closed) return;
   enter(Phase::closed);
   count_unsent();
-  settle();
+  exchange_.settle();
   transport_.close();
   io_.remove(shared_from_this());
 }
@@ -362,7 +357,7 @@ void Connection::tick(TimePoint now) {
                                                    .blocked = awaiting_room_ ? now - blocked_since_ : Duration(),
                                                    .unsent = writer_.unsent() > 0,
                                                    .input = reader_.buffered() > 0,
-                                                   .parsing = exchange_.id != 0 && !submitted_,
+                                                   .parsing = exchange_.parsing(),
                                                    .received_lately = received_lately,
                                                    .taken_lately = taken_lately(now)},
                                                   io_.shared().limits);

@@ -24,6 +24,7 @@
 #include "http/server/current_request.h"
 #include "http/server/io_thread.h"
 #include "http/server/memory_share.h"
+#include "http/server/open_exchange.h"
 #include "http/server/request_reader.h"
 #include "http/server/response_writer.h"
 #include "http/server/transport.h"
@@ -81,7 +82,6 @@ class Connection : public std::enable_shared_from_this<Connection> {
   void begin_head();
   void shut();
   void close() noexcept;
-  void settle();
   void record(std::uint16_t status);
   /// An exception is a lack of memory or a bug: it ends this connection and no other.
   template <class Action>
@@ -112,10 +112,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::string ignored_;  // of the answer: ignored_text()
   bool keep_alive_ = true;
   bool stream_failed_ = false;
-  Exchange exchange_{};        // id 0: there is none
-  bool submitted_ = false;     // the backend has it; else it is being parsed
+  OpenExchange exchange_;
   std::atomic<bool> parse_lost_{false};  // set by the parsing thread: its result cannot be passed on
-  std::size_t unsettled_ = 0;  // closed exchanges whose answers are not all sent
   Pace receiving_;
   Pace taking_;
 };

@@ -68,11 +68,7 @@ void Connection::answer(Output&& output) {
 }
 
 void Connection::end_answer(std::uint16_t status) {
-  if (exchange_.id != 0) {
-    io_.close_exchange(std::exchange(exchange_, {}));
-    submitted_ = false;
-    ++unsettled_;
-  }
+  exchange_.close();
   record(status);
   ignored_.clear();
   enter(keep_alive_ ? Phase::idle : Phase::lingering);
@@ -125,16 +121,13 @@ void Connection::write() {
       return;
     case ResponseWriter::Progress::sent: break;
   }
-  settle();
+  exchange_.settle();  // closed exchanges count as active until their answers are sent
   if (phase_ == Phase::lingering) shut();
   if (phase_ == Phase::idle) {
     writer_.shrink();
     reader_.shrink();
   }
 }
-
-// Closed exchanges count as active until their answers are sent.
-void Connection::settle() { io_.settle(std::exchange(unsettled_, 0)); }
 
 void Connection::count_unsent() {
   memory_.set_unsent(phase_ == Phase::closed ? 0 : writer_.unsent());
@@ -146,12 +139,7 @@ void Connection::cut() {
     abort();
     return;
   }
-  if (const Exchange exchange = std::exchange(exchange_, {}); exchange.id != 0) {
-    io_.close_exchange(exchange);
-    ++unsettled_;
-    submitted_ = false;
-    io_.shared().backend.cancel(exchange);
-  }
+  if (const Exchange unanswered = exchange_.abandon(); unanswered.id != 0) io_.shared().backend.cancel(unanswered);
   keep_alive_ = false;
   stream_failed_ = true;
   record(200);
