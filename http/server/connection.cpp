@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <boost/asio/error.hpp>
-#include <boost/asio/post.hpp>
 #include <utility>
 
 #include "http/api/openai_error.h"
@@ -22,9 +21,6 @@ constexpr std::size_t kPipelineBytes = 64 << 10;     // input kept while an answ
 constexpr std::size_t kPipelineBacklog = 256 << 10;  // unsent answers above which no further request is begun
 constexpr std::size_t kDiscardBytes = 64 << 10;  // a refused body up to this size is read, the connection kept
 constexpr std::size_t kLingerBytes = 32 << 20;   // input read and dropped at most while lingering
-// A larger body is parsed on a thread for that: many that come at once would delay what else the I/O thread has to send.
-constexpr std::size_t kParseHere = 32 << 10;
-constexpr std::size_t kLargeBody = 256 << 10;  // and one above this on another, so that it delays none of the others
 constexpr auto kReservedTime = std::chrono::seconds(2);  // for the request of a connection beyond a limit
 constexpr int kUnsentInKernel = 128 << 10;       // small, so that a reader that has stopped is noticed here
 
@@ -36,7 +32,8 @@ Connection::Connection(IoThread& io, Transport transport, ConnectionPermit permi
       permit_(std::move(permit)),
       reader_(io.shared().limits),
       memory_(io.shared().memory, io.shared().limits.max_buffered_bytes),
-      exchange_(io) {}
+      exchange_(io),
+      parsing_(io.shared()) {}
 
 void Connection::start() {
   boost::system::error_code ignored;
@@ -203,12 +200,12 @@ void Connection::count_held() {
 bool Connection::finish_request() {
   request_.set_body_bytes(reader_.body().size());
   enter(Phase::waiting);
-  if (request_.refusal().ok() && request_.body_bytes() > kParseHere) {
+  if (request_.refusal().ok() && ParseHandOver::wants(request_.body_bytes())) {
     parse_apart();
     return false;
   }
   Shared& shared = io_.shared();
-  std::optional<std::variant<Call, Output>> outcome;
+  std::optional<ParseHandOver::Outcome> outcome;
   Status status = request_.refusal();
   if (status.ok()) {
     status = shared.faults.attempt(FaultPlace::parsing, [&] {
@@ -220,59 +217,29 @@ bool Connection::finish_request() {
   return handled(*std::move(outcome));
 }
 
-// Has the body parsed on the thread for that, and what the backend can do of it there. The exchange is open meanwhile, so that
-// the server does not count as idle.
+// The exchange is open meanwhile, so that the server does not count as idle.
 void Connection::parse_apart() {
-  Shared& shared = io_.shared();
   const Exchange exchange = exchange_.open(shared_from_this());
-  std::string body = reader_.take_body();
+  ParseHandOver::Job job{.known = {}, .admission = request_.admission(), .body = reader_.take_body()};
   reader_.end_request();
-  Call known;
-  request_.describe(known, exchange, phase_since_);
-  const std::size_t parser = body.size() > kLargeBody ? 1 : 0;
-  const auto here = io_.context().get_executor();
-  shared.parsers[parser].post([self = shared_from_this(), &shared, here, parser, known = std::move(known),
-                               admission = request_.admission(), body = std::move(body)]() mutable {
-    const Exchange exchange = known.exchange;
-    std::optional<std::variant<Call, Output>> outcome;
-    const Status status = shared.faults.attempt(FaultPlace::parsing, [&] {
-      std::variant<Call, Output> parsed = shared.handler.handle(admission, body, known.request_id, shared.draining);
-      if (Call* call = std::get_if<Call>(&parsed)) {
-        known.body = std::move(call->body);
-        known.ignored_fields = std::move(call->ignored_fields);
-        shared.backend.prepare(known);
-        parsed = std::move(known);
-      }
-      outcome.emplace(std::move(parsed));
-    });
-    std::string().swap(body);
-    const auto answer = [&] {
-      if (!outcome) outcome.emplace(error_output(0, status, 0, admission.match.api()));
-      asio::post(here, [self, exchange, parser, outcome = *std::move(outcome)]() mutable {
-        self->take_parsed(exchange, parser, std::move(outcome));
-      });
-    };
-    if (!shared.faults.contain(FaultPlace::parsing, answer)) self->parse_lost_ = true;
+  request_.describe(job.known, exchange, phase_since_);
+  parsing_.start(io_.context(), std::move(job), [self = shared_from_this(), exchange](ParseHandOver::Outcome&& outcome) {
+    self->take_parsed(exchange, std::move(outcome));
   });
 }
 
-void Connection::take_parsed(Exchange exchange, std::size_t parser, std::variant<Call, Output>&& outcome) {
+void Connection::take_parsed(Exchange exchange, ParseHandOver::Outcome&& outcome) {
   if (exchange_.is(exchange)) {
     guarded([&] {
       if (handled(std::move(outcome))) flush();
     });
-    return;
+  } else if (Call* call = std::get_if<Call>(&outcome)) {  // the client has left
+    parsing_.discard(std::move(*call));
   }
-  // The client has left. Freeing a large request takes time, too.
-  Call* call = std::get_if<Call>(&outcome);
-  if (call == nullptr) return;
-  io_.shared().faults.contain(FaultPlace::parsing, [&] {
-    io_.shared().parsers[parser].post([unwanted = std::make_shared<Call>(std::move(*call))] {});
-  });
 }
 
 // True when the request is answered; else the backend has it.
-bool Connection::handled(std::variant<Call, Output>&& outcome) {
+bool Connection::handled(ParseHandOver::Outcome&& outcome) {
   if (auto* output = std::get_if<Output>(&outcome)) {
     answer(std::move(*output));
     return true;
@@ -346,7 +313,7 @@ std::optional<std::uint64_t> Connection::taken_lately(TimePoint now) {
 }
 
 void Connection::tick(TimePoint now) {
-  if (parse_lost_) return abort();
+  if (parsing_.lost()) return abort();
   std::optional<std::uint64_t> received_lately;
   if (phase_ == Phase::body) {
     const Duration window = std::chrono::seconds(io_.shared().limits.body_timeout_s);

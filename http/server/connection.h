@@ -8,14 +8,12 @@
 //
 // Bytes that arrive while an answer is pending (a pipelined request) stay in the reader, up to a bound; a
 // read is pending all the same, so a client that leaves is noticed at once and its request is cancelled.
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "base/clock.h"
@@ -25,6 +23,7 @@
 #include "http/server/io_thread.h"
 #include "http/server/memory_share.h"
 #include "http/server/open_exchange.h"
+#include "http/server/parse_hand_over.h"
 #include "http/server/request_reader.h"
 #include "http/server/response_writer.h"
 #include "http/server/transport.h"
@@ -64,8 +63,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool read_body();
   bool finish_request();
   void parse_apart();
-  void take_parsed(Exchange exchange, std::size_t parser, std::variant<Call, Output>&& outcome);
-  bool handled(std::variant<Call, Output>&& outcome);
+  void take_parsed(Exchange exchange, ParseHandOver::Outcome&& outcome);
+  bool handled(ParseHandOver::Outcome&& outcome);
   void count_held();
   void count_unsent();
   std::optional<std::uint64_t> taken_lately(TimePoint now);
@@ -113,7 +112,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool keep_alive_ = true;
   bool stream_failed_ = false;
   OpenExchange exchange_;
-  std::atomic<bool> parse_lost_{false};  // set by the parsing thread: its result cannot be passed on
+  ParseHandOver parsing_;
   Pace receiving_;
   Pace taking_;
 };
