@@ -32,6 +32,7 @@ Connection::Connection(IoThread& io, Transport transport, ConnectionPermit permi
       permit_(std::move(permit)),
       reader_(io.shared().limits),
       memory_(io.shared().memory, io.shared().limits.max_buffered_bytes),
+      answer_(writer_),
       exchange_(io),
       parsing_(io.shared()) {}
 
@@ -130,8 +131,7 @@ bool Connection::read_head() {
     case RequestReader::Progress::complete: break;
   }
   const HeadView head = reader_.head();
-  stream_failed_ = false;
-  writer_.begin_answer();
+  answer_.begin();
   keep_alive_ = reader_.keep_alive();
   request_.begin(head.method, head.target, sane_request_id(reader_.header("x-request-id")));
   if (request_.id().empty()) request_.set_id(io_.fresh_request_id());
@@ -245,10 +245,113 @@ bool Connection::handled(ParseHandOver::Outcome&& outcome) {
     return true;
   }
   Call& call = std::get<Call>(outcome);
-  ignored_ = ignored_text(call.ignored_fields);
+  answer_.set_ignored(call.ignored_fields);
   request_.describe(call, exchange_.open(shared_from_this()), phase_since_);
   exchange_.submit(std::move(call));
   return false;
+}
+
+// ---- Answering --------------------------------------------------------------------------------------
+
+void Connection::take(Output&& output) {
+  if (!answering()) return;
+  if (phase_ == Phase::waiting) {
+    if (output.kind == Output::Kind::whole) return answer(std::move(output));
+    answer_.begin_stream(answer_head(), request_, reader_.facts().http10, output);
+    enter(Phase::streaming);
+  }
+  if (answer_.append(output, request_.api())) end_answer(200);
+}
+
+// Whether the connection is kept is decided with the head.
+AnswerHead Connection::answer_head() {
+  keep_alive_ = keep_alive_ && !io_.shared().draining;
+  return {.date = io_.date(), .close = !keep_alive_};
+}
+
+void Connection::answer(Output&& output) {
+  const std::uint16_t status = output.status;
+  answer_.write_whole(answer_head(), request_, std::move(output));
+  end_answer(status);
+}
+
+void Connection::end_answer(std::uint16_t status) {
+  exchange_.close();
+  record(status);
+  answer_.end();
+  enter(keep_alive_ ? Phase::idle : Phase::lingering);
+}
+
+// For input that cannot be trusted or is not wanted: what follows it is not read as a request.
+bool Connection::refuse_and_close(const Status& status) {
+  if (!request_.begun()) {
+    request_.begin_unread();
+    request_.set_id(io_.fresh_request_id());
+  }
+  reader_.end_request();
+  keep_alive_ = false;
+  answer(error_output(0, status, 0, request_.api()));
+  return true;
+}
+
+void Connection::record(std::uint16_t status) {
+  permit_.end_request();
+  if (!request_.end()) return;
+  io_.shared().backend.answered(request_.record(status, answer_.failed(), writer_.body_bytes(), Clock::now()));
+}
+
+// ---- Writing ----------------------------------------------------------------------------------------
+
+void Connection::flush() {
+  guarded([&] {
+    write();
+    if (phase_ == Phase::idle && reader_.buffered() > 0) progress();
+  });
+}
+
+void Connection::write() {
+  if (phase_ == Phase::closed) return;
+  if (awaiting_room_) {
+    count_unsent();
+    return;
+  }
+  const ResponseWriter::Progress progress = writer_.write(transport_);
+  count_unsent();
+  switch (progress) {
+    case ResponseWriter::Progress::broken: abort(); return;
+    case ResponseWriter::Progress::blocked:
+      awaiting_room_ = true;
+      blocked_since_ = Clock::now();
+      transport_.socket().async_wait(Socket::wait_write, [self = shared_from_this()](boost::system::error_code failed) {
+        self->awaiting_room_ = false;
+        if (!failed && self->phase_ != Phase::closed) self->flush();
+      });
+      return;
+    case ResponseWriter::Progress::sent: break;
+  }
+  exchange_.settle();  // closed exchanges count as active until their answers are sent
+  if (phase_ == Phase::lingering) shut();
+  if (phase_ == Phase::idle) {
+    writer_.shrink();
+    reader_.shrink();
+  }
+}
+
+void Connection::count_unsent() {
+  memory_.set_unsent(phase_ == Phase::closed ? 0 : writer_.unsent());
+}
+
+void Connection::cut() {
+  if (!answer_.cut(request_.api())) {
+    abort();
+    return;
+  }
+  if (const Exchange unanswered = exchange_.abandon(); unanswered.id != 0) io_.shared().backend.cancel(unanswered);
+  keep_alive_ = false;
+  record(200);
+  enter(Phase::lingering);
+  reader_.discard();
+  flush();
 }
 
 // ---- Ending ----------------------------------------------------------------------------------------

@@ -1,7 +1,8 @@
 #pragma once
-// One client socket and the requests on it, one at a time, in order. Lives on one I/O thread and is touched
-// by no other. Reading requests, writing answers and deadlines have classes of their own; this one moves
-// between the phases. Private to server.cpp, connection.cpp and connection_output.cpp.
+// One client socket and the requests on it, one at a time, in order. Lives on one I/O thread and is touched by no other.
+// Private to server.cpp and connection.cpp. It moves between the phases; what it knows and does in them has classes of its own:
+// RequestReader and CurrentRequest, CurrentAnswer and ResponseWriter, OpenExchange and ParseHandOver, ConnectionPermit and
+// MemoryShare, check_deadlines().
 //
 //   idle → head → body → waiting ─────────────→ idle (keep-alive) or lingering → closed
 //                           └──→ streaming ──────┘
@@ -11,14 +12,11 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <vector>
 
 #include "base/clock.h"
 #include "http/server/connection_deadlines.h"
 #include "http/server/connection_permit.h"
+#include "http/server/current_answer.h"
 #include "http/server/current_request.h"
 #include "http/server/io_thread.h"
 #include "http/server/memory_share.h"
@@ -70,12 +68,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   std::optional<std::uint64_t> taken_lately(TimePoint now);
 
   void answer(Output&& output);
-  void begin_stream(const std::vector<std::pair<std::string, std::string>>& extra);
-  void append_events(std::string_view bytes);
-  void end_stream(bool failed);
+  AnswerHead answer_head();
   void end_answer(std::uint16_t status);
   bool refuse_and_close(const Status& status);
-  ResponseHead response_head(std::uint16_t status);
   void write();
   void enter(Phase phase);
   void begin_head();
@@ -106,13 +101,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool shut_ = false;           // our side has ended the connection for writing
   std::size_t discarded_ = 0;
 
-  // The request in progress.
   CurrentRequest request_;
-  std::string ignored_;  // of the answer: ignored_text()
-  bool keep_alive_ = true;
-  bool stream_failed_ = false;
+  CurrentAnswer answer_;
   OpenExchange exchange_;
   ParseHandOver parsing_;
+  bool keep_alive_ = true;  // after the request in progress
   Pace receiving_;
   Pace taking_;
 };
