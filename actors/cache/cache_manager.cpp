@@ -11,29 +11,15 @@ void CacheManager::reset(std::uint32_t epoch, std::int32_t blocks, std::int32_t 
   TROUPE_CHECK(epoch != 0 && blocks >= 0 && block_tokens > 0 && swap.blocks >= 0);
   epoch_ = epoch;
   block_tokens_ = block_tokens;
-  block_bytes_ = swap.block_bytes;
   pool_ = BlockPool(blocks, names_.get());
   if (names_ != nullptr && memory != 0 && names_->memory() == memory) {
     pool_.restore();
   } else if (names_ != nullptr) {
     names_->begin(memory);
   }
-  swap_ = SwapPool(swap.blocks);
-  for (const auto& [key, at] : index_) {
-    leases_[at].blocks.clear();
-    unused_.push_back(at);
-  }
-  index_.clear();
-  fetching_.clear();
-  last_command_ = 0;
-  for (Flight& flight : flights_) flight.id = 0;
-  flying_ = saving_ = fetched_blocks_ = 0;
-  commands_ = 0;
-  prefill_tokens_per_s_ = 0;
-  out_speed_.forget();
-  in_speed_.forget();
-  declined_in_a_row_ = 0;
-  counts_ = {};
+  swap_.reset(swap, block_tokens);
+  leases_.clear();
+  commands_.reset(epoch);
 }
 
 void CacheManager::answer(const CacheAsks& asks, CacheGrants& grants) {
@@ -42,13 +28,13 @@ void CacheManager::answer(const CacheAsks& asks, CacheGrants& grants) {
   grants.fetched.clear();
   grants.blocks.clear();
   grants.last_command = 0;
-  commands_ = 0;
+  commands_.clear_records();
   if (asks.epoch == epoch_ && epoch_ != 0) {
     const auto hashes = [&asks](const HashRange& range) {
       return std::span(asks.hashes)
           .subspan(static_cast<std::size_t>(range.first), static_cast<std::size_t>(range.count));
     };
-    prefill_tokens_per_s_ = asks.prefill_tokens_per_s;
+    swap_.set_prefill_speed(asks.prefill_tokens_per_s);
     taken_.clear();
     for (const PublishAsk& ask : asks.publishes) publish(ask, hashes(ask.hashes));
     for (const RequestKey& key : asks.withdrawals) withdraw(key);
@@ -61,8 +47,8 @@ void CacheManager::answer(const CacheAsks& asks, CacheGrants& grants) {
       Grant& grant = grants.grants.emplace_back();
       grant.refused = !grow(ask, hashes(ask.hashes), grant, grants.blocks);
     }
-    save_ahead();
-    write_commands();
+    swap_.save_ahead(pool_, commands_);
+    commands_.write(pool_);
     for (BlockId block : taken_) grants.last_command = std::max(grants.last_command, pool_.used_by(block));
   }
   grants.status = status();
@@ -71,10 +57,6 @@ void CacheManager::answer(const CacheAsks& asks, CacheGrants& grants) {
 CacheStatus CacheManager::status() const {
   CacheStatus status = pool_.status();
   status.swap = swap_.status();
-  status.swap.out = counts_.out;
-  status.swap.in = counts_.in;
-  status.swap.failed = counts_.failed;
-  status.swap.declined = counts_.declined;
   return status;
 }
 
@@ -83,9 +65,9 @@ bool CacheManager::room(std::int32_t blocks, std::int32_t keep_free) const {
 }
 
 void CacheManager::publish(const PublishAsk& ask, std::span<const BlockHash> hashes) {
-  const auto found = index_.find(ask.key);
-  if (found == index_.end() || !leases_[found->second].publishes) return;
-  const std::vector<BlockId>& blocks = leases_[found->second].blocks;
+  const LeaseIndex lease = leases_.find(ask.key);
+  if (lease == kNoLease || !leases_.at(lease).publishes) return;
+  const std::vector<BlockId>& blocks = leases_.at(lease).blocks;
   TROUPE_CHECK(static_cast<std::size_t>(ask.first) + hashes.size() <= blocks.size());
   for (std::size_t i = 0; i < hashes.size(); ++i) {
     const std::size_t place = static_cast<std::size_t>(ask.first) + i;
@@ -95,9 +77,7 @@ void CacheManager::publish(const PublishAsk& ask, std::span<const BlockHash> has
 
 /// Blocks that other leases hold too stay published: their steps may have been good.
 void CacheManager::withdraw(const RequestKey& key) {
-  const auto found = index_.find(key);
-  if (found == index_.end()) return;
-  for (BlockId block : leases_[found->second].blocks) {
+  for (BlockId block : table(key)) {
     if (pool_.holders(block) > 1) continue;
     swap_.forget(pool_.contents(block));
     pool_.withdraw(block);
@@ -105,60 +85,60 @@ void CacheManager::withdraw(const RequestKey& key) {
 }
 
 std::int32_t CacheManager::reset_prefixes() {
-  for (const auto& [key, at] : index_) leases_[at].publishes = false;
+  leases_.stop_publishing();
   swap_.forget();
   return pool_.forget();
 }
 
 bool CacheManager::grow(const GrowAsk& ask, std::span<const BlockHash> hashes, Grant& grant,
                         std::vector<BlockId>& blocks) {
-  const auto known = index_.find(ask.key);
+  const LeaseIndex known = leases_.find(ask.key);
   grant.key = ask.key;
   grant.first_block = static_cast<std::int32_t>(blocks.size());
   found_.clear();
-  if (known == index_.end()) {
-    look_up(hashes.first(std::min(hashes.size(), static_cast<std::size_t>(std::max(0, ask.blocks)))));
+  if (known == kNoLease) {
+    const std::size_t wanted = static_cast<std::size_t>(std::max(0, ask.blocks));
+    swap_.look_up(hashes.first(std::min(hashes.size(), wanted)), pool_, commands_, found_);
   } else {
-    grant.first = static_cast<std::int32_t>(leases_[known->second].blocks.size());
+    grant.first = static_cast<std::int32_t>(leases_.at(known).blocks.size());
   }
   std::int32_t held = grant.first;
   std::int32_t revived = 0;  // found and cached: they are available now and will not be afterwards
-  for (const Found& found : found_) {
+  for (const FoundBlock& found : found_) {
     if (found.block == kNoBlock) continue;
     ++held;
     revived += pool_.holders(found.block) == 0 ? 1 : 0;
   }
   if (!room(ask.blocks - held + revived, ask.keep_free)) return false;
-  const std::uint32_t at = known == index_.end() ? open_lease(ask.key) : known->second;
+  const LeaseIndex at = known == kNoLease ? leases_.open(ask.key) : known;
   begin_with_found(at, hashes, grant, blocks);
-  extend(leases_[at], ask.blocks, blocks);
+  extend(leases_.at(at), ask.blocks, blocks);
   grant.blocks = static_cast<std::int32_t>(blocks.size()) - grant.first_block;
   return true;
 }
 
 /// Fills the beginning of a new table with found_. What is found is held before anything is taken: taking
 /// evicts.
-void CacheManager::begin_with_found(std::uint32_t at, std::span<const BlockHash> hashes, Grant& grant,
+void CacheManager::begin_with_found(LeaseIndex at, std::span<const BlockHash> hashes, Grant& grant,
                                     std::vector<BlockId>& blocks) {
-  Lease& lease = leases_[at];
-  for (const Found& found : found_) {
+  Lease& lease = leases_.at(at);
+  for (const FoundBlock& found : found_) {
     if (found.block != kNoBlock) {
       pool_.share(found.block);
     } else {
-      swap_.begin_fetch(found.swap);
+      swap_.hold(found.swap);
       ++grant.swapped;
     }
   }
   for (std::size_t i = 0; i < found_.size(); ++i) {
     BlockId block = found_[i].block;
     if (block == kNoBlock) {
-      block = take();
+      block = swap_.take(pool_, commands_);
       // Published before it is filled: another lease that finds it waits for the same copy. It counts as moving first,
       // so that no other manager trusts the name while the contents are under way.
       pool_.begin_fill(block);
       pool_.publish(block, hashes[i], static_cast<std::int32_t>(i));
-      fetches_.push_back({found_[i].swap, block});
-      ++fetched_blocks_;
+      swap_.fetch(found_[i].swap, block, commands_);
       grant.fetching = true;
     } else {
       grant.fetching |= pool_.filling(block);
@@ -167,27 +147,23 @@ void CacheManager::begin_with_found(std::uint32_t at, std::span<const BlockHash>
     blocks.push_back(block);
   }
   grant.cached = static_cast<std::int32_t>(found_.size());
-  if (!grant.fetching) return;
-  lease.found = grant.cached;
-  lease.arrived = 0;
-  fetching_.push_back(grant.key);
+  if (grant.fetching) leases_.await_fetch(grant.key, grant.cached);
 }
 
 bool CacheManager::fork(const ForkAsk& ask, Grant& grant, std::vector<BlockId>& blocks) {
   grant.key = ask.child;
   grant.first_block = static_cast<std::int32_t>(blocks.size());
-  const auto parent = index_.find(ask.parent);
-  if (parent == index_.end() || index_.contains(ask.child) || ask.tokens < 0) return false;
+  const LeaseIndex parent = leases_.find(ask.parent);
+  if (parent == kNoLease || leases_.find(ask.child) != kNoLease || ask.tokens < 0) return false;
   const std::int32_t full = ask.tokens / block_tokens_;
   const std::int32_t begun = (ask.tokens + block_tokens_ - 1) / block_tokens_;
   const std::int32_t wanted = std::max(ask.blocks, begun);
-  if (begun > static_cast<std::int32_t>(leases_[parent->second].blocks.size())) return false;
+  if (begun > static_cast<std::int32_t>(leases_.at(parent).blocks.size())) return false;
   if (!room(wanted - full, ask.keep_free)) return false;
 
-  const std::uint32_t from = parent->second;  // open_lease() may move both the index and the leases
-  Lease& child = leases_[open_lease(ask.child)];
-  child.publishes = leases_[from].publishes;
-  const std::vector<BlockId>& source = leases_[from].blocks;
+  Lease& child = leases_.at(leases_.open(ask.child));
+  child.publishes = leases_.at(parent).publishes;
+  const std::vector<BlockId>& source = leases_.at(parent).blocks;
   for (std::int32_t i = 0; i < full; ++i) {
     const BlockId block = source[static_cast<std::size_t>(i)];
     pool_.share(block);
@@ -197,59 +173,62 @@ bool CacheManager::fork(const ForkAsk& ask, Grant& grant, std::vector<BlockId>& 
   extend(child, wanted, blocks);
   if (begun > full) {
     const std::size_t partial = static_cast<std::size_t>(full);
-    copies_.push_back({source[partial], child.blocks[partial]});
+    commands_.add(wire::CacheOp::copy_blocks, {source[partial], child.blocks[partial]});
   }
   grant.blocks = static_cast<std::int32_t>(blocks.size()) - grant.first_block;
   return true;
 }
 
 void CacheManager::release(const RequestKey& key) {
-  const auto found = index_.find(key);
-  if (found == index_.end()) return;
-  std::vector<BlockId>& blocks = leases_[found->second].blocks;
+  const LeaseIndex lease = leases_.find(key);
+  if (lease == kNoLease) return;
+  const std::vector<BlockId>& blocks = leases_.at(lease).blocks;
   // In reverse: the end of a prefix is evicted before its beginning, and the next lease takes free blocks in
   // the order of the table.
   for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) pool_.drop(*block);
-  blocks.clear();
-  std::erase(fetching_, key);
-  unused_.push_back(found->second);
-  index_.erase(found);
-}
-
-std::uint32_t CacheManager::open_lease(const RequestKey& key) {
-  std::uint32_t at = static_cast<std::uint32_t>(leases_.size());
-  if (unused_.empty()) {
-    leases_.emplace_back();
-  } else {
-    at = unused_.back();
-    unused_.pop_back();
-  }
-  index_.emplace(key, at);
-  leases_[at].publishes = true;
-  return at;
+  leases_.close(key);
 }
 
 void CacheManager::extend(Lease& lease, std::int32_t to, std::vector<BlockId>& granted) {
   while (static_cast<std::int32_t>(lease.blocks.size()) < to) {
-    const BlockId block = take();
+    const BlockId block = swap_.take(pool_, commands_);
     lease.blocks.push_back(block);
     granted.push_back(block);
     taken_.push_back(block);
   }
 }
 
+bool CacheManager::done(const wire::CacheDone& record, CacheGrants& update) {
+  update.epoch = epoch_;
+  update.grants.clear();
+  update.fetched.clear();
+  update.blocks.clear();
+  update.last_command = 0;
+  update.status = status();
+  if (record.header.epoch != epoch_) return true;
+  const CopyCommands::InFlight* command = commands_.find(record.id);
+  if (command == nullptr) return false;
+  const bool failed = record.failed != 0;
+  if (failed && command->op == wire::CacheOp::copy_blocks) return false;
+  swap_.end(*command, failed, 1e-9 * static_cast<double>(record.finished_ns - record.started_ns));
+  commands_.end(*command, failed, pool_);
+  leases_.end_fetches(pool_, update.fetched);
+  for (const FetchOutcome& outcome : update.fetched) {
+    if (outcome.failed) release(outcome.key);
+  }
+  update.status = status();
+  return true;
+}
+
 std::span<const BlockId> CacheManager::table(const RequestKey& key) const {
-  const auto found = index_.find(key);
-  if (found == index_.end()) return {};
-  return leases_[found->second].blocks;
+  const LeaseIndex lease = leases_.find(key);
+  if (lease == kNoLease) return {};
+  return leases_.at(lease).blocks;
 }
 
 bool CacheManager::sound() const {
   if (!pool_.sound() || !swap_.sound()) return false;
-  std::vector<std::int32_t> holders(static_cast<std::size_t>(pool_.status().total));
-  for (const auto& [key, at] : index_) {
-    for (BlockId block : leases_[at].blocks) ++holders[static_cast<std::size_t>(block)];
-  }
+  const std::vector<std::int32_t> holders = leases_.holders(pool_.status().total);
   for (std::size_t i = 0; i < holders.size(); ++i) {
     if (holders[i] != pool_.holders(static_cast<BlockId>(i))) return false;
   }

@@ -1,6 +1,9 @@
 #pragma once
 // Leases on KV blocks, one per sequence, and the copies that forks need. Pure: no CAF, no clock, no I/O.
 //
+// CacheManager carries out the asks. It has the block tables in LeaseTable, the states of blocks in BlockPool, what moves to
+// the swap space and back in SwapMoves, and the copies for the worker in CopyCommands.
+//
 // A lease is the block table of one sequence: entry i holds positions [i·block_tokens, (i+1)·block_tokens).
 // release() ends it, whatever way its sequence ends. A fork shares the parent's full blocks, which are never
 // written again, and copies the partly filled one, which both would write. The copy is a CacheCommand on the
@@ -25,13 +28,13 @@
 #include <cstdint>
 #include <memory>
 #include <span>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "actors/cache/block_pool.h"
-#include "actors/cache/restore_cost.h"
-#include "actors/cache/swap_pool.h"
+#include "actors/cache/copy_commands.h"
+#include "actors/cache/lease_table.h"
+#include "actors/cache/swap_moves.h"
 #include "actors/messages.h"
 #include "base/ids.h"
 #include "ipc/block_names.h"
@@ -39,18 +42,11 @@
 
 namespace troupe {
 
-/// The swap space of a worker.
-struct SwapShape {
-  std::int32_t blocks = 0;        ///< 0: none
-  std::uint64_t block_bytes = 0;  ///< of one KV block
-};
-
 /// Owner of every block id. Used by one thread. Allocates when a lease begins, not as it grows in
 /// steady state.
 class CacheManager {
  public:
-  /// Most blocks that one command copies from or to the swap space.
-  static constexpr std::size_t kBlocksOfACommand = 64;
+  static constexpr std::size_t kBlocksOfACommand = CopyCommands::kBlocksOfACommand;
 
   /// Where to keep the names of published blocks, so that another manager finds them; null: nowhere. Before the first
   /// reset().
@@ -76,8 +72,8 @@ class CacheManager {
 
   /// The CacheCommand records made by the last answer(), in the order in which they are to be sent. Valid
   /// until the next answer().
-  std::size_t commands() const { return commands_; }
-  std::span<const std::byte> command(std::size_t i) const { return records_[i]; }
+  std::size_t commands() const { return commands_.records().size(); }
+  std::span<const std::byte> command(std::size_t i) const { return commands_.records()[i]; }
 
   /// The worker reports the end of a command. Fills `update` (cleared first) with the leases whose fetches have
   /// ended. False when a fork's copy failed or the record is malformed: the owner has to give up this epoch.
@@ -86,34 +82,13 @@ class CacheManager {
   /// Blocks of a lease in table order; empty when there is none.
   std::span<const BlockId> table(const RequestKey& key) const;
 
-  std::size_t leases() const { return index_.size(); }
+  std::size_t leases() const { return leases_.size(); }
   CacheStatus status() const;
 
   /// For tests: true when every block's holders are exactly the leases that name it. O(blocks + leases).
   bool sound() const;
 
  private:
-  /// A command that has not ended.
-  struct Flight {
-    std::uint64_t id = 0;  ///< 0: unused entry
-    wire::CacheOp op = wire::CacheOp::copy_blocks;
-    std::vector<wire::BlockCopy> copies;
-  };
-
-  struct Lease {
-    std::vector<BlockId> blocks;
-    bool publishes = true;
-    std::int32_t found = 0;    ///< while it fetches: its first blocks that were found, and
-    std::int32_t arrived = 0;  ///< how many of them no copy writes any more
-  };
-
-  /// A block whose contents a new lease begins with: in the KV memory, or else in the swap space.
-  struct Found {
-    BlockId block = kNoBlock;
-    BlockId swap = kNoBlock;
-  };
-
-  // cache_manager.cpp
   void publish(const PublishAsk& ask, std::span<const BlockHash> hashes);
   void withdraw(const RequestKey& key);
   bool grow(const GrowAsk& ask, std::span<const BlockHash> hashes, Grant& grant,
@@ -121,53 +96,19 @@ class CacheManager {
   bool fork(const ForkAsk& ask, Grant& grant, std::vector<BlockId>& blocks);
   void release(const RequestKey& key);
   bool room(std::int32_t blocks, std::int32_t keep_free) const;
-  std::uint32_t open_lease(const RequestKey& key);
-  void begin_with_found(std::uint32_t lease, std::span<const BlockHash> hashes, Grant& grant,
+  void begin_with_found(LeaseIndex at, std::span<const BlockHash> hashes, Grant& grant,
                         std::vector<BlockId>& blocks);
   void extend(Lease& lease, std::int32_t to, std::vector<BlockId>& granted);
 
-  // swap_moves.cpp
-  void look_up(std::span<const BlockHash> hashes);
-  BlockId take();
-  void save(BlockId block);
-  void save_ahead();
-  bool may_copy(std::size_t blocks, std::size_t most) const;
-  Restore judge(std::int64_t blocks, bool out, bool in);
-  void write_commands();
-  void write_command(wire::CacheOp op, std::span<const wire::BlockCopy> copies);
-  void end_copies(Flight& flight, bool failed);
-  void report_fetched(CacheGrants& update);
-
   std::uint32_t epoch_ = 0;
   std::int32_t block_tokens_ = 1;
-  std::uint64_t block_bytes_ = 0;
   std::shared_ptr<ipc::BlockNames> names_;
   BlockPool pool_;
-  SwapPool swap_;
-  std::vector<Lease> leases_;          ///< a freed one keeps its memory
-  std::vector<std::uint32_t> unused_;  ///< free entries of leases_
-  std::unordered_map<RequestKey, std::uint32_t> index_;
-  std::vector<RequestKey> fetching_;  ///< leases with blocks that are being fetched
-  std::vector<Found> found_;          ///< scratch: what a new lease begins with
-  std::vector<BlockId> taken_;        ///< of the answer being made: blocks that plans will write
-
-  std::uint64_t last_command_ = 0;
-  std::vector<Flight> flights_;
-  std::size_t flying_ = 0;              ///< entries of flights_ in use
-  std::size_t saving_ = 0;              ///< blocks of unfinished copies out, and of those being made
-  std::size_t fetched_blocks_ = 0;      ///< likewise, copies in
-  std::vector<wire::BlockCopy> saves_;  ///< of the answer being made, as are the next two
-  std::vector<wire::BlockCopy> copies_;
-  std::vector<wire::BlockCopy> fetches_;
-  std::vector<wire::RecordWriter<wire::CacheCommand>> writers_;
-  std::vector<std::span<const std::byte>> records_;
-  std::size_t commands_ = 0;
-
-  double prefill_tokens_per_s_ = 0;
-  MeasuredSpeed out_speed_;
-  MeasuredSpeed in_speed_;
-  std::int64_t declined_in_a_row_ = 0;
-  SwapStatus counts_;  ///< its out, in, failed and declined
+  SwapMoves swap_;
+  LeaseTable leases_;
+  CopyCommands commands_;
+  std::vector<FoundBlock> found_;  ///< scratch: what a new lease begins with
+  std::vector<BlockId> taken_;     ///< of the answer being made: blocks that plans will write
 };
 
 }  // namespace troupe

@@ -1,215 +1,86 @@
-// The half of CacheManager that copies: what goes to the swap space and comes back, and the commands for it.
-#include <algorithm>
+#include "actors/cache/swap_moves.h"
 
-#include "actors/cache/cache_manager.h"
-#include "base/check.h"
+#include <algorithm>
 
 namespace troupe {
 namespace {
 
-/// Bounds on what the worker has not finished, so that its rings and queues never fill up: one answer makes
-/// at most (kMostSaving + kMostFetching) / kBlocksOfACommand commands more.
-constexpr std::size_t kMostCommands = 96;
-constexpr std::size_t kMostSaving = 512;
-constexpr std::size_t kMostFetching = 4096;
-
 /// One block in so many of the KV memory is kept ready to be taken without a copy first.
 constexpr std::int32_t kReadyShare = 8;
 
-/// After so many blocks in a row that were not worth a copy, the speeds are measured again.
-constexpr std::int64_t kDeclinedBeforeRetry = 256;
-
 }  // namespace
 
-bool CacheManager::may_copy(std::size_t blocks, std::size_t most) const {
-  return blocks < most && flying_ < kMostCommands;
+void SwapMoves::reset(const SwapShape& shape, std::int32_t block_tokens) {
+  swap_ = SwapPool(shape.blocks);
+  judge_.reset(block_tokens, shape.block_bytes);
+  out_ = in_ = failed_ = 0;
 }
 
-/// Copying against computing, for so many blocks. Counts the blocks that are declined.
-Restore CacheManager::judge(std::int64_t blocks, bool out, bool in) {
-  const std::uint64_t bytes = static_cast<std::uint64_t>(blocks) * block_bytes_;
-  const Restore way = cheaper_restore({blocks * block_tokens_, out ? bytes : 0, in ? bytes : 0},
-                                      {prefill_tokens_per_s_, out_speed_.value(), in_speed_.value()});
-  if (way == Restore::swap) {
-    declined_in_a_row_ = 0;
-    return way;
-  }
-  counts_.declined += blocks;
-  declined_in_a_row_ += blocks;
-  if (declined_in_a_row_ >= kDeclinedBeforeRetry) {
-    declined_in_a_row_ = 0;
-    out_speed_.forget();
-    in_speed_.forget();
-  }
-  return way;
-}
-
-/// Fills found_ with the blocks that hold the first contents named, up to the first that are nowhere, or that
-/// are not worth a copy.
-void CacheManager::look_up(std::span<const BlockHash> hashes) {
+void SwapMoves::look_up(std::span<const BlockHash> hashes, const BlockPool& pool, const CopyCommands& commands,
+                        std::vector<FoundBlock>& found) {
   std::size_t first_swapped = hashes.size();
   std::size_t swapped = 0;
   for (const BlockHash& hash : hashes) {
-    Found found{pool_.find(hash), kNoBlock};
-    if (found.block == kNoBlock) {
-      if (!may_copy(fetched_blocks_ + swapped, kMostFetching)) break;
-      found.swap = swap_.find(hash);
-      if (found.swap == kNoBlock) break;
-      if (swapped++ == 0) first_swapped = found_.size();
+    FoundBlock block{pool.find(hash), kNoBlock};
+    if (block.block == kNoBlock) {
+      if (!commands.may_fetch(swapped)) break;
+      block.swap = swap_.find(hash);
+      if (block.swap == kNoBlock) break;
+      if (swapped++ == 0) first_swapped = found.size();
     }
-    found_.push_back(found);
+    found.push_back(block);
   }
-  if (swapped > 0 && judge(static_cast<std::int64_t>(swapped), false, true) == Restore::recompute) {
-    found_.resize(first_swapped);
+  if (swapped > 0 && judge_.judge(static_cast<std::int64_t>(swapped), false, true) == Restore::recompute) {
+    found.resize(first_swapped);
   }
 }
 
-/// A free block, or a cached one whose contents are saved first.
-BlockId CacheManager::take() {
-  if (const BlockId victim = pool_.next_victim(); victim != kNoBlock && !pool_.saved(victim)) save(victim);
-  return pool_.take();
+BlockId SwapMoves::take(BlockPool& pool, CopyCommands& commands) {
+  if (const BlockId victim = pool.next_victim(); victim != kNoBlock && !pool.saved(victim)) save(victim, pool, commands);
+  return pool.take();
 }
 
 /// Copies the contents of a cached block to the swap space, unless they are there, or there is no room, or
 /// they are computed again in less time.
-void CacheManager::save(BlockId block) {
-  const BlockHash& contents = pool_.contents(block);
-  if (!swap_.can_save() || !may_copy(saving_, kMostSaving)) return;
-  if (swap_.knows(contents) || pool_.filling(block) || judge(1, true, true) == Restore::recompute) return;
-  saves_.push_back({block, swap_.begin_save(contents)});
-  ++saving_;
+void SwapMoves::save(BlockId block, const BlockPool& pool, CopyCommands& commands) {
+  const BlockHash& contents = pool.contents(block);
+  if (!swap_.can_save() || !commands.may_save()) return;
+  if (swap_.knows(contents) || pool.filling(block) || judge_.judge(1, true, true) == Restore::recompute) return;
+  commands.add(wire::CacheOp::swap_out, {block, swap_.begin_save(contents)});
 }
 
-/// Saves the cached blocks that will be evicted next.
-void CacheManager::save_ahead() {
-  const std::int32_t wanted = std::max(1, pool_.status().total / kReadyShare);
-  while (swap_.can_save() && may_copy(saving_, kMostSaving) && pool_.ready() < wanted &&
-         pool_.next_unsaved() != kNoBlock) {
-    save(pool_.next_unsaved());
-    pool_.mark_saved();
+void SwapMoves::save_ahead(BlockPool& pool, CopyCommands& commands) {
+  const std::int32_t wanted = std::max(1, pool.status().total / kReadyShare);
+  while (swap_.can_save() && commands.may_save() && pool.ready() < wanted && pool.next_unsaved() != kNoBlock) {
+    save(pool.next_unsaved(), pool, commands);
+    pool.mark_saved();
   }
 }
 
-/// Saves first: the targets of the other copies may be blocks whose contents are saved.
-void CacheManager::write_commands() {
-  records_.clear();
-  write_command(wire::CacheOp::swap_out, saves_);
-  write_command(wire::CacheOp::copy_blocks, copies_);
-  write_command(wire::CacheOp::swap_in, fetches_);
-  saves_.clear();
-  copies_.clear();
-  fetches_.clear();
-}
-
-/// As many commands as these copies need.
-void CacheManager::write_command(wire::CacheOp op, std::span<const wire::BlockCopy> copies) {
-  while (!copies.empty()) {
-    const bool one = op == wire::CacheOp::copy_blocks;
-    const auto part = one ? copies : copies.first(std::min(copies.size(), kBlocksOfACommand));
-    copies = copies.subspan(part.size());
-    const std::uint64_t id = ++last_command_;
-    std::uint64_t after = 0;
-    for (const wire::BlockCopy& copy : part) {
-      if (op != wire::CacheOp::swap_in) after = std::max(after, pool_.used_by(copy.from));
-      if (op != wire::CacheOp::swap_out) after = std::max(after, pool_.used_by(copy.to));
-    }
-    for (const wire::BlockCopy& copy : part) {
-      // The source of several copies in one command is used once.
-      if (op != wire::CacheOp::swap_in && pool_.used_by(copy.from) != id) pool_.use(copy.from, id, false);
-      if (op != wire::CacheOp::swap_out) pool_.use(copy.to, id, true);
-    }
-    if (writers_.size() == commands_) writers_.emplace_back();
-    auto& writer = writers_[commands_++];
-    writer.begin(epoch_);
-    const wire::Span<wire::BlockCopy> span = writer.array(part);
-    writer.record().id = id;
-    writer.record().after = after;
-    writer.record().op = op;
-    writer.record().copies = span;
-    records_.push_back(writer.finish());
-
-    auto unused = std::find_if(flights_.begin(), flights_.end(), [](const Flight& f) { return f.id == 0; });
-    if (unused == flights_.end()) unused = flights_.insert(unused, Flight{});
-    unused->id = id;
-    unused->op = op;
-    unused->copies.assign(part.begin(), part.end());
-    ++flying_;
+void SwapMoves::end(const CopyCommands::InFlight& command, bool failed, double seconds) {
+  if (command.op == wire::CacheOp::copy_blocks) return;
+  const std::int64_t blocks = static_cast<std::int64_t>(command.copies.size());
+  if (failed) failed_ += blocks;
+  if (command.op == wire::CacheOp::swap_out) {
+    for (const wire::BlockCopy& copy : command.copies) swap_.end_save(copy.to, !failed);
+    if (failed) return;
+    out_ += blocks;
+    judge_.add_out(blocks, seconds);
+  } else {
+    for (const wire::BlockCopy& copy : command.copies) swap_.end_fetch(copy.from, !failed);
+    if (failed) return;
+    in_ += blocks;
+    judge_.add_in(blocks, seconds);
   }
 }
 
-bool CacheManager::done(const wire::CacheDone& record, CacheGrants& update) {
-  update.epoch = epoch_;
-  update.grants.clear();
-  update.fetched.clear();
-  update.blocks.clear();
-  update.last_command = 0;
-  update.status = status();
-  if (record.header.epoch != epoch_) return true;
-  const auto flight =
-      std::find_if(flights_.begin(), flights_.end(), [&](const Flight& f) { return f.id == record.id; });
-  if (record.id == 0 || flight == flights_.end()) return false;
-  const bool failed = record.failed != 0;
-  if (failed && flight->op == wire::CacheOp::copy_blocks) return false;
-  if (!failed) {
-    const double bytes = static_cast<double>(flight->copies.size()) * static_cast<double>(block_bytes_);
-    const double seconds = 1e-9 * static_cast<double>(record.finished_ns - record.started_ns);
-    if (flight->op == wire::CacheOp::swap_out) out_speed_.add(bytes, seconds);
-    if (flight->op == wire::CacheOp::swap_in) in_speed_.add(bytes, seconds);
-  }
-  end_copies(*flight, failed);
-  flight->id = 0;
-  --flying_;
-  report_fetched(update);
-  update.status = status();
-  return true;
-}
-
-void CacheManager::end_copies(Flight& flight, bool failed) {
-  const std::int64_t blocks = static_cast<std::int64_t>(flight.copies.size());
-  if (failed) counts_.failed += blocks;
-  for (const wire::BlockCopy& copy : flight.copies) {
-    switch (flight.op) {
-      case wire::CacheOp::copy_blocks:
-        pool_.end_use(copy.from, flight.id);
-        pool_.end_use(copy.to, flight.id);
-        break;
-      case wire::CacheOp::swap_out:
-        pool_.end_use(copy.from, flight.id);
-        swap_.end_save(copy.to, !failed);
-        break;
-      case wire::CacheOp::swap_in:
-        swap_.end_fetch(copy.from, !failed);
-        pool_.end_use(copy.to, flight.id, failed);
-        break;
-    }
-  }
-  if (flight.op == wire::CacheOp::swap_out) {
-    saving_ -= flight.copies.size();
-    if (!failed) counts_.out += blocks;
-  } else if (flight.op == wire::CacheOp::swap_in) {
-    fetched_blocks_ -= flight.copies.size();
-    if (!failed) counts_.in += blocks;
-  }
-}
-
-/// Reports the leases for which no copy is under way any more. One is good when all its found blocks still
-/// hold what it looked for.
-void CacheManager::report_fetched(CacheGrants& update) {
-  for (const RequestKey& key : fetching_) {
-    Lease& lease = leases_[index_.at(key)];
-    const auto arrived = [&] {
-      return !pool_.filling(lease.blocks[static_cast<std::size_t>(lease.arrived)]);
-    };
-    while (lease.arrived < lease.found && arrived()) ++lease.arrived;
-    if (lease.arrived < lease.found) continue;
-    const auto lost = [&](BlockId block) { return pool_.contents(block) == BlockHash{}; };
-    const auto first = lease.blocks.begin();
-    update.fetched.push_back({key, std::any_of(first, first + lease.found, lost)});
-  }
-  for (const FetchOutcome& outcome : update.fetched) {
-    std::erase(fetching_, outcome.key);
-    if (outcome.failed) release(outcome.key);
-  }
+SwapStatus SwapMoves::status() const {
+  SwapStatus status = swap_.status();
+  status.out = out_;
+  status.in = in_;
+  status.failed = failed_;
+  status.declined = judge_.declined();
+  return status;
 }
 
 }  // namespace troupe

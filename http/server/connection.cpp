@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <boost/asio/error.hpp>
-#include <boost/asio/post.hpp>
 #include <utility>
 
 #include "http/api/openai_error.h"
@@ -22,50 +21,20 @@ constexpr std::size_t kPipelineBytes = 64 << 10;     // input kept while an answ
 constexpr std::size_t kPipelineBacklog = 256 << 10;  // unsent answers above which no further request is begun
 constexpr std::size_t kDiscardBytes = 64 << 10;  // a refused body up to this size is read, the connection kept
 constexpr std::size_t kLingerBytes = 32 << 20;   // input read and dropped at most while lingering
-constexpr std::size_t kSmallBody = 64 << 10;
-constexpr std::int64_t kRoomForSmall = 1 << 20;  // at least, beside the large ones
-// A larger body is parsed on a thread for that: many that come at once would delay what else the I/O thread has to send.
-constexpr std::size_t kParseHere = 32 << 10;
-constexpr std::size_t kLargeBody = 256 << 10;  // and one above this on another, so that it delays none of the others
 constexpr auto kReservedTime = std::chrono::seconds(2);  // for the request of a connection beyond a limit
 constexpr int kUnsentInKernel = 128 << 10;       // small, so that a reader that has stopped is noticed here
 
-Status no_room() {
-  return {Code::unavailable, "The server is reading as many large requests as --max-buffered-bytes allows: try again later",
-          {}, "too_many_bytes"};
-}
-
 }  // namespace
 
-ConnectionPermit::ConnectionPermit(ConnectionLimiter& limiter, Peer peer, Entrance entrance)
-    : limiter_(&limiter), peer_(std::move(peer)), entrance_(std::move(entrance)), refusal_(limiter.enter(peer_)) {}
-
-ConnectionPermit::ConnectionPermit(ConnectionPermit&& other) noexcept
-    : limiter_(std::exchange(other.limiter_, nullptr)),
-      peer_(std::move(other.peer_)),
-      entrance_(std::move(other.entrance_)),
-      refusal_(std::move(other.refusal_)),
-      client_(std::move(other.client_)) {}
-
-ConnectionPermit::~ConnectionPermit() {
-  if (limiter_ == nullptr) return;
-  end_request();
-  if (refusal_.ok()) limiter_->leave(peer_);
-}
-
-Status ConnectionPermit::begin_request(std::string_view forwarded_for) {
-  std::string client = limiter_->client_of(forwarded_for);
-  Status status = client.empty() ? Status() : limiter_->begin_request(client);
-  if (status.ok()) client_ = std::move(client);
-  return status;
-}
-
-void ConnectionPermit::end_request() {
-  if (!client_.empty()) limiter_->end_request(std::exchange(client_, {}));
-}
-
 Connection::Connection(IoThread& io, Transport transport, ConnectionPermit permit)
-    : io_(io), transport_(std::move(transport)), permit_(std::move(permit)), reader_(io.shared().limits) {}
+    : io_(io),
+      transport_(std::move(transport)),
+      permit_(std::move(permit)),
+      reader_(io.shared().limits),
+      memory_(io.shared().memory, io.shared().limits.max_buffered_bytes),
+      answer_(writer_),
+      exchange_(io),
+      parsing_(io.shared()) {}
 
 void Connection::start() {
   boost::system::error_code ignored;
@@ -162,31 +131,27 @@ bool Connection::read_head() {
     case RequestReader::Progress::complete: break;
   }
   const HeadView head = reader_.head();
-  unrecorded_ = true;
-  stream_failed_ = false;
-  writer_.begin_answer();
-  method_ = head.method;
-  target_ = path_of(head.target).substr(0, 256);
+  answer_.begin();
   keep_alive_ = reader_.keep_alive();
-  request_id_ = sane_request_id(reader_.header("x-request-id"));
-  if (request_id_.empty()) request_id_ = io_.fresh_request_id();
-  admission_ = io_.shared().handler.admit(head, permit_.entrance(), io_.keys());
+  request_.begin(head.method, head.target, sane_request_id(reader_.header("x-request-id")));
+  if (request_.id().empty()) request_.set_id(io_.fresh_request_id());
+  request_.admit(io_.shared().handler.admit(head, permit_.entrance(), io_.keys()));
   check_limits();
-  client_ = client_identity(&io_.keys(), head.authorization, head.x_api_key, permit_.client());
+  request_.set_client(client_identity(&io_.keys(), head.authorization, head.x_api_key, permit_.client()));
   return begin_body();
 }
 
 // Health is answered beyond the limits: load must not look like failure.
 void Connection::check_limits() {
-  const bool health = admission_.match.serves(Handler::health) || admission_.match.serves(Handler::live);
+  const bool health = request_.serves(Handler::health) || request_.serves(Handler::live);
   if (!permit_.refusal().ok()) {
     keep_alive_ = false;
-    if (!health && !permit_.entrance().open) admission_.refusal = permit_.refusal();
+    if (!health && !permit_.entrance().open) request_.refuse(permit_.refusal());
   } else if (permit_.peer().trusted_proxy && !health) {
     Status status = permit_.begin_request(reader_.joined_header("X-Forwarded-For"));
     if (status.ok()) return;
     io_.shared().backend.turned_away(permit_.peer().address, status);
-    admission_.refusal = std::move(status);
+    request_.refuse(std::move(status));
   }
 }
 
@@ -195,7 +160,7 @@ bool Connection::begin_body() {
   const std::uint64_t length = facts.content_length.value_or(0);
   const auto limit = static_cast<std::uint64_t>(io_.shared().limits.max_body_bytes);
   const bool wait_for_it = !facts.chunked && length <= kDiscardBytes && !facts.expect_continue;
-  if (!admission_.refusal.ok() && facts.has_body() && !wait_for_it) return refuse_and_close(admission_.refusal);
+  if (!request_.refusal().ok() && facts.has_body() && !wait_for_it) return refuse_and_close(request_.refusal());
   if (length > limit) {
     return refuse_and_close({Code::too_large,
                              "The body has " + std::to_string(length) + " bytes; at most " +
@@ -203,11 +168,7 @@ bool Connection::begin_body() {
                              {},
                              "request_too_large"});
   }
-  const std::int64_t room = io_.shared().limits.max_buffered_bytes;
-  if (length > kSmallBody && length > static_cast<std::uint64_t>(room)) return refuse_and_close(too_large_to_hold(length));
-  if (length > kSmallBody && static_cast<std::int64_t>(length) + io_.shared().held - held_ > room) {
-    return refuse_and_close(no_room());
-  }
+  if (const Status status = memory_.check_length(length); !status.ok()) return refuse_and_close(status);
   if (facts.expect_continue && facts.has_body() && !facts.http10 && reader_.buffered() == 0) {
     writer_.append_continue();
   }
@@ -219,10 +180,7 @@ bool Connection::read_body() {
   const RequestReader::Progress progress = reader_.read_body();
   reader_.shrink();
   count_held();
-  if (held_ > io_.shared().limits.max_buffered_bytes && reader_.body_received() > kSmallBody) {
-    return refuse_and_close(too_large_to_hold(reader_.body_received()));
-  }
-  if (reader_.body_received() > 0 && !has_room()) return refuse_and_close(no_room());
+  if (const Status status = memory_.check_received(reader_.body_received()); !status.ok()) return refuse_and_close(status);
   switch (progress) {
     case RequestReader::Progress::need_more: return false;
     case RequestReader::Progress::refused: return refuse_and_close(reader_.refusal());
@@ -231,128 +189,169 @@ bool Connection::read_body() {
   return finish_request();
 }
 
-/// Such a body would find no room however long its client waited.
-Status Connection::too_large_to_hold(std::uint64_t bytes) const {
-  return {Code::too_large,
-          "The body has " + std::to_string(bytes) + " bytes; at most " +
-              std::to_string(io_.shared().limits.max_buffered_bytes) + " are held at once (--max-buffered-bytes)",
-          {},
-          "request_too_large"};
-}
-
 // Counts the memory that what was received takes: the buffers until the body is parsed, then as many bytes as the body had
 // until it is answered.
 void Connection::count_held() {
-  Shared& shared = io_.shared();
-  std::size_t now = phase_ == Phase::closed ? 0 : reader_.held_bytes();
-  if (phase_ == Phase::waiting) now = std::max(now, body_bytes_);
-  const auto counted = static_cast<std::int64_t>(now);
-  if (counted == held_) return;
-  const std::int64_t grown = counted - std::exchange(held_, counted);
-  const std::int64_t all = shared.held += grown;
-  if (all > shared.most_held) shared.most_held = all;
-}
-
-// False when all connections together take more than they may. For small bodies there is an eighth more, so that they are
-// read although large ones have used the room up.
-bool Connection::has_room() const {
-  const std::int64_t room = io_.shared().limits.max_buffered_bytes;
-  const bool small = held_ <= static_cast<std::int64_t>(kSmallBody + kReadBytes);
-  return io_.shared().held <= (small ? room + std::max(room / 8, kRoomForSmall) : room);
+  std::size_t bytes = phase_ == Phase::closed ? 0 : reader_.held_bytes();
+  if (phase_ == Phase::waiting) bytes = std::max(bytes, request_.body_bytes());
+  memory_.set_held(bytes);
 }
 
 bool Connection::finish_request() {
-  body_bytes_ = reader_.body().size();
+  request_.set_body_bytes(reader_.body().size());
   enter(Phase::waiting);
-  if (admission_.refusal.ok() && body_bytes_ > kParseHere) {
+  if (request_.refusal().ok() && ParseHandOver::wants(request_.body_bytes())) {
     parse_apart();
     return false;
   }
   Shared& shared = io_.shared();
-  std::optional<std::variant<Call, Output>> outcome;
-  Status status = admission_.refusal;
+  std::optional<ParseHandOver::Outcome> outcome;
+  Status status = request_.refusal();
   if (status.ok()) {
     status = shared.faults.attempt(FaultPlace::parsing, [&] {
-      outcome.emplace(shared.handler.handle(admission_, reader_.body(), request_id_, shared.draining));
+      outcome.emplace(shared.handler.handle(request_.admission(), reader_.body(), request_.id(), shared.draining));
     });
   }
-  if (!outcome) outcome.emplace(error_output(0, status, 0, admission_.match.api()));
+  if (!outcome) outcome.emplace(error_output(0, status, 0, request_.api()));
   reader_.end_request();
   return handled(*std::move(outcome));
 }
 
-// Has the body parsed on the thread for that, and what the backend can do of it there. The exchange is open meanwhile, so that
-// the server does not count as idle.
+// The exchange is open meanwhile, so that the server does not count as idle.
 void Connection::parse_apart() {
-  Shared& shared = io_.shared();
-  exchange_ = io_.open_exchange(shared_from_this());
-  std::string body = reader_.take_body();
+  const Exchange exchange = exchange_.open(shared_from_this());
+  ParseHandOver::Job job{.known = {}, .admission = request_.admission(), .body = reader_.take_body()};
   reader_.end_request();
-  Call known;
-  known.exchange = exchange_;
-  known.request_id = request_id_;
-  known.received = phase_since_;
-  known.body_bytes = body_bytes_;
-  known.client = client_;
-  const std::size_t parser = body.size() > kLargeBody ? 1 : 0;
-  const auto here = io_.context().get_executor();
-  shared.parsers[parser].post([self = shared_from_this(), &shared, here, parser, known = std::move(known),
-                               admission = admission_, body = std::move(body)]() mutable {
-    const Exchange exchange = known.exchange;
-    std::optional<std::variant<Call, Output>> outcome;
-    const Status status = shared.faults.attempt(FaultPlace::parsing, [&] {
-      std::variant<Call, Output> parsed = shared.handler.handle(admission, body, known.request_id, shared.draining);
-      if (Call* call = std::get_if<Call>(&parsed)) {
-        known.body = std::move(call->body);
-        known.ignored_fields = std::move(call->ignored_fields);
-        shared.backend.prepare(known);
-        parsed = std::move(known);
-      }
-      outcome.emplace(std::move(parsed));
-    });
-    std::string().swap(body);
-    const auto answer = [&] {
-      if (!outcome) outcome.emplace(error_output(0, status, 0, admission.match.api()));
-      asio::post(here, [self, exchange, parser, outcome = *std::move(outcome)]() mutable {
-        self->take_parsed(exchange, parser, std::move(outcome));
-      });
-    };
-    if (!shared.faults.contain(FaultPlace::parsing, answer)) self->parse_lost_ = true;
+  request_.describe(job.known, exchange, phase_since_);
+  parsing_.start(io_.context(), std::move(job), [self = shared_from_this(), exchange](ParseHandOver::Outcome&& outcome) {
+    self->take_parsed(exchange, std::move(outcome));
   });
 }
 
-void Connection::take_parsed(Exchange exchange, std::size_t parser, std::variant<Call, Output>&& outcome) {
-  if (exchange_ == exchange) {
+void Connection::take_parsed(Exchange exchange, ParseHandOver::Outcome&& outcome) {
+  if (exchange_.is(exchange)) {
     guarded([&] {
       if (handled(std::move(outcome))) flush();
     });
-    return;
+  } else if (Call* call = std::get_if<Call>(&outcome)) {  // the client has left
+    parsing_.discard(std::move(*call));
   }
-  // The client has left. Freeing a large request takes time, too.
-  Call* call = std::get_if<Call>(&outcome);
-  if (call == nullptr) return;
-  io_.shared().faults.contain(FaultPlace::parsing, [&] {
-    io_.shared().parsers[parser].post([unwanted = std::make_shared<Call>(std::move(*call))] {});
-  });
 }
 
 // True when the request is answered; else the backend has it.
-bool Connection::handled(std::variant<Call, Output>&& outcome) {
+bool Connection::handled(ParseHandOver::Outcome&& outcome) {
   if (auto* output = std::get_if<Output>(&outcome)) {
     answer(std::move(*output));
     return true;
   }
   Call& call = std::get<Call>(outcome);
-  ignored_ = ignored_text(call.ignored_fields);
-  if (exchange_.id == 0) exchange_ = io_.open_exchange(shared_from_this());
-  call.exchange = exchange_;
-  call.request_id = request_id_;
-  call.received = phase_since_;
-  call.body_bytes = body_bytes_;
-  call.client = client_;
-  submitted_ = true;
-  io_.shared().backend.submit(std::move(call));
+  answer_.set_ignored(call.ignored_fields);
+  request_.describe(call, exchange_.open(shared_from_this()), phase_since_);
+  exchange_.submit(std::move(call));
   return false;
+}
+
+// ---- Answering --------------------------------------------------------------------------------------
+
+void Connection::take(Output&& output) {
+  if (!answering()) return;
+  if (phase_ == Phase::waiting) {
+    if (output.kind == Output::Kind::whole) return answer(std::move(output));
+    answer_.begin_stream(answer_head(), request_, reader_.facts().http10, output);
+    enter(Phase::streaming);
+  }
+  if (answer_.append(output, request_.api())) end_answer(200);
+}
+
+// Whether the connection is kept is decided with the head.
+AnswerHead Connection::answer_head() {
+  keep_alive_ = keep_alive_ && !io_.shared().draining;
+  return {.date = io_.date(), .close = !keep_alive_};
+}
+
+void Connection::answer(Output&& output) {
+  const std::uint16_t status = output.status;
+  answer_.write_whole(answer_head(), request_, std::move(output));
+  end_answer(status);
+}
+
+void Connection::end_answer(std::uint16_t status) {
+  exchange_.close();
+  record(status);
+  answer_.end();
+  enter(keep_alive_ ? Phase::idle : Phase::lingering);
+}
+
+// For input that cannot be trusted or is not wanted: what follows it is not read as a request.
+bool Connection::refuse_and_close(const Status& status) {
+  if (!request_.begun()) {
+    request_.begin_unread();
+    request_.set_id(io_.fresh_request_id());
+  }
+  reader_.end_request();
+  keep_alive_ = false;
+  answer(error_output(0, status, 0, request_.api()));
+  return true;
+}
+
+void Connection::record(std::uint16_t status) {
+  permit_.end_request();
+  if (!request_.end()) return;
+  io_.shared().backend.answered(request_.record(status, answer_.failed(), writer_.body_bytes(), Clock::now()));
+}
+
+// ---- Writing ----------------------------------------------------------------------------------------
+
+void Connection::flush() {
+  guarded([&] {
+    write();
+    if (phase_ == Phase::idle && reader_.buffered() > 0) progress();
+  });
+}
+
+void Connection::write() {
+  if (phase_ == Phase::closed) return;
+  if (awaiting_room_) {
+    count_unsent();
+    return;
+  }
+  const ResponseWriter::Progress progress = writer_.write(transport_);
+  count_unsent();
+  switch (progress) {
+    case ResponseWriter::Progress::broken: abort(); return;
+    case ResponseWriter::Progress::blocked:
+      awaiting_room_ = true;
+      blocked_since_ = Clock::now();
+      transport_.socket().async_wait(Socket::wait_write, [self = shared_from_this()](boost::system::error_code failed) {
+        self->awaiting_room_ = false;
+        if (!failed && self->phase_ != Phase::closed) self->flush();
+      });
+      return;
+    case ResponseWriter::Progress::sent: break;
+  }
+  exchange_.settle();  // closed exchanges count as active until their answers are sent
+  if (phase_ == Phase::lingering) shut();
+  if (phase_ == Phase::idle) {
+    writer_.shrink();
+    reader_.shrink();
+  }
+}
+
+void Connection::count_unsent() {
+  memory_.set_unsent(phase_ == Phase::closed ? 0 : writer_.unsent());
+}
+
+void Connection::cut() {
+  if (!answer_.cut(request_.api())) {
+    abort();
+    return;
+  }
+  if (const Exchange unanswered = exchange_.abandon(); unanswered.id != 0) io_.shared().backend.cancel(unanswered);
+  keep_alive_ = false;
+  record(200);
+  enter(Phase::lingering);
+  reader_.discard();
+  flush();
 }
 
 // ---- Ending ----------------------------------------------------------------------------------------
@@ -366,7 +365,7 @@ void Connection::enter(Phase phase) {
 
 void Connection::begin_head() {
   enter(Phase::head);
-  request_since_ = phase_since_;
+  request_.await(phase_since_);
 }
 
 // Closing while input is unread would reset the connection, and the client could lose the answer.
@@ -379,14 +378,10 @@ void Connection::shut() {
 void Connection::abort() noexcept {
   if (phase_ == Phase::closed) return;
   Faults& faults = io_.shared().faults;
-  const Exchange exchange = std::exchange(exchange_, {});
-  if (exchange.id != 0) {
-    io_.close_exchange(exchange);
-    ++unsettled_;
-  }
-  settle();
-  if (std::exchange(submitted_, false)) {
-    faults.contain(FaultPlace::connection, [&] { io_.shared().backend.cancel(exchange); });
+  const Exchange unanswered = exchange_.abandon();
+  exchange_.settle();
+  if (unanswered.id != 0) {
+    faults.contain(FaultPlace::connection, [&] { io_.shared().backend.cancel(unanswered); });
   }
   faults.contain(FaultPlace::connection, [&] { record(499); });
   close();
@@ -404,7 +399,7 @@ void Connection::close() noexcept {
   if (phase_ == Phase::closed) return;
   enter(Phase::closed);
   count_unsent();
-  settle();
+  exchange_.settle();
   transport_.close();
   io_.remove(shared_from_this());
 }
@@ -421,7 +416,7 @@ std::optional<std::uint64_t> Connection::taken_lately(TimePoint now) {
 }
 
 void Connection::tick(TimePoint now) {
-  if (parse_lost_) return abort();
+  if (parsing_.lost()) return abort();
   std::optional<std::uint64_t> received_lately;
   if (phase_ == Phase::body) {
     const Duration window = std::chrono::seconds(io_.shared().limits.body_timeout_s);
@@ -432,7 +427,7 @@ void Connection::tick(TimePoint now) {
                                                    .blocked = awaiting_room_ ? now - blocked_since_ : Duration(),
                                                    .unsent = writer_.unsent() > 0,
                                                    .input = reader_.buffered() > 0,
-                                                   .parsing = exchange_.id != 0 && !submitted_,
+                                                   .parsing = exchange_.parsing(),
                                                    .received_lately = received_lately,
                                                    .taken_lately = taken_lately(now)},
                                                   io_.shared().limits);

@@ -1,58 +1,32 @@
 #pragma once
-// One client socket and the requests on it, one at a time, in order. Lives on one I/O thread and is touched
-// by no other. Reading requests, writing answers and deadlines have classes of their own; this one moves
-// between the phases. Private to server.cpp, connection.cpp and connection_output.cpp.
+// One client socket and the requests on it, one at a time, in order. Lives on one I/O thread and is touched by no other.
+// Private to server.cpp and connection.cpp. It moves between the phases; what it knows and does in them has classes of its own:
+// RequestReader and CurrentRequest, CurrentAnswer and ResponseWriter, OpenExchange and ParseHandOver, ConnectionPermit and
+// MemoryShare, check_deadlines().
 //
 //   idle → head → body → waiting ─────────────→ idle (keep-alive) or lingering → closed
 //                           └──→ streaming ──────┘
 //
 // Bytes that arrive while an answer is pending (a pipelined request) stay in the reader, up to a bound; a
 // read is pending all the same, so a client that leaves is noticed at once and its request is cancelled.
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
-#include <string_view>
-#include <utility>
-#include <variant>
-#include <vector>
 
 #include "base/clock.h"
 #include "http/server/connection_deadlines.h"
+#include "http/server/connection_permit.h"
+#include "http/server/current_answer.h"
+#include "http/server/current_request.h"
 #include "http/server/io_thread.h"
+#include "http/server/memory_share.h"
+#include "http/server/open_exchange.h"
+#include "http/server/parse_hand_over.h"
 #include "http/server/request_reader.h"
 #include "http/server/response_writer.h"
 #include "http/server/transport.h"
 
 namespace troupe::http {
-
-/// A connection against the limits: who has connected, and to which listener. The limiter counts it until it is destroyed.
-class ConnectionPermit {
- public:
-  ConnectionPermit(ConnectionLimiter& limiter, Peer peer, Entrance entrance);
-  ~ConnectionPermit();
-  ConnectionPermit(ConnectionPermit&& other) noexcept;
-  ConnectionPermit& operator=(ConnectionPermit&&) = delete;
-
-  const Peer& peer() const { return peer_; }
-  const Entrance& entrance() const { return entrance_; }
-  /// Not ok: beyond a limit. Such a connection may ask for health alone; on an open listener for all its pages.
-  const Status& refusal() const { return refusal_; }
-
-  /// Counts the request that begins to the client behind a trusted proxy; not ok beyond its limit.
-  Status begin_request(std::string_view forwarded_for);
-  void end_request();
-  /// The address that the request in progress comes from.
-  const std::string& client() const { return client_.empty() ? peer_.address : client_; }
-
- private:
-  ConnectionLimiter* limiter_;  // null: moved from
-  Peer peer_;
-  Entrance entrance_;
-  Status refusal_;
-  std::string client_;  // of the request in progress, when it is counted
-};
 
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
@@ -87,27 +61,21 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool read_body();
   bool finish_request();
   void parse_apart();
-  void take_parsed(Exchange exchange, std::size_t parser, std::variant<Call, Output>&& outcome);
-  bool handled(std::variant<Call, Output>&& outcome);
+  void take_parsed(Exchange exchange, ParseHandOver::Outcome&& outcome);
+  bool handled(ParseHandOver::Outcome&& outcome);
   void count_held();
-  bool has_room() const;
-  Status too_large_to_hold(std::uint64_t bytes) const;
   void count_unsent();
   std::optional<std::uint64_t> taken_lately(TimePoint now);
 
   void answer(Output&& output);
-  void begin_stream(const std::vector<std::pair<std::string, std::string>>& extra);
-  void append_events(std::string_view bytes);
-  void end_stream(bool failed);
+  AnswerHead answer_head();
   void end_answer(std::uint16_t status);
   bool refuse_and_close(const Status& status);
-  ResponseHead response_head(std::uint16_t status);
   void write();
   void enter(Phase phase);
   void begin_head();
   void shut();
   void close() noexcept;
-  void settle();
   void record(std::uint16_t status);
   /// An exception is a lack of memory or a bug: it ends this connection and no other.
   template <class Action>
@@ -121,6 +89,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
   ConnectionPermit permit_;
   RequestReader reader_;
   ResponseWriter writer_;
+  MemoryShare memory_;
 
   Phase phase_ = Phase::head;
   TimePoint phase_since_{};
@@ -132,24 +101,11 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool shut_ = false;           // our side has ended the connection for writing
   std::size_t discarded_ = 0;
 
-  // The request in progress.
-  Admission admission_;
-  std::string request_id_;
-  std::string client_;  // http::Call::client
-  std::string method_;
-  std::string target_;
-  std::string ignored_;  // of the answer: ignored_text()
-  TimePoint request_since_{};
-  bool keep_alive_ = true;
-  bool stream_failed_ = false;
-  bool unrecorded_ = false;    // it has begun, and record() was not called for it
-  Exchange exchange_{};        // id 0: there is none
-  std::size_t body_bytes_ = 0;
-  bool submitted_ = false;     // the backend has it; else it is being parsed
-  std::atomic<bool> parse_lost_{false};  // set by the parsing thread: its result cannot be passed on
-  std::size_t unsettled_ = 0;  // closed exchanges whose answers are not all sent
-  std::int64_t held_ = 0;      // of Shared::held
-  std::int64_t counted_ = 0;   // of Shared::unsent
+  CurrentRequest request_;
+  CurrentAnswer answer_;
+  OpenExchange exchange_;
+  ParseHandOver parsing_;
+  bool keep_alive_ = true;  // after the request in progress
   Pace receiving_;
   Pace taking_;
 };

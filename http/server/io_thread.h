@@ -25,8 +25,9 @@
 #include "http/server/backend.h"
 #include "http/server/connection_limiter.h"
 #include "http/server/faults.h"
-#include "http/server/request_handler.h"
+#include "http/server/memory_share.h"
 #include "http/server/parse_thread.h"
+#include "http/server/request_handler.h"
 #include "http/server/server.h"
 #include "http/server/tls_session.h"
 
@@ -54,9 +55,7 @@ struct Shared {
   Backend& backend;
   ConnectionLimiter limiter;
   std::atomic<std::size_t> active{0};
-  std::atomic<std::int64_t> held{0};       ///< bytes that requests take which are read, or which nothing was answered to
-  std::atomic<std::int64_t> most_held{0};  ///< the most of that since memory was last returned to the system
-  std::atomic<std::int64_t> unsent{0};  ///< bytes of answers that sockets have not taken
+  MemoryTotals memory;
   std::atomic<bool> draining{false};
   Faults faults;
   std::array<ParseThread, kParsers> parsers;  ///< for middling bodies and for large ones

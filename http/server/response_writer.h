@@ -1,6 +1,6 @@
 #pragma once
 // The output of one connection: answers as bytes, and which of them the socket has not taken yet. Writing is
-// tried directly; only what the kernel does not take waits. Private to connection.cpp.
+// tried directly; only what the kernel does not take waits. Private to connection.cpp and current_answer.cpp.
 //
 // What waits is kept in segments. A stream's segments end between two events, so that a stream can be cut there and
 // still be read; a large body becomes a segment as it is, without a copy. What was sent is freed by the segment.

@@ -120,7 +120,7 @@ void IoThread::take_outputs() {
 // Answers of all connections wait for more than the server may hold: those with the most are cut. Each thread does so
 // for its own.
 void IoThread::shed() {
-  while (shared_.unsent > shared_.limits.max_unsent_bytes) {
+  while (shared_.memory.unsent > shared_.limits.max_unsent_bytes) {
     const auto most =
         std::max_element(connections_.begin(), connections_.end(),
                          [](const auto& a, const auto& b) { return a->unsent() < b->unsent(); });
@@ -338,10 +338,10 @@ class Server::Impl {
   // Requests of many clients leave holes in the allocator's memory that it keeps. Returned after a peak, and on a thread on
   // which that may take its time.
   void return_memory() {
-    const std::int64_t held = shared_.held;
+    const std::int64_t held = shared_.memory.held;
     const TimePoint now = Clock::now();
-    if (shared_.most_held - held < kReturnedBytes || now < next_return_) return;
-    shared_.most_held = held;
+    if (shared_.memory.most_held - held < kReturnedBytes || now < next_return_) return;
+    shared_.memory.most_held = held;
     next_return_ = now + kBetweenReturns;
     shared_.faults.contain(FaultPlace::loop, [this] { shared_.parsers.back().post([] { ::malloc_trim(0); }); });
   }
