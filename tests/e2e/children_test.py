@@ -62,7 +62,7 @@ class Children(unittest.TestCase):
         cls.children = {name_of(pid): pid for pid in children_of(cls.server.pid)}
 
     def test_1_all_kinds_are_there(self):
-        self.assertEqual(set(self.children), {"front", "engine", "worker", "grammar"})
+        self.assertEqual(set(self.children), {"front", "engine", "worker", "text", "grammar"})
 
     def test_2_only_the_front_holds_connections(self):
         def held():
@@ -73,7 +73,8 @@ class Children(unittest.TestCase):
         wait_until(lambda: (lambda all_of, by: by["front"] == all_of)(*held()), "the front has all of them")
         connections, by = held()
         self.assertGreaterEqual(len(connections), 9)
-        self.assertEqual((by["engine"], by["worker"], by["grammar"]), (set(), set(), set()))
+        self.assertEqual({name: by[name] for name in by if name != "front"},
+                         {"engine": set(), "worker": set(), "text": set(), "grammar": set()})
 
     def test_3_the_compiling_process_has_its_socket_alone(self):
         held = descriptors(self.children["grammar"])
@@ -96,7 +97,7 @@ class Children(unittest.TestCase):
         vocabulary = {to for to in inherited["engine"] if to.startswith("/memfd:troupe-vocabulary")}
         self.assertEqual(len(vocabulary), 1)
         self.assertEqual(inherited, {"front": listening | vocabulary, "engine": names | vocabulary, "worker": set(),
-                                     "grammar": set()})
+                                     "text": vocabulary, "grammar": set()})
         for name, pid in self.children.items():
             for to in descriptors(pid).values():
                 self.assertFalse(to.startswith(str(self.server.runtime_dir)), (name, to))
