@@ -109,6 +109,37 @@ class Deaths(unittest.TestCase):
                 time.sleep(0.025)
             self.assertEqual([answer.result() for answer in answers], [self.expected] * 20)
 
+    def test_text(self):
+        """The process that encodes texts: a request at which it ends is asked again once, and fails at the second end; nobody else
+        sees more than a pause."""
+        stream = Stream(self.server)
+        for name in ("text-0", "text-0"):
+            pid = self.server.process_pid(name)
+            os.kill(pid, signal.SIGKILL)
+            self.assertEqual(self.text(), self.expected)
+            wait_until(lambda: self.server.process_pid(name) not in (pid, 0), "another text process")
+        self.assertEqual(self.server.get("/health").status, 200)
+
+        long = {"prompt": "word " * 1_500_000, "max_tokens": 1}
+        killed = set()
+        with concurrent.futures.ThreadPoolExecutor(2) as threads:
+            hostile = threads.submit(self.server.post, "/tokenize", long)
+            while not hostile.done():
+                pid = self.server.process_pid("text-0")
+                time.sleep(0.3)  # it is at work on the long text by then
+                if not hostile.done() and pid not in killed and self.server.process_pid("text-0") == pid and len(killed) < 3:
+                    killed.add(pid)
+                    os.kill(pid, signal.SIGKILL)
+            answer = hostile.result()
+        if answer.status == 500:
+            self.assertEqual(answer.error["code"], "poison_request")
+            self.assertGreaterEqual(len(killed), 2)
+        else:
+            self.assertEqual(answer.status, 200, answer.text[:300])
+        self.assertEqual(self.text(), self.expected)
+        self.assertIsNone(stream.failure)
+        self.assertTrue(stream.thread.is_alive() or stream.events[-1] == "[DONE]")
+
     def test_front(self):
         """Its streams end with it; the engine drops them and serves the next front."""
         free = self.server.free_blocks()

@@ -32,7 +32,7 @@ def response_format(schema):
 
 
 class Structured(ServerCase):
-    flags = ("--max-num-seqs", "8", "--grammar-timeout", "2500")
+    flags = ("--max-num-seqs", "8", "--grammar-timeout", "4000")
 
     def assert_person(self, text):
         value = json.loads(text)

@@ -76,7 +76,9 @@ class Surface(ServerCase):
         for process in status["processes"]:
             self.assertEqual(set(process), {"name", "pid", "uptime_s", "restarts", "state", "last_end"})
         self.assertEqual(status["processes"][0]["pid"], self.server.pid)
-        self.assertEqual(len(status["processes"]), 4)
+        names = [process["name"] for process in status["processes"]]
+        self.assertEqual(names[:5], ["supervisor", "front", "engine", "worker-0", "text-0"])
+        self.assertTrue(all(name.startswith("text-") for name in names[5:]), names)
         self.assertTrue(status["queues"])
         for queue in status["queues"]:
             self.assertEqual(set(queue), {"name", "depth", "capacity"})
