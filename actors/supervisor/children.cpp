@@ -174,6 +174,13 @@ void Children::kill(Child& child, std::string reason) {
   child.process.kill(SIGKILL);
 }
 
+void Children::distrust(const std::string& name, const std::string& why) {
+  for (Child& child : all_) {
+    if (child.name != name || child.kind != ChildKind::text || !child.running() || !child.kill_reason.empty()) continue;
+    kill(child, "was distrusted by the front: " + why);
+  }
+}
+
 bool Children::every(bool Child::*is) const {
   return std::all_of(all_.begin(), all_.end(), [is](const Child& child) { return child.*is; });
 }

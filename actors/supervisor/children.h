@@ -72,6 +72,9 @@ class Children {
   /// Kills with SIGKILL; the death is then handled like any other.
   void kill(Child& child, std::string reason);
 
+  /// Kills the text process of this name, which sends the front what it should not.
+  void distrust(const std::string& name, const std::string& why);
+
   /// The child's state, or that it or a part of it stands still. The engine names a worker that does, which it sees sooner.
   std::string shown_state(const Child& child) const;
 

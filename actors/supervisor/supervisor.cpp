@@ -295,10 +295,7 @@ void Supervisor::on_message(Child& child, const Packet& packet) {
     setup_.log(child.silent_part.empty() ? LogLevel::info : LogLevel::warning, "silent",
                {kv("child", child.name), kv("part", child.silent_part)});
   } else if (event == "distrusted" && child.kind == ChildKind::front) {
-    for (Child& other : children_.all()) {
-      if (other.name != packet.text("child") || other.kind != ChildKind::text || !other.running() || !other.kill_reason.empty()) continue;
-      children_.kill(other, "was distrusted by the front: " + packet.text("why"));
-    }
+    children_.distrust(packet.text("child"), packet.text("why"));
   } else if (event == "served") {
     children_.served();
   } else if (event == "fatal") {
