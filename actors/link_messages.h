@@ -21,6 +21,12 @@ struct Welcome {
   std::string topology;  ///< topology_json() of its actors
 };
 
+/// A text process has answered an Encode.
+struct TextAnswer {
+  std::uint64_t number = 0;  ///< of the job
+  Encoded encoded;
+};
+
 /// A text process can encode.
 struct TextUp {
   std::uint32_t index = 0;

@@ -161,6 +161,7 @@ TROUPE_INSPECT(LinkDown, x.why)
 TROUPE_INSPECT(LinkBroken, x.why)
 TROUPE_INSPECT(Greeting, x.version, x.build)
 TROUPE_INSPECT(Welcome, x.version, x.build, x.topology)
+TROUPE_INSPECT(TextAnswer, x.number, x.encoded)
 TROUPE_INSPECT(TextUp, x.index)
 TROUPE_INSPECT(EngineUp, x.epoch)
 TROUPE_INSPECT(EngineDown, x.epoch, x.why)
@@ -379,7 +380,7 @@ using tokenizer_actor = caf::typed_actor<
     // Answers with ids or with the request's fault; from SESSION HOST.
     caf::replies_to<Encode>::with<Encoded>,
     // An answer of the process, or that it is gone; from its own receiving thread.
-    caf::reacts_to<LinkMessage>,
+    caf::reacts_to<TextAnswer>,
     caf::reacts_to<LinkEpoch>>;
 
 /// ENGINE LINK: the front's end of the link to an engine.

@@ -18,4 +18,6 @@ unsigned usable_cores(const std::filesystem::path& root) {
   return std::max(1u, static_cast<unsigned>(cores));
 }
 
+unsigned half_the_cores() { return std::clamp(usable_cores() / 2, 1u, 4u); }
+
 }  // namespace troupe

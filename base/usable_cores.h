@@ -9,4 +9,7 @@ namespace troupe {
 /// processors is 2), and at least 1. Reads files: for the start of a part, not for each request.
 unsigned usable_cores(const std::filesystem::path& root = "/");
 
+/// Half of them, 1 to 4: for work on texts and forms, beside which the model needs cores.
+unsigned half_the_cores();
+
 }  // namespace troupe

@@ -4,7 +4,6 @@
 #include <malloc.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -145,12 +144,6 @@ Result<supervisor::RanksMemory> make_ranks_memory(int ranks) {
   return made;
 }
 
-/// Half of the usable cores where their number was left open.
-int text_processes(int wanted) {
-  if (wanted > 0) return wanted;
-  return static_cast<int>(std::clamp(usable_cores() / 2, 1u, 4u));
-}
-
 Result<std::string> prepare_within_memory(config::Options& options, ipc::Fd& vocabulary) {
   try {
     return prepare(options, vocabulary);
@@ -197,7 +190,7 @@ int serve_main(const std::vector<std::string>& arguments) {
   setup.take_vocabulary = [&] { return std::move(vocabulary); };
   setup.ranks = options.parallel.tensor_parallel_size;
   setup.make_ranks_memory = make_ranks_memory;
-  setup.texts = text_processes(options.tokenizer.threads);
+  setup.texts = options.tokenizer.threads > 0 ? options.tokenizer.threads : static_cast<int>(half_the_cores());
   if (options.dry_run) {
     options.log.dir = LogDirectoryLocks::look(options.log.dir, options.http.port);
     setup.options = options;

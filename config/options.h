@@ -196,6 +196,10 @@ constexpr int default_prefill_step_ms(Device device) {
 struct SchedulerOptions {
   int max_model_len = 0;           ///< prompt and answer in tokens; 0: what the model allows and memory fits
   int found_model_len = 0;         ///< when max_model_len is 0: the value chosen at start
+
+  /// Tokens of prompt and answer together: what was asked for, else what was found, else `most`, the model's own limit.
+  int model_len(int most) const { return max_model_len > 0 ? max_model_len : found_model_len > 0 ? found_model_len : most; }
+
   int max_num_seqs = 0;            ///< sequences in one step, 1…1024; 0: up to 512 on cuda, 32 on cpu
   int max_num_batched_tokens = 0;  ///< tokens in one step; 0: 8192 on cuda, 512 on cpu
   int block_size = 64;             ///< tokens of one KV block

@@ -7,6 +7,7 @@
 #include <new>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <utility>
 
 #include "base/exhaustion.h"
 #include "base/log.h"
@@ -37,6 +38,17 @@ int run_child(const char* name, const std::vector<std::string>& words, const Chi
   if (!status.ok()) control.tell({{"event", "fatal"}, {"message", status.message}});
   Log::flush(1000);
   return status.ok() ? 0 : 1;
+}
+
+bool asked_to_end(const supervisor::Packet& packet) {
+  using Kind = supervisor::Packet::Kind;
+  return packet.kind == Kind::closed || (packet.kind == Kind::message && packet.text("do") == "stop");
+}
+
+void SilenceReport::tell(std::string part) {
+  if (part == told_) return;
+  control_.tell({{"event", "silent"}, {"part", part}});
+  told_ = std::move(part);
 }
 
 }  // namespace troupe

@@ -19,4 +19,19 @@ using ChildBody =
 /// 2 when the process was not started by a supervisor.
 int run_child(const char* name, const std::vector<std::string>& words, const ChildBody& body);
 
+/// The supervisor has gone, or asks this process to end.
+bool asked_to_end(const supervisor::Packet& packet);
+
+/// Tells the supervisor which part of this process stands still, whenever that changes.
+class SilenceReport {
+ public:
+  explicit SilenceReport(const supervisor::Control& control) : control_(control) {}
+  /// Empty: none does.
+  void tell(std::string part);
+
+ private:
+  const supervisor::Control& control_;
+  std::string told_;
+};
+
 }  // namespace troupe

@@ -14,11 +14,6 @@
 namespace troupe {
 namespace {
 
-// A part that has not answered for so long stands still; a busy machine delays an answer by less.
-constexpr Duration kSilent = std::chrono::milliseconds(1500);
-// After so long without an answer the engine gives no sign of life itself.
-constexpr Duration kLate = std::chrono::milliseconds(600);
-
 // How often fronts are told of a part that stands still.
 constexpr Duration kTellAgain = std::chrono::milliseconds(250);
 
@@ -139,15 +134,12 @@ void Engine::beat() {
     impl.told_silent = std::move(part);
     impl.tell_again = now + kTellAgain;
   }
-  if (impl.watchdog.longest_in_engine().time >= kLate) return;
+  if (impl.watchdog.longest_in_engine().late()) return;
   for (const auto& link : impl.links) link->beat();
   for (const auto& front : impl.fronts) front->end().beat();
 }
 
-std::string Engine::silent() const {
-  const Silence longest = impl_->watchdog.longest();
-  return longest.time >= kSilent ? longest.part->name : std::string();
-}
+std::string Engine::silent() const { return impl_->watchdog.longest().silent_part(); }
 
 void Engine::stop() {
   impl_->watchdog.clear();  // its handles must not outlive the actors

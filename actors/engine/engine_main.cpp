@@ -11,29 +11,24 @@ namespace troupe {
 namespace {
 
 using supervisor::Control;
-using supervisor::Packet;
 
 constexpr auto kTick = std::chrono::milliseconds(20);
 
 /// The engine process's main loop: obeys the supervisor and reports to it. Returns when the supervisor has gone or asks it
 /// to end, or an actor that cannot be replaced has died.
 Status run(Engine& engine, Control& control) {
-  std::string told_state, told_silent;
+  std::string told_state;
+  SilenceReport silence(control);
   bool was_ready = false;
   while (engine.alive()) {
     engine.beat();
-    if (std::string part = engine.silent(); part != told_silent) {
-      control.tell({{"event", "silent"}, {"part", part}});
-      told_silent = std::move(part);
-    }
+    silence.tell(engine.silent());
     was_ready |= engine.ready();
     if (std::string state = engine.ready() ? "ready" : was_ready ? "restarting" : "loading"; state != told_state) {
       control.tell({{"event", "state"}, {"state", state}});
       told_state = std::move(state);
     }
-    const Packet packet = control.receive(Clock::now() + kTick);
-    if (packet.kind == Packet::Kind::closed) return {};
-    if (packet.kind == Packet::Kind::message && packet.text("do") == "stop") return {};
+    if (asked_to_end(control.receive(Clock::now() + kTick))) return {};
   }
   return failure(Code::internal, engine.why() + address_space_remark());
 }

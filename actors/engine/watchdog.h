@@ -21,8 +21,18 @@ struct WatchdogPart {
 };
 
 struct Silence {
+  /// A part that has not answered for so long stands still; a busy machine delays an answer by less.
+  static constexpr Duration kStandsStill = std::chrono::milliseconds(1500);
+  /// After so long without an answer the process gives no sign of life itself.
+  static constexpr Duration kLate = std::chrono::milliseconds(600);
+
   const WatchdogPart* part = nullptr;  ///< lives as long as the Watchdog; null: there are no parts
   Duration time{};                  ///< beyond the part's patience
+
+  bool late() const { return time >= kLate; }
+  bool stands_still() const { return time >= kStandsStill; }
+  /// The name of a part that stands still, else empty.
+  std::string silent_part() const { return stands_still() ? part->name : std::string(); }
 };
 
 /// One thread.

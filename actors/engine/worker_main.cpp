@@ -13,16 +13,8 @@ namespace troupe {
 namespace {
 
 using supervisor::Control;
-using supervisor::Packet;
 
 constexpr int kLastWords = 500;  // milliseconds
-
-/// True when the supervisor has asked this process to end, or has gone.
-bool dismissed(Control& control) {
-  const Packet packet = control.receive(TimePoint{});
-  if (packet.kind == Packet::Kind::closed) return true;
-  return packet.kind == Packet::Kind::message && packet.text("do") == "stop";
-}
 
 /// Tells the supervisor of the progress of loading a few times a second, and logs it at most once a second.
 model::LoadProgress progress_to(const Control& control, const Log& log) {
@@ -68,7 +60,7 @@ Status serve(const supervisor::ChildArguments& arguments, Control& control, cons
   if (!link.ok()) return link.status();
   control.tell({{"event", "state"}, {"state", "ready"}});
   const WorkerIdentity identity{*hash, arguments.rank, random_id(), std::chrono::seconds(options.process.start_timeout_s)};
-  return run_worker(*link, **executor, identity, log, [&control] { return dismissed(control); });
+  return run_worker(*link, **executor, identity, log, [&control] { return asked_to_end(control.receive(TimePoint{})); });
 }
 
 }  // namespace

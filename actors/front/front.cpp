@@ -27,11 +27,6 @@
 namespace troupe {
 namespace {
 
-// A part that has not answered for so long stands still; a busy machine delays an answer by less.
-constexpr Duration kSilent = std::chrono::milliseconds(1500);
-// After so long without an answer the front gives no sign of life itself.
-constexpr Duration kLate = std::chrono::milliseconds(600);
-
 /// What is read once from the model's directory.
 struct ModelFiles {
   model::ModelSpec spec;
@@ -76,13 +71,10 @@ Result<ModelFiles> read_model(const config::Options& options, int vocabulary_fd,
   auto generation = model::read_generation_config(directory);
   if (!generation.ok()) return generation.status();
   files.generation = *std::move(generation);
-  const config::SchedulerOptions& limits = options.scheduler;
   files.sessions = std::make_shared<SessionContext>(
       SessionContext{shared != nullptr ? shared : VocabularyImage::copy_of(**tokenizer),
                      model::end_ids(files.generation, files.spec, (*tokenizer)->eos_id()),
-                     limits.max_model_len > 0     ? limits.max_model_len
-                     : limits.found_model_len > 0 ? limits.found_model_len
-                                                  : files.spec.max_positions,
+                     options.scheduler.model_len(files.spec.max_positions),
                      files.spec.vocab,
                      *std::move(syntax),
                      {options.limits.max_answer_scores, options.limits.max_answer_bytes},
@@ -301,16 +293,13 @@ void Front::beat() {
   const TimePoint now = Clock::now();
   impl.watchdog.check(now);
   const Silence longest = impl.watchdog.longest();
-  impl.health->looked(now, longest.time >= kSilent ? longest.part : nullptr);
-  if (impl.watchdog.longest_in_engine().time >= kLate) return;
+  impl.health->looked(now, longest.stands_still() ? longest.part : nullptr);
+  if (impl.watchdog.longest_in_engine().late()) return;
   impl.link->end().beat();
   for (const auto& text : impl.texts) text->end().beat();
 }
 
-std::string Front::silent() const {
-  const Silence silence = impl_->watchdog.longest_in_engine();
-  return silence.time >= kSilent ? silence.part->name : std::string();
-}
+std::string Front::silent() const { return impl_->watchdog.longest_in_engine().silent_part(); }
 
 std::optional<Front::Distrusted> Front::take_distrusted() {
   const std::lock_guard lock(impl_->mutex);

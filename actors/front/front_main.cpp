@@ -37,7 +37,7 @@ class FrontProcess {
   Status run() {
     for (;;) {
       front_->beat();
-      tell_silent();
+      silence_.tell(front_->silent());
       tell_state();
       tell_served();
       tell_status();
@@ -135,13 +135,6 @@ class FrontProcess {
     }
   }
 
-  void tell_silent() {
-    std::string part = front_->silent();
-    if (part == told_silent_) return;
-    control_.tell({{"event", "silent"}, {"part", part}});
-    told_silent_ = std::move(part);
-  }
-
   void tell_served() {
     const std::uint64_t served = front_->served(), generated = front_->generated_tokens();
     if ((served == told_served_ && generated == told_generated_) || Clock::now() < next_served_) return;
@@ -162,7 +155,7 @@ class FrontProcess {
   std::deque<Asked> asked_;
   const Log log_;
   std::string told_state_;
-  std::string told_silent_;
+  SilenceReport silence_{control_};
   std::uint64_t told_served_ = 0;
   std::uint64_t told_generated_ = 0;
   TimePoint next_served_{};

@@ -2,43 +2,41 @@
 // closes.
 #include <fcntl.h>
 #include <malloc.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 
 #include "actors/grammar/compile_process.h"
 #include "actors/grammar/frames.h"
+#include "base/process_limits.h"
 #include "base/usable_cores.h"
 
 namespace troupe {
 namespace {
 
-constexpr rlim_t kMemoryBytes = rlim_t{2} << 30;  // beside what the process has when it starts
+constexpr std::uint64_t kMemoryBytes = std::uint64_t{2} << 30;  // beside what the process has when it starts
 constexpr int kNice =
     10;  // a tenth of a core that others want; 19 would be a hundredth, and a known form take seconds
 
 /// Bytes of private writable memory that the process has mapped.
-rlim_t data_bytes() {
+std::uint64_t data_bytes() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
     if (line.starts_with("VmData:"))
-      return static_cast<rlim_t>(std::strtoull(line.c_str() + 7, nullptr, 10)) << 10;
+      return std::uint64_t{std::strtoull(line.c_str() + 7, nullptr, 10)} << 10;
   }
   return 0;
 }
 
-/// Takes what is left over of the processor, and not all of the memory; leaves no core file behind.
+/// Takes what is left over of the processor, and not all of the memory.
 void limit_self() {
   if (nice(kNice) < 0) std::fputs("troupe grammar: the priority stays as it is\n", stderr);
-  const rlim_t memory = data_bytes() + kMemoryBytes;
-  const rlimit data{memory, memory}, core{0, 0};
-  setrlimit(RLIMIT_DATA, &data);
-  setrlimit(RLIMIT_CORE, &core);
+  limit_process(data_bytes() + kMemoryBytes);
 }
 
 int socket_of(const std::vector<std::string>& words) {
@@ -67,7 +65,7 @@ int compile_main(const std::vector<std::string>& words) {
   vocabulary = grammar::Vocabulary();
   bytes = {};
   ::malloc_trim(0);  // what the start took
-  const int threads = static_cast<int>(std::clamp(usable_cores() / 2, 1u, 4u));
+  const int threads = static_cast<int>(half_the_cores());
   if (!frames::write(fd, "ready")) return 0;
 
   while (frames::read(fd, bytes) == frames::Outcome::done) {

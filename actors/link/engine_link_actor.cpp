@@ -12,15 +12,6 @@ namespace {
 
 using EngineLinkSelf = engine_link_actor::stateful_pointer<EngineLinkState>;
 
-/// The message's bytes, in memory of this thread's own: valid until the next call.
-template <class Message>
-std::span<const std::byte> bytes_of(const Message& message) {
-  thread_local Bytes bytes;
-  bytes.clear();
-  encode(message, bytes);
-  return std::as_bytes(std::span(bytes));
-}
-
 /// Runs in the receiving thread.
 class Receiver {
  public:
@@ -35,7 +26,7 @@ class Receiver {
   }
 
  private:
-  void greet() { parts_.link->send(MessageType::greeting, 0, bytes_of(Greeting{wire::kMessagesVersion, parts_.build})); }
+  void greet() { parts_.link->send(MessageType::greeting, 0, encoded_view(Greeting{wire::kMessagesVersion, parts_.build})); }
 
   void take(const Arrival& arrival) {
     switch (arrival.type) {
@@ -137,7 +128,7 @@ caf::typed_response_promise<Answer> ask(EngineLinkSelf self, MessageType type, c
   EngineLinkState& state = self->state;
   auto promise = self->template make_response_promise<Answer>();
   const std::uint64_t tag = state.next_tag++;
-  const std::uint32_t epoch = state.parts.link->send(type, tag, bytes_of(question));
+  const std::uint32_t epoch = state.parts.link->send(type, tag, encoded_view(question));
   state.questions.emplace(tag, EngineLinkState::Question{
                                    epoch,
                                    [promise](std::span<const std::byte> bytes) mutable {
@@ -172,11 +163,11 @@ void lost(EngineLinkSelf self, std::uint32_t epoch) {
 }  // namespace
 
 void EngineLinkSide::submit(Submit&& request, std::uint32_t epoch) {
-  link_->send(MessageType::submit, 0, bytes_of(request), epoch);
+  link_->send(MessageType::submit, 0, encoded_view(request), epoch);
 }
 
 void EngineLinkSide::cancel(Cancel&& request, std::uint32_t epoch) {
-  link_->send(MessageType::cancel, 0, bytes_of(request), epoch);
+  link_->send(MessageType::cancel, 0, encoded_view(request), epoch);
 }
 
 engine_link_actor::behavior_type engine_link_behavior(EngineLinkSelf self, EngineLinkParts parts) {
@@ -190,11 +181,11 @@ engine_link_actor::behavior_type engine_link_behavior(EngineLinkSelf self, Engin
       },
       [self](const Compile& job) { return ask<Compiled>(self, MessageType::compile, job); },
       [self](const CancelCompile& cancel) {
-        self->state.parts.link->send(MessageType::cancel_compile, 0, bytes_of(cancel));
+        self->state.parts.link->send(MessageType::cancel_compile, 0, encoded_view(cancel));
       },
       [self](const WatchGrammar& watch) { return ask<Status>(self, MessageType::watch_grammar, watch); },
       [self](const ReleaseGrammar& release) {
-        self->state.parts.link->send(MessageType::release_grammar, 0, bytes_of(release));
+        self->state.parts.link->send(MessageType::release_grammar, 0, encoded_view(release));
       },
       [self](const ResetPrefixCache& reset) { return ask<std::int32_t>(self, MessageType::reset_cache, reset); },
       [self](caf::get_atom) { return ask<EngineStatus>(self, MessageType::ask_status, Probe{}); },

@@ -15,15 +15,6 @@ using FrontLinkSelf = front_link_actor::stateful_pointer<FrontLinkState>;
 /// Longer than a request may take: GRAMMAR answers when the form is compiled or the request is cancelled.
 constexpr std::chrono::minutes kFormPatience{24 * 60};
 
-/// The message's bytes, in memory of this thread's own: valid until the next call.
-template <class Message>
-std::span<const std::byte> bytes_to_front(const Message& message) {
-  thread_local Bytes bytes;
-  bytes.clear();
-  encode(message, bytes);
-  return std::as_bytes(std::span(bytes));
-}
-
 /// Runs in the receiving thread.
 class FrontReceiver {
  public:
@@ -103,7 +94,7 @@ class FrontReceiver {
 
 template <class Answer>
 void answer(FrontLinkSelf self, const LinkMessage& question, const Answer& answer) {
-  self->state.parts.link->send(MessageType::answer, question.tag, bytes_to_front(answer), question.epoch);
+  self->state.parts.link->send(MessageType::answer, question.tag, encoded_view(answer), question.epoch);
 }
 
 template <class Message>
@@ -118,8 +109,8 @@ std::optional<Message> read(FrontLinkSelf self, const LinkMessage& message) {
 void welcome(FrontLinkSelf self) {
   const FrontLinkState& state = self->state;
   Link& link = *state.parts.link;
-  link.send(MessageType::welcome, 0, bytes_to_front(Welcome{wire::kMessagesVersion, state.parts.build, state.parts.topology()}));
-  if (state.up) link.send(MessageType::link_up, 0, bytes_to_front(*state.up));
+  link.send(MessageType::welcome, 0, encoded_view(Welcome{wire::kMessagesVersion, state.parts.build, state.parts.topology()}));
+  if (state.up) link.send(MessageType::link_up, 0, encoded_view(*state.up));
 }
 
 void compile(FrontLinkSelf self, const LinkMessage& question) {
@@ -229,21 +220,21 @@ void forget_front(FrontLinkSelf self) {
 
 void FrontLinkPort::tokens(std::uint32_t host, const StepTokens& tokens) {
   link_->count_step();
-  link_->send(MessageType::step_tokens, host, bytes_to_front(tokens));
+  link_->send(MessageType::step_tokens, host, encoded_view(tokens));
 }
 
 void FrontLinkPort::refused(std::uint32_t host, const Refused& refused) {
-  link_->send(MessageType::refused, host, bytes_to_front(refused));
+  link_->send(MessageType::refused, host, encoded_view(refused));
 }
 
-void FrontLinkPort::stats(const StepStats& stats) { link_->send(MessageType::step_stats, 0, bytes_to_front(stats)); }
+void FrontLinkPort::stats(const StepStats& stats) { link_->send(MessageType::step_stats, 0, encoded_view(stats)); }
 
-void send_silent(Link& link, const SilentPart& silent) { link.send(MessageType::silent, 0, bytes_to_front(silent)); }
+void send_silent(Link& link, const SilentPart& silent) { link.send(MessageType::silent, 0, encoded_view(silent)); }
 
 void TraceForwarder::event(std::string_view actor, std::string_view event, std::span<const LogField> fields) {
   if (fields.empty() || fields[0].key != "req") return;
   link_->send(MessageType::trace, 0,
-              bytes_to_front(TracedEvent{std::string(actor), std::string(event), std::string(fields[0].text),
+              encoded_view(TracedEvent{std::string(actor), std::string(event), std::string(fields[0].text),
                                          trace_details(fields.subspan(1)), now_ns()}));
 }
 
@@ -261,12 +252,12 @@ front_link_actor::behavior_type front_link_behavior(FrontLinkSelf self, FrontLin
       [self](const LinkUp& up) {
         self->state.up = up;
         *self->state.parts.ready = true;
-        self->state.parts.link->send(MessageType::link_up, 0, bytes_to_front(up));
+        self->state.parts.link->send(MessageType::link_up, 0, encoded_view(up));
       },
       [self](const LinkDown& down) {
         self->state.up.reset();
         *self->state.parts.ready = false;
-        self->state.parts.link->send(MessageType::link_down, 0, bytes_to_front(down));
+        self->state.parts.link->send(MessageType::link_down, 0, encoded_view(down));
       },
       [self](const LinkMessage& message) { take(self, message); },
       [self](const LinkEpoch&) { forget_front(self); },

@@ -186,6 +186,15 @@ void encode(const Message& message, Bytes& out) {
   }
 }
 
+/// A message's bytes, in memory of this thread's own: valid until its next call for a message of that type.
+template <class Message>
+std::span<const std::byte> encoded_view(const Message& message) {
+  thread_local Bytes bytes;
+  bytes.clear();
+  encode(message, bytes);
+  return std::as_bytes(std::span(bytes));
+}
+
 /// False when the bytes are not those of one such message; `message` is then in some valid state.
 template <class Message>
 bool decode(std::span<const std::byte> bytes, Message& message) {

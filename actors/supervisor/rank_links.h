@@ -37,8 +37,7 @@ class RankLinks {
   void add_text(ipc::LinkMonitor link) { texts_.push_back(std::move(link)); }
   const ipc::LinkMonitor& text(std::size_t index) const { return texts_[index]; }
 
-  /// The front has ended and was waited for: the engine learns that its sequences have no reader, text processes that nobody
-  /// waits for their answers.
+  /// The front has ended and was waited for. The engine ends its sequences, and text processes drop its texts.
   void front_reaped() {
     front_.front().reaped(ipc::Side::upper);
     for (ipc::LinkMonitor& text : texts_) text.reaped(ipc::Side::upper);

@@ -17,6 +17,19 @@ constexpr ipc::LinkSizes kFrontLink{.step_down = 4u << 20, .step_up = 4u << 20, 
 /// Between the front and a text process, likewise.
 constexpr ipc::LinkSizes kTextLink{.step_down = 2u << 20, .step_up = 2u << 20, .cache_down = 4096, .cache_up = 4096};
 
+struct WatchedLink {
+  ipc::LinkFds fds;
+  ipc::LinkMonitor monitor;
+};
+
+Result<WatchedLink> make_link(const ipc::LinkSizes& sizes) {
+  auto fds = ipc::create_link(sizes);
+  if (!fds.ok()) return fds.status();
+  auto monitor = ipc::LinkMonitor::attach(fds->step.get(), fds->cache.get());
+  if (!monitor.ok()) return monitor.status();
+  return WatchedLink{std::move(*fds), std::move(*monitor)};
+}
+
 }  // namespace
 
 Result<Resources> Resources::take(config::Options options, int ranks, RanksMemory memory, Opening opening, int texts) {
@@ -36,26 +49,20 @@ Result<Resources> Resources::take(config::Options options, int ranks, RanksMemor
                  {}, std::move(memory.fd), {}};
   std::vector<ipc::LinkMonitor> monitors;
   for (int rank = 0; rank < ranks; ++rank) {
-    auto fds = ipc::create_link(sizes);
-    if (!fds.ok()) return fds.status();
-    auto monitor = ipc::LinkMonitor::attach(fds->step.get(), fds->cache.get());
-    if (!monitor.ok()) return monitor.status();
-    made.links.push_back(std::move(*fds));
-    monitors.push_back(std::move(*monitor));
+    auto link = make_link(sizes);
+    if (!link.ok()) return link.status();
+    made.links.push_back(std::move(link->fds));
+    monitors.push_back(std::move(link->monitor));
   }
-  auto front_link = ipc::create_link(kFrontLink);
+  auto front_link = make_link(kFrontLink);
   if (!front_link.ok()) return front_link.status();
-  auto front_monitor = ipc::LinkMonitor::attach(front_link->step.get(), front_link->cache.get());
-  if (!front_monitor.ok()) return front_monitor.status();
-  made.front_link = std::move(*front_link);
-  made.monitors = RankLinks(std::move(monitors), std::move(memory.set_epoch), std::move(*front_monitor));
+  made.front_link = std::move(front_link->fds);
+  made.monitors = RankLinks(std::move(monitors), std::move(memory.set_epoch), std::move(front_link->monitor));
   for (int text = 0; text < texts; ++text) {
-    auto fds = ipc::create_link(kTextLink);
-    if (!fds.ok()) return fds.status();
-    auto monitor = ipc::LinkMonitor::attach(fds->step.get(), fds->cache.get());
-    if (!monitor.ok()) return monitor.status();
-    made.text_links.push_back(std::move(*fds));
-    made.monitors.add_text(std::move(*monitor));
+    auto link = make_link(kTextLink);
+    if (!link.ok()) return link.status();
+    made.text_links.push_back(std::move(link->fds));
+    made.monitors.add_text(std::move(link->monitor));
   }
   return made;
 }

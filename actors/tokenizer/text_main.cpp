@@ -1,8 +1,8 @@
 #include "actors/tokenizer/text_main.h"
 
 #include <malloc.h>
-#include <sys/resource.h>
 
+#include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -11,6 +11,7 @@
 #include "actors/engine/shared_vocabulary.h"
 #include "actors/tokenizer/text_server.h"
 #include "base/log.h"
+#include "base/process_limits.h"
 #include "model/checkpoint/spec.h"
 #include "text/template/chat_template.h"
 
@@ -18,18 +19,10 @@ namespace troupe {
 namespace {
 
 using supervisor::Control;
-using supervisor::Packet;
 
 constexpr auto kTextTick = std::chrono::milliseconds(20);
 /// Of the private memory that the process may have: a request of --max-body-bytes takes a small part of it.
-constexpr rlim_t kMostMemory = rlim_t{4} << 30;
-
-/// A hostile text cannot take the machine's memory, and what it said is not left in a core file.
-void limit_text_process() {
-  const rlimit data{kMostMemory, kMostMemory}, core{0, 0};
-  setrlimit(RLIMIT_DATA, &data);
-  setrlimit(RLIMIT_CORE, &core);
-}
+constexpr std::uint64_t kMostMemory = std::uint64_t{4} << 30;
 
 /// A model without a chat template is refused by request, as the front has warned of it.
 Result<Encoder> make_encoder(const config::Options& options, int vocabulary_fd) {
@@ -41,16 +34,12 @@ Result<Encoder> make_encoder(const config::Options& options, int vocabulary_fd) 
   if (!tokenizer.ok()) return tokenizer.status();
   auto chat = ChatTemplate::load(directory, options.model.chat_template, options.model.tokenizer);
   if (!chat.ok() && chat.status().code != Code::not_found) return chat.status();
-  const config::SchedulerOptions& limits = options.scheduler;
-  const std::int32_t max_model_len = limits.max_model_len > 0     ? limits.max_model_len
-                                     : limits.found_model_len > 0 ? limits.found_model_len
-                                                                  : spec->max_positions;
-  return Encoder(*tokenizer, chat.ok() ? *chat : nullptr, bounds_of(**tokenizer, max_model_len));
+  return Encoder(*tokenizer, chat.ok() ? *chat : nullptr, bounds_of(**tokenizer, options.scheduler.model_len(spec->max_positions)));
 }
 
 Status serve_texts(const supervisor::ChildArguments& arguments, Control& control, const config::Options& options) {
   if (arguments.link_step_fds.empty()) return failure(Code::internal, "a text process needs a link to the front");
-  limit_text_process();
+  limit_process(kMostMemory);
   const auto opened = Log::open("text-" + std::to_string(arguments.rank), options.log);
   const Log log = opened.ok() ? *opened : Log();
   auto encoder = make_encoder(options, arguments.vocabulary_fd);
@@ -60,17 +49,12 @@ Status serve_texts(const supervisor::ChildArguments& arguments, Control& control
   if (!attached.ok()) return attached.status();
   TextServer server(std::make_shared<Link>(*std::move(attached)), *std::move(encoder), TROUPE_VERSION, log);
   control.tell({{"event", "state"}, {"state", "ready"}});
-  std::string told_silent;
-  for (;;) {
+  SilenceReport silence(control);
+  do {
     server.beat();
-    if (std::string part = server.silent(); part != told_silent) {
-      control.tell({{"event", "silent"}, {"part", part}});
-      told_silent = std::move(part);
-    }
-    const Packet packet = control.receive(Clock::now() + kTextTick);
-    if (packet.kind == Packet::Kind::closed) return {};
-    if (packet.kind == Packet::Kind::message && packet.text("do") == "stop") return {};
-  }
+    silence.tell(server.silent());
+  } while (!asked_to_end(control.receive(Clock::now() + kTextTick)));
+  return {};
 }
 
 }  // namespace

@@ -16,10 +16,6 @@ namespace {
 
 /// The longest text that a request may have is encoded in a few seconds, on a busy machine in some ten.
 constexpr auto kLongestJob = std::chrono::seconds(60);
-// A part that has not answered for so long stands still; a busy machine delays an answer by less.
-constexpr Duration kSilentPart = std::chrono::milliseconds(1500);
-// After so long without an answer the process gives no sign of life itself.
-constexpr Duration kLatePart = std::chrono::milliseconds(600);
 
 }  // namespace
 
@@ -50,13 +46,10 @@ TextServer::~TextServer() {
 
 void TextServer::beat() {
   watchdog_.check(Clock::now());
-  if (watchdog_.longest().time < kLatePart) link_->end().beat();
+  if (!watchdog_.longest().late()) link_->end().beat();
 }
 
-std::string TextServer::silent() const {
-  const Silence longest = watchdog_.longest();
-  return longest.time >= kSilentPart ? longest.part->name : std::string();
-}
+std::string TextServer::silent() const { return watchdog_.longest().silent_part(); }
 
 void TextServer::receive(const std::stop_token& stop) {
   greet();
@@ -70,11 +63,7 @@ void TextServer::receive(const std::stop_token& stop) {
                   [this](const std::string& why) { log_.error("link_broken", {kv("why", why)}); }});
 }
 
-void TextServer::greet() {
-  Bytes bytes;
-  encode(Greeting{wire::kMessagesVersion, build_}, bytes);
-  link_->send(MessageType::greeting, 0, std::as_bytes(std::span(bytes)));
-}
+void TextServer::greet() { link_->send(MessageType::greeting, 0, encoded_view(Greeting{wire::kMessagesVersion, build_})); }
 
 void TextServer::arrived(const Arrival& arrival) {
   if (arrival.type != MessageType::encode && arrival.type != MessageType::encode_long) return;

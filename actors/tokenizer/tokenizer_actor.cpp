@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "actors/link/message_codec.h"
-#include "actors/record_bytes.h"
 #include "base/clock.h"
 
 namespace troupe {
@@ -32,9 +31,7 @@ class TextReceiver {
     if (distrusted_) return;
     switch (arrival.type) {
       case MessageType::greeting: return greeting(arrival);
-      case MessageType::encoded:
-        caf::anon_send(actor_, LinkMessage{static_cast<std::uint32_t>(arrival.type), arrival.tag, arrival.epoch, to_bytes(arrival.bytes)});
-        return;
+      case MessageType::encoded: return encoded(arrival);
       default: distrust("a message of type " + std::to_string(static_cast<std::uint32_t>(arrival.type)) + " came from it");
     }
   }
@@ -47,6 +44,13 @@ class TextReceiver {
                       " of the messages; the front, of build " + parts_.build + ", speaks " + std::to_string(wire::kMessagesVersion));
     }
     caf::anon_send(gateway_, TextUp{parts_.index});
+  }
+
+  /// The job of an answer that cannot be read stays open: it is asked again when another process has come.
+  void encoded(const Arrival& arrival) {
+    TextAnswer answer{arrival.tag, {}};
+    if (!decode(arrival.bytes, answer.encoded)) return distrust("an answer of it cannot be read");
+    caf::anon_send(actor_, std::move(answer));
   }
 
   void lost(std::uint32_t epoch) {
@@ -92,8 +96,7 @@ caf::typed_response_promise<Encoded> take(TokenizerSelf self, const Encode& job)
 
 void answer(TokenizerSelf self, std::uint64_t number, Encoded encoded) {
   auto node = self->state.open.extract(number);
-  if (node.empty()) return;
-  const auto& [promise, request_id, since_ns] = node.mapped();
+  auto& [promise, request_id, since_ns] = node.mapped();
   const Log& log = self->state.parts.log;
   const double ms = static_cast<double>(now_ns() - since_ns) * 1e-6;
   if (encoded.status.ok()) {
@@ -103,29 +106,19 @@ void answer(TokenizerSelf self, std::uint64_t number, Encoded encoded) {
   } else {
     log.info("refused", {kv("req", request_id), kv("why", encoded.status.message), kv("ms", ms)});
   }
-  node.mapped().promise.deliver(std::move(encoded));
+  promise.deliver(std::move(encoded));
 }
 
-void answered(TokenizerSelf self, const LinkMessage& message) {
-  TokenizerState& state = self->state;
-  Encoded encoded;
-  if (!decode(std::as_bytes(std::span(message.bytes)), encoded)) {
-    // The job stays open: it is asked again when another process has come.
-    state.parts.log.error("text_process_distrusted", {kv("index", state.parts.index), kv("why", "an answer of it cannot be read")});
-    if (state.parts.distrusted) state.parts.distrusted("an answer of it cannot be read");
-    return;
-  }
-  if (!state.jobs.answered(message.tag)) return;
-  answer(self, message.tag, std::move(encoded));
+void answered(TokenizerSelf self, TextAnswer& message) {
+  if (!self->state.jobs.answered(message.number)) return;
+  answer(self, message.number, std::move(message.encoded));
   send_due(self);
 }
 
 void lost(TokenizerSelf self, std::uint32_t epoch) {
   TokenizerState& state = self->state;
   for (const std::uint64_t number : state.jobs.lost(epoch)) {
-    const auto open = state.open.find(number);
-    if (open == state.open.end()) continue;
-    state.parts.log.error("poison_request", {kv("req", open->second.request_id)});
+    state.parts.log.error("poison_request", {kv("req", state.open.at(number).request_id)});
     Encoded failed;
     failed.status = failure(Code::internal, "the process that encodes texts has ended twice while it worked on this request");
     failed.status.reason = "poison_request";
@@ -146,7 +139,7 @@ tokenizer_actor::behavior_type tokenizer_behavior(TokenizerSelf self, TokenizerP
         ::pthread_setname_np(self->state.receiver.native_handle(), "text_link");
       },
       [self](const Encode& job) { return take(self, job); },
-      [self](const LinkMessage& message) { answered(self, message); },
+      [self](TextAnswer& message) { answered(self, message); },
       [self](const LinkEpoch& now) { lost(self, now.epoch); },
   };
 }

@@ -20,7 +20,7 @@ struct TokenizerParts {
   std::uint32_t index = 0;     ///< of the text process
   std::string build;           ///< of this program, for people
   Log log;
-  /// The process sends what it should not and has to be replaced. Any thread; may be empty.
+  /// The process sends what it should not and has to be replaced; once in an epoch. Called in the receiving thread; may be empty.
   std::function<void(const std::string& why)> distrusted;
   std::shared_ptr<Pulse> receiver_pulse = std::make_shared<Pulse>();
 };

@@ -35,8 +35,8 @@ class CurrentAnswer {
   /// An output for the stream. A whole answer becomes its last event in the form of `api`: an error, as the head was sent
   /// already. True when the stream is complete.
   bool append(const Output& output, Api api);
-  /// Ends the stream with an error event in the form of `api`, instead of what its client has been too slow to read. False,
-  /// and nothing is changed, when the answer is no stream or there is nothing to leave out.
+  /// Drops what the client has not read and ends the stream with an error event in the form of `api`. Returns false and
+  /// changes nothing if the answer is no stream or nothing can be dropped.
   bool cut(Api api);
   /// It is complete.
   void end() { ignored_.clear(); }

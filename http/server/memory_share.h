@@ -1,6 +1,6 @@
 #pragma once
-// Bytes that connections take of what the server may hold: of requests until they are answered (--max-buffered-bytes), and of
-// answers until the sockets have taken them (--max-unsent-bytes).
+// Counts the bytes that connections hold. Requests count until they are answered (--max-buffered-bytes), answers until the
+// sockets have taken them (--max-unsent-bytes).
 #include <atomic>
 #include <cstddef>
 #include <cstdint>

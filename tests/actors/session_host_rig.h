@@ -47,7 +47,7 @@ class SessionHostRig : public ActorWorld {
           promise.deliver(hi());
         }
         return promise;
-      }, [](const LinkMessage&) {}, [](const LinkEpoch&) {}};
+      }, [](const TextAnswer&) {}, [](const LinkEpoch&) {}};
     }));
     metrics_ = keep(system_.spawn([this](metrics_actor::pointer) -> metrics_actor::behavior_type {
       return {answer_beat, [](const StepStats&) {}, [this](const RequestStats& stats) { finished_.push_back(stats); },

@@ -108,6 +108,15 @@ class TextProcess : public ::testing::Test {
     (void)wait([&] { return find() != 0; });
     return find();
   }
+  /// A process begins and ends at work on `request`, while `behind` waits.
+  void end_at_work(std::uint64_t& request, std::uint64_t& behind) {
+    start();
+    ASSERT_TRUE(ready());
+    request = ask("hang");
+    ASSERT_TRUE(at_work());
+    behind = ask("hello");
+    kill();
+  }
   std::vector<std::string> distrusted() {
     const std::lock_guard lock(mutex_);
     return distrusted_;
@@ -139,24 +148,16 @@ TEST_F(TextProcess, TheServerIsReadyWhenItHasCome) {
 }
 
 TEST_F(TextProcess, ARequestAtWhichItEndsIsAskedAgainOnce) {
-  start();
-  ASSERT_TRUE(ready());
-  const auto request = ask("hang");
-  ASSERT_TRUE(at_work());
-  const auto behind = ask("hello");
-  kill();
+  std::uint64_t request = 0, behind = 0;
+  ASSERT_NO_FATAL_FAILURE(end_at_work(request, behind));
   start(/*patient=*/true);
   EXPECT_EQ(answer(request), 200);
   EXPECT_EQ(answer(behind), 200);
 }
 
 TEST_F(TextProcess, TheSecondEndFailsThatRequestAlone) {
-  start();
-  ASSERT_TRUE(ready());
-  const auto request = ask("hang");
-  ASSERT_TRUE(at_work());
-  const auto behind = ask("hello");
-  kill();
+  std::uint64_t request = 0, behind = 0;
+  ASSERT_NO_FATAL_FAILURE(end_at_work(request, behind));
   start();
   ASSERT_TRUE(at_work());
   kill();

@@ -113,11 +113,11 @@ class Deaths(unittest.TestCase):
         """The process that encodes texts: a request at which it ends is asked again once, and fails at the second end; nobody else
         sees more than a pause."""
         stream = Stream(self.server)
-        for name in ("text-0", "text-0"):
-            pid = self.server.process_pid(name)
+        for _ in range(2):
+            pid = self.server.process_pid("text-0")
             os.kill(pid, signal.SIGKILL)
             self.assertEqual(self.text(), self.expected)
-            wait_until(lambda: self.server.process_pid(name) not in (pid, 0), "another text process")
+            wait_until(lambda: self.server.process_pid("text-0") not in (pid, 0), "another text process")
         self.assertEqual(self.server.get("/health").status, 200)
 
         long = {"prompt": "word " * 1_500_000, "max_tokens": 1}
