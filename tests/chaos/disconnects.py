@@ -47,7 +47,7 @@ def leave(server, count):
 if __name__ == "__main__":
     options = arguments(__doc__, 64, "clients that leave while others come").parse_args()
     with Server("--max-num-seqs", 16) as server:
-        free = server.free_blocks()
+        free = server.all_blocks()
         times, steps = times_alone(server)
         show("left alone, free again", times)
         hold("left alone, free again", times, max(0.1, 2 * percentile(steps, 0.99)), 2, options)

@@ -51,7 +51,7 @@ def kill_children(kind, count):
     # Those of a front must not be over before it dies.
     body, expected = (BODY | {"max_tokens": 3000}, "failed") if kind == "front" else (BODY, "whole")
     with Server("--max-restarts", "1000/60") as server:
-        free = server.free_blocks()
+        free = server.all_blocks()
         for _ in range(count):
             threads, ends = under_load(server, body)
             os.kill(server.process_pid(kind), signal.SIGKILL)

@@ -103,7 +103,7 @@ def main():
     options = arguments(__doc__, 6, "kills").parse_args()
     draw = random.Random(5)
     with Server("--max-restarts", "1000/60", "--guided-decoding-disable-any-whitespace") as server:
-        free = server.free_blocks()
+        free = server.all_blocks()
         expected = [ask(server, *kind) for kind in KINDS]
         stop, done, wrong = threading.Event(), collections.Counter(), []
         threads = [threading.Thread(target=client, args=(server, i, expected, stop, done, wrong)) for i in range(CLIENTS)]

@@ -57,7 +57,7 @@ if __name__ == "__main__":
     options = arguments(__doc__, 2, "rounds").parse_args()
     calm, crowded = Times(), Times()
     with Server("--max-num-seqs", ROOM // 2, "--max-queued-requests", ROOM // 2) as server:
-        free = server.free_blocks()
+        free = server.all_blocks()
         for _ in range(options.count):
             crowd(server, ROOM, calm)
             crowd(server, 10 * ROOM, crowded)

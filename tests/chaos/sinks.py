@@ -33,7 +33,7 @@ ASK = {"prompt": "The sea", "max_tokens": 8, "temperature": 0}
 
 
 def serves(server, count):
-    free = server.free_blocks()
+    free = server.all_blocks()
     for _ in range(count):
         answer = server.post("/v1/completions", ASK)
         assert answer.status == 200, answer.text[:300]

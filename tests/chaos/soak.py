@@ -60,7 +60,7 @@ if __name__ == "__main__":
     parser.add_argument("--pause", type=float, default=0.0, metavar="SECONDS", help="of each client between its requests (default: 0)")
     options = parser.parse_args()
     with Server("--device", "echo") as server:
-        free = server.free_blocks()
+        free = server.all_blocks()
         pids = {name: server.process_pid(name) for name in ("front", "engine", "worker")}
         stop, done, wrong = threading.Event(), [], []
         threads = [threading.Thread(target=load, args=(server, i, options.pause, stop, done, wrong)) for i in range(CLIENTS)]

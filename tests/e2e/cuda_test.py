@@ -63,7 +63,7 @@ class Serving(ServerCase):
         self.assertEqual(self.server.post("/v1/chat/completions", QUESTION).json["choices"][0]["message"]["content"], PARIS)
 
     def test_every_block_is_free_again_after_streams(self):
-        free = self.server.free_blocks()
+        free = self.server.all_blocks()
         streams = [Stream(self.server, BODY | {"max_tokens": 1000}) for _ in range(8)]
         for stream in streams:
             stream.join()

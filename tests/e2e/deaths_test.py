@@ -47,7 +47,7 @@ class Deaths(unittest.TestCase):
 
     def test_worker(self):
         """A stream pauses and goes on with the same tokens, none missing and none twice."""
-        free = self.server.free_blocks()
+        free = self.server.all_blocks()
         body = {"prompt": "The sea", "max_tokens": 300, "temperature": 0, "ignore_eos": True}
         undisturbed = Stream(self.server, body).join()
         stream = Stream(self.server, body)
@@ -80,7 +80,7 @@ class Deaths(unittest.TestCase):
 
     def test_engine(self):
         """The front keeps the request: its stream pauses and goes on with the next engine."""
-        free = self.server.free_blocks()
+        free = self.server.all_blocks()
         body = {"prompt": "The sea", "max_tokens": 300, "temperature": 0, "ignore_eos": True}
         undisturbed = Stream(self.server, body).join()
         stream = Stream(self.server, body)
@@ -142,7 +142,7 @@ class Deaths(unittest.TestCase):
 
     def test_front(self):
         """Its streams end with it; the engine drops them and serves the next front."""
-        free = self.server.free_blocks()
+        free = self.server.all_blocks()
         stream = Stream(self.server)
         pid = self.server.process_pid("front")
         os.kill(pid, signal.SIGKILL)
@@ -162,7 +162,7 @@ class Deaths(unittest.TestCase):
 
     def test_worker_under_many_streams(self):
         """Killed again and again, more often than --max-restarts allows without progress."""
-        free = self.server.free_blocks()
+        free = self.server.all_blocks()
         bodies = [{"prompt": f"The sea has {i} waves", "max_tokens": 160, "temperature": i % 2, "seed": i,
                    "ignore_eos": True} for i in range(MANY)]
         undisturbed = [s.join().text for s in [Stream(self.server, body) for body in bodies]]
@@ -255,7 +255,7 @@ class Deaths(unittest.TestCase):
             thread.join()
         for status, answer in undisturbed:
             self.assertEqual(status, 200, answer)
-        free = self.server.free_blocks()
+        free = self.server.all_blocks()
         threads, answers = self.whole(bodies)
         kills, pid = 0, None
         while kills < 2 and any(thread.is_alive() for thread in threads):
@@ -273,7 +273,7 @@ class Deaths(unittest.TestCase):
         wait_until(lambda: self.server.free_blocks() == free, "every cache block free again")
 
     def test_engine_under_many_streams(self):
-        free = self.server.free_blocks()
+        free = self.server.all_blocks()
         bodies = [{"prompt": f"The sea has {i} waves", "max_tokens": 160, "temperature": i % 2, "seed": i,
                    "ignore_eos": True} for i in range(MANY)]
         undisturbed = [s.join().text for s in [Stream(self.server, body) for body in bodies]]

@@ -59,7 +59,7 @@ class Killers(KillersCase):
         """A worker dies each time this request runs, before its first token: its long prompt leaves the time for it."""
         bodies = [self.body(i, 150) for i in range(3)]
         texts = self.undisturbed(bodies)
-        free = self.server.free_blocks()
+        free = self.server.all_blocks()
         streams = [Stream(self.server, body) for body in bodies]
         answers = []
         killer = threading.Thread(target=lambda: answers.append(self.server.post(
@@ -92,7 +92,7 @@ class KilledAgainAndAgain(KillersCase):
         tokens = [60 + 25 * (i % 4) for i in range(MANY)]
         bodies = [self.body(i, n) for i, n in enumerate(tokens)]
         texts = self.undisturbed(bodies)
-        free = self.server.free_blocks()
+        free = self.server.all_blocks()
         streams = [Stream(self.server, body) for body in bodies]
         finished, killed = 0, []
         began = last = time.monotonic()

@@ -56,7 +56,7 @@ def stream_many(server, count, max_tokens):
 
 class Load(ServerCase):
     def test_64_streams(self):
-        free = self.server.free_blocks()
+        free = self.server.all_blocks()
         answers = stream_many(self.server, 64, 16)
         for index, (text, finish, tokens) in enumerate(answers):
             self.assertEqual((finish, tokens), ("length", 16), index)
@@ -65,7 +65,7 @@ class Load(ServerCase):
         wait_until(lambda: self.server.metrics()["troupe:kv_blocks_leased"] == 0, "metrics that say so")
 
     def test_a_client_that_goes_away_frees_its_blocks(self):
-        free = self.server.free_blocks()
+        free = self.server.all_blocks()
         body = {"messages": [{"role": "user", "content": LONG}], "max_tokens": 7000, "ignore_eos": True}
         for leave_after in (0, 1, 5):
             with self.subTest(leave_after=leave_after):
@@ -80,7 +80,7 @@ class Load(ServerCase):
 
     def test_disconnecting_before_the_answer(self):
         """The request is not streamed, and the connection is reset instead of closed."""
-        free = self.server.free_blocks()
+        free = self.server.all_blocks()
         connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=PATIENCE)
         connection.request("POST", "/v1/completions", json.dumps(
             {"prompt": LONG, "max_tokens": 7000, "ignore_eos": True}), {"Content-Type": "application/json"})
