@@ -7,8 +7,6 @@
 #include <charconv>
 #include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <fstream>
 #include <string>
 
 #include "actors/grammar/compile_process.h"
@@ -23,20 +21,10 @@ constexpr std::uint64_t kMemoryBytes = std::uint64_t{2} << 30;  // beside what t
 constexpr int kNice =
     10;  // a tenth of a core that others want; 19 would be a hundredth, and a known form take seconds
 
-/// Bytes of private writable memory that the process has mapped.
-std::uint64_t data_bytes() {
-  std::ifstream status("/proc/self/status");
-  for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("VmData:"))
-      return std::uint64_t{std::strtoull(line.c_str() + 7, nullptr, 10)} << 10;
-  }
-  return 0;
-}
-
 /// Takes what is left over of the processor, and not all of the memory.
 void limit_self() {
   if (nice(kNice) < 0) std::fputs("troupe grammar: the priority stays as it is\n", stderr);
-  limit_process(data_bytes() + kMemoryBytes);
+  limit_process(kMemoryBytes);
 }
 
 int socket_of(const std::vector<std::string>& words) {

@@ -21,7 +21,7 @@ namespace {
 using supervisor::Control;
 
 constexpr auto kTextTick = std::chrono::milliseconds(20);
-/// Of the private memory that the process may have: a request of --max-body-bytes takes a small part of it.
+/// Of private memory, beside what the process has when it starts: a request of --max-body-bytes takes a small part of it.
 constexpr std::uint64_t kMostMemory = std::uint64_t{4} << 30;
 
 /// A model without a chat template is refused by request, as the front has warned of it.
