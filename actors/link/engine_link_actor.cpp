@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "actors/link/message_codec.h"
+#include "actors/link/version_conflict.h"
 #include "actors/record_bytes.h"
 
 namespace troupe {
@@ -81,10 +82,8 @@ class Receiver {
 
   void welcome(const Arrival& arrival) {
     with<Welcome>(arrival, [this](const Welcome& welcome) {
-      if (welcome.version != wire::kMessagesVersion) {
-        return broken("the engine, of build " + welcome.build + ", speaks version " + std::to_string(welcome.version) +
-                      " of the link's messages; the front, of build " + parts_.build + ", speaks " + std::to_string(wire::kMessagesVersion));
-      }
+      const std::string conflict = version_conflict({"the engine", welcome.build}, welcome.version, {"the front", parts_.build});
+      if (!conflict.empty()) return broken(conflict);
       if (parts_.welcomed) parts_.welcomed(welcome.topology);
     });
   }

@@ -4,6 +4,7 @@
 
 #include "actors/front/request_traces.h"
 #include "actors/link/message_codec.h"
+#include "actors/link/version_conflict.h"
 #include "actors/record_bytes.h"
 #include "base/clock.h"
 
@@ -49,10 +50,8 @@ class FrontReceiver {
   void greeting(const Arrival& arrival) {
     Greeting greeting;
     if (!decode(arrival.bytes, greeting)) return unreadable(arrival);
-    if (greeting.version != wire::kMessagesVersion) {
-      return broken("the front, of build " + greeting.build + ", speaks version " + std::to_string(greeting.version) +
-                    " of the link's messages; the engine, of build " + parts_.build + ", speaks " + std::to_string(wire::kMessagesVersion));
-    }
+    const std::string conflict = version_conflict({"the front", greeting.build}, greeting.version, {"the engine", parts_.build});
+    if (!conflict.empty()) return broken(conflict);
     caf::anon_send(actor_, LinkMessage{static_cast<std::uint32_t>(arrival.type), arrival.tag, arrival.epoch, {}});
   }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "actors/link/message_codec.h"
+#include "actors/link/version_conflict.h"
 #include "base/clock.h"
 
 namespace troupe {
@@ -39,10 +40,8 @@ class TextReceiver {
   void greeting(const Arrival& arrival) {
     Greeting greeting;
     if (!decode(arrival.bytes, greeting)) return distrust("its greeting cannot be read");
-    if (greeting.version != wire::kMessagesVersion) {
-      return distrust("of build " + greeting.build + ", it speaks version " + std::to_string(greeting.version) +
-                      " of the messages; the front, of build " + parts_.build + ", speaks " + std::to_string(wire::kMessagesVersion));
-    }
+    const std::string conflict = version_conflict({"the text process", greeting.build}, greeting.version, {"the front", parts_.build});
+    if (!conflict.empty()) return distrust(conflict);
     caf::anon_send(gateway_, TextUp{parts_.index});
   }
 

@@ -186,7 +186,7 @@ TEST_F(TextProcess, OneThatBreaksTheRulesIsReportedAndItsRequestAskedAgain) {
   const std::vector<Row> rows = {
       {[&](Link& link) { link.send(MessageType::encoded, 1, std::as_bytes(std::span(garbage))); }, "an answer of it cannot be read"},
       {[&](Link& link) { send(link, MessageType::step_tokens, 0, StepTokens()); }, "a message of type "},
-      {[&](Link& link) { send(link, MessageType::greeting, 0, Greeting{wire::kMessagesVersion + 1, "A"}); }, "of build A, it speaks version "},
+      {[&](Link& link) { send(link, MessageType::greeting, 0, Greeting{wire::kMessagesVersion + 1, "A"}); }, "the text process, of build A, speaks version "},
   };
   std::uint64_t request = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""SIGKILL of engines, workers and compiling processes in random order under 16 streams of mixed kinds: no answer is cut, every
-answer is the one that comes without a death, and every KV block is free again."""
+"""SIGKILL of engines, workers, text and compiling processes in random order under 16 streams of mixed kinds: no answer is
+cut, every answer is the one that comes without a death, and every KV block is free again."""
 import collections
 import http.client
 import json
@@ -91,7 +91,7 @@ def compiling_process(server):
 
 
 def kill_one(server, draw):
-    kind = draw.choice(["engine", "worker", "compiler"])
+    kind = draw.choice(["engine", "worker", "text", "compiler"])
     pid = compiling_process(server) if kind == "compiler" else server.process_pid(kind)
     if not pid:
         return None
