@@ -271,6 +271,8 @@ void CudaQueue::write(const Work& work, std::vector<std::byte>& out) {
     samples_[i].token = sampled[i].token;
     samples_[i].error = sampled[i].error;
   }
+  // A row that samples again takes its token from the table: the slot's last sampled one is what it replaces.
+  table_.commit(flight.batch, std::span(samples_).first(count));
   const kernels::StepOutcome& outcome = steps.outcome(work.launched);
   const std::int64_t finished = host_ns(outcome.finished_ns, outcome.finished_ns);
   writer_.step(work.number, flight.batch, std::span(samples_).first(count),

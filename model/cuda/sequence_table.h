@@ -13,7 +13,7 @@
 namespace troupe::model {
 
 /// A token that is sampled by a step which was applied and not committed. Rows may contain it: a device with
-/// a queue of its own reads the token from where that step stores it, and needs no commit.
+/// a queue of its own reads the token from where that step stores it.
 inline constexpr TokenId kUnsampled = -1;
 
 /// One thread. A slot keeps its memory for the next sequence, so steps do not allocate once the longest
