@@ -21,6 +21,7 @@ import subprocess
 import time
 
 BINARY = pathlib.Path(__file__).resolve().parents[2] / "build" / "troupe"
+PATIENCE = 300  # seconds that a stream may give nothing
 WORDS = "river stone seven garden letter window cold music paper engine blue running".split()
 
 
@@ -53,7 +54,7 @@ class Stream:
         body = json.dumps({"prompt": prompt, "max_tokens": options.tokens, "temperature": number % 2, "seed": number,
                            "ignore_eos": True, "stream": True, "return_token_ids": True})
         self.tokens, self.times, self.seen, self.bytes = options.tokens, [], 0, b""
-        self.socket = socket.create_connection(("127.0.0.1", options.port), timeout=300)
+        self.socket = socket.create_connection(("127.0.0.1", options.port), timeout=PATIENCE)
         # HTTP/1.0: the answer comes without chunks and ends with the connection.
         self.socket.sendall(f"POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n{body}"
                             .encode())
@@ -86,13 +87,18 @@ def run_streams(options, meanwhile=None):
         for stream in streams:
             selector.register(stream.socket, selectors.EVENT_READ, stream)
         while selector.get_map():
-            for key, _ in selector.select(300):
+            ready = selector.select(PATIENCE)
+            if not ready:
+                raise SystemExit(f"no stream has given anything for {PATIENCE} s")
+            for key, _ in ready:
                 if not key.data.take():
                     selector.unregister(key.fileobj)
                     key.fileobj.close()
             if meanwhile and all(stream.seen >= 20 for stream in streams):
                 meanwhile()
                 meanwhile = None
+    if meanwhile:
+        raise SystemExit("the streams ended before each had given 20 tokens, so nothing was killed: more --tokens are needed")
     return streams
 
 
