@@ -224,26 +224,37 @@ TEST_F(RendezvousTest, AForkedChildDoesNotRemoveTheFiles) {
   EXPECT_EQ(files(), 2);
 }
 
-// Sixteen processes try to take one port at once, many times; at most one of them has it at any time.
+// Eight processes take one port at once, each of them many times; at most one of them has it at any time.
 TEST_F(RendezvousTest, OneOwnerAtATime) {
+  constexpr int kProcesses = 8, kTurns = 25;
   ASSERT_TRUE(prepare_runtime_dir(dir_).ok());
   auto* inside = static_cast<std::atomic<int>*>(
       mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
   auto* taken = inside + 1;
+  auto* refused = inside + 2;
+  auto* started = inside + 3;
+  const TimePoint end = Clock::now() + troupe::test::kPatience;
   std::vector<pid_t> pids;
-  for (int i = 0; i < 8; ++i) {
+  for (int i = 0; i < kProcesses; ++i) {
     const pid_t pid = fork();
     if (pid == 0) {
-      for (int round = 0; round < 200; ++round) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      started->fetch_add(1);
+      while (started->load() < kProcesses && Clock::now() < end) std::this_thread::yield();
+      for (int turn = 0; turn < kTurns;) {
         auto lock = PortLock::acquire(dir_, PortKind::http, 8180);
         if (!lock.ok()) {
           if (lock.status().code != Code::unavailable) _exit(2);
+          if (Clock::now() > end) _exit(4);
+          refused->fetch_add(1);
+          std::this_thread::yield();
           continue;
         }
-        taken->fetch_add(1);
         if (inside->fetch_add(1) != 0) _exit(3);
+        taken->fetch_add(1);
         usleep(50);
         inside->fetch_sub(1);
+        ++turn;
       }
       _exit(0);
     }
@@ -252,9 +263,10 @@ TEST_F(RendezvousTest, OneOwnerAtATime) {
   for (const pid_t pid : pids) {
     int status = 0;
     waitpid(pid, &status, 0);
-    EXPECT_EQ(WEXITSTATUS(status), 0);
+    EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
   }
-  EXPECT_GT(taken->load(), 8);
+  EXPECT_EQ(taken->load(), kProcesses * kTurns);
+  EXPECT_GT(refused->load(), 0) << "no two processes met";
   EXPECT_EQ(files(), 0);
   munmap(inside, 4096);
 }
