@@ -11,8 +11,8 @@
 
 namespace troupe {
 
-/// What the health routes answer: written by the GATEWAY actor and the thread that watches the parts, read by every
-/// I/O thread.
+/// What the health routes answer: written by the GATEWAY actor and the thread that watches the parts, read by
+/// every I/O thread.
 class HealthCell {
  public:
   void set(http::Health::State state) { state_.store(state, std::memory_order_release); }
@@ -37,7 +37,8 @@ class HealthCell {
     if (looked != TimePoint{} && Clock::now() - looked > kPatience) return {false, get(), "watcher"};
     const WatchdogPart* const silent = silent_.load(std::memory_order_acquire);
     if (silent != nullptr && silent->in_engine) return {false, get(), silent->name};
-    if (const std::string* const part = engine_silent_.load(std::memory_order_acquire)) return {true, get(), *part};
+    if (const std::string* const part = engine_silent_.load(std::memory_order_acquire))
+      return {true, get(), *part};
     return {true, get(), silent != nullptr ? std::string_view(silent->name) : std::string_view()};
   }
 

@@ -1,6 +1,6 @@
 #pragma once
-// What the processes say to one another over their links, and what their actors are told of it: data only, as in
-// actors/messages.h.
+// What the processes say to one another over their links, and what their actors are told of it: data only, as
+// in actors/messages.h.
 #include <cstdint>
 #include <string>
 
@@ -18,7 +18,7 @@ struct Greeting {
 struct Welcome {
   std::uint32_t version = 0;  ///< as in Greeting, and
   std::string build;          ///< likewise
-  std::string topology;  ///< topology_json() of its actors
+  std::string topology;       ///< topology_json() of its actors
 };
 
 /// A text process has answered an Encode.
@@ -32,7 +32,8 @@ struct TextUp {
   std::uint32_t index = 0;
 };
 
-/// An engine can serve: what runs is submitted to it again. Only where it has come anew; a worker's loss is no such.
+/// An engine can serve: what runs is submitted to it again. Only where it has come anew; a worker's loss is
+/// no such.
 struct EngineUp {
   std::uint32_t epoch = 0;  ///< of the link; never 0
 };
@@ -79,7 +80,8 @@ struct LinkEpoch {
   std::uint32_t epoch = 0;
 };
 
-/// An event of a request that an actor of the engine has logged, for the way of the request through the actors.
+/// An event of a request that an actor of the engine has logged, for the way of the request through the
+/// actors.
 struct TracedEvent {
   std::string actor;
   std::string event;

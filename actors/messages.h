@@ -37,10 +37,11 @@ using Thinking = grammar::ThinkingRule;
 
 /// What a chat's answer may hold besides text, and how long its parts may be.
 struct AnswerLimits {
-  bool tools = false;            ///< tool calls are looked for
-  bool parallel_calls = true;    ///< false: the answer ends with its first call
-  std::int32_t response = -1;    ///< tokens behind the thoughts; -1: no limit
-  double thinking_share = 0;     ///< Thinking::budget as a share of the answer's tokens, when it is -1; 0: no limit
+  bool tools = false;          ///< tool calls are looked for
+  bool parallel_calls = true;  ///< false: the answer ends with its first call
+  std::int32_t response = -1;  ///< tokens behind the thoughts; -1: no limit
+  double thinking_share =
+      0;  ///< Thinking::budget as a share of the answer's tokens, when it is -1; 0: no limit
 };
 
 /// Sampling and stop conditions of one request, every default resolved.
@@ -68,8 +69,8 @@ struct PrefixUse {
 
 /// The form of the answer.
 struct Answer {
-  std::string id;     ///< "chatcmpl-…"
-  std::string model;  ///< as the client named it
+  std::string id;              ///< "chatcmpl-…"
+  std::string model;           ///< as the client named it
   std::int64_t created_s = 0;  ///< Unix time of arrival
   bool stream = false;
   bool include_usage = false;
@@ -77,8 +78,9 @@ struct Answer {
   bool echo = false;
   bool return_token_ids = false;
   std::int32_t tokens_per_event = 1;  ///< of a stream
-  bool function_call = false;  ///< tool calls are written in the form of the field `functions`
-  std::string settings;  ///< of Api::responses: members of the answer that repeat the request (http::ChatRequest)
+  bool function_call = false;         ///< tool calls are written in the form of the field `functions`
+  std::string
+      settings;  ///< of Api::responses: members of the answer that repeat the request (http::ChatRequest)
 };
 
 /// One HTTP request that needs an actor; from GATEWAY's HTTP side.
@@ -125,16 +127,17 @@ struct Closed {
   std::uint64_t exchange = 0;
 };
 
-/// Apply the template and tokenize, or detokenize; from SESSION HOST to TOKENIZER, and on to its text process.
+/// Apply the template and tokenize, or detokenize; from SESSION HOST to TOKENIZER, and on to its text
+/// process.
 struct Encode {
   std::string request_id;  ///< for the log
   Api api = Api::chat;
   Source source;
   std::vector<std::string> bad_words;
-  bool token_strs = false;  ///< Api::tokenize: the tokens' text, too
-  bool echo = false;            ///< the prompts' text, too
-  std::int64_t echo_tokens = 0; ///< with echo: of a prompt of ids, its last so many
-  bool long_text = false;       ///< it must not delay short ones
+  bool token_strs = false;       ///< Api::tokenize: the tokens' text, too
+  bool echo = false;             ///< the prompts' text, too
+  std::int64_t echo_tokens = 0;  ///< with echo: of a prompt of ids, its last so many
+  bool long_text = false;        ///< it must not delay short ones
 };
 
 /// What an answer repeats of a prompt.
@@ -210,13 +213,14 @@ struct MaskAsk {
   std::int32_t output_tokens = 0;
 };
 
-/// An update from the SCHEDULER for GRAMMAR, applied in this order: starts, tokens, ends, rows. Each of the rows is answered by a
-/// RowMask in a StepMasks of its plan, as soon as the tokens before it are known; of a sequence that has ended, by a
-/// mask that allows everything. Of a sequence that is late (MasksLate) too, until the same row is asked for again.
+/// An update from the SCHEDULER for GRAMMAR, applied in this order: starts, tokens, ends, rows. Each of the
+/// rows is answered by a RowMask in a StepMasks of its plan, as soon as the tokens before it are known; of a
+/// sequence that has ended, by a mask that allows everything. Of a sequence that is late (MasksLate) too,
+/// until the same row is asked for again.
 struct GrammarStep {
-  std::uint32_t epoch = 0;  ///< rows of an older epoch are not waited for any more
-  std::uint64_t step = 0;   ///< of the plan that `rows` are about
-  std::int64_t step_ns = 0; ///< what the last step took; 0: not known
+  std::uint32_t epoch = 0;   ///< rows of an older epoch are not waited for any more
+  std::uint64_t step = 0;    ///< of the plan that `rows` are about
+  std::int64_t step_ns = 0;  ///< what the last step took; 0: not known
   std::vector<GrammarStart> starts;
   std::vector<GrammarTokens> sequences;
   std::vector<TokenId> tokens;
@@ -224,8 +228,9 @@ struct GrammarStep {
   std::vector<MaskAsk> rows;
 };
 
-/// The masks of these sequences take too long for the step that waits for them: their rows get ones that allow
-/// everything, and what they sample is not used. From GRAMMAR to SCHEDULER, before it sends those masks.
+/// The masks of these sequences take too long for the step that waits for them: their rows get ones that
+/// allow everything, and what they sample is not used. From GRAMMAR to SCHEDULER, before it sends those
+/// masks.
 struct MasksLate {
   std::uint32_t epoch = 0;  ///< of the rows
   std::vector<RequestKey> keys;
@@ -244,8 +249,8 @@ struct TakeMade {};
 /// One sequence (one choice of one prompt) for the SCHEDULER.
 struct SequenceSpec {
   RequestKey key;
-  RequestKey parent;  ///< the first sequence of the same prompt, whose KV is forked; zero: none
-  std::uint32_t host = 0;  ///< index of the SESSION HOST that gets its tokens
+  RequestKey parent;            ///< the first sequence of the same prompt, whose KV is forked; zero: none
+  std::uint32_t host = 0;       ///< index of the SESSION HOST that gets its tokens
   std::vector<TokenId> prompt;  ///< empty when there is a parent
   std::int32_t prompt_tokens = 0;
   std::int32_t max_output_tokens = 0;
@@ -254,8 +259,9 @@ struct SequenceSpec {
   std::vector<wire::LogitBias> logit_bias;
   std::uint64_t grammar = 0;    ///< of GRAMMAR; 0: the sequence is free
   std::int32_t gated_from = 0;  ///< with a grammar: output tokens before the first that waits for a mask
-  std::vector<TokenId> output;  ///< what it has yielded in an engine that has ended: it goes on behind these tokens
-  std::int32_t scored = 0;      ///< the logprobs of prompt positions below this have been reported
+  std::vector<TokenId>
+      output;  ///< what it has yielded in an engine that has ended: it goes on behind these tokens
+  std::int32_t scored = 0;  ///< the logprobs of prompt positions below this have been reported
 };
 
 /// All sequences of one Ask that have not ended; accepted or refused as a whole.
@@ -263,11 +269,11 @@ struct Submit {
   std::vector<SequenceSpec> sequences;
   std::string request_id;  ///< for the log
   PrefixUse prefix;
-  std::int32_t priority = 0;  ///< lower first
-  std::uint64_t exchange = 0;  ///< of the Ask; a refusal names it
+  std::int32_t priority = 0;    ///< lower first
+  std::uint64_t exchange = 0;   ///< of the Ask; a refusal names it
   std::int64_t arrived_ns = 0;  ///< of the Ask
   std::uint32_t attempt = 0;  ///< how often it was submitted before; above 0 no limit of the queue refuses it
-  bool alone = false;         ///< engines have ended while it ran: until its next token it runs in steps of its own
+  bool alone = false;  ///< engines have ended while it ran: until its next token it runs in steps of its own
 };
 
 /// Sequences that are not needed any more; unknown keys are ignored.
@@ -300,7 +306,7 @@ struct SequenceTokens {
   std::int32_t first_score = 0;
   std::int32_t scores = 0;
   Finish finish = Finish::none;
-  std::string error;  ///< with aborted, poisoned and error: one sentence
+  std::string error;              ///< with aborted, poisoned and error: one sentence
   std::uint32_t attempt = 0;      ///< of its Submit
   std::int32_t position = 0;      ///< output tokens of the sequence before these, of all attempts
   std::int64_t scheduled_ns = 0;  ///< when it first entered a plan; set with its first tokens of this attempt
@@ -317,17 +323,17 @@ struct StepTokens {
 
 // ------------------------------------------------------------------------- cache
 
-/// Blocks of the swap space in each state: total == free + cached + moving. The counts of blocks copied and lost are
-/// since the worker attached.
+/// Blocks of the swap space in each state: total == free + cached + moving. The counts of blocks copied and
+/// lost are since the worker attached.
 struct SwapStatus {
   std::int32_t total = 0;  ///< 0: there is no swap space
   std::int32_t free = 0;
-  std::int32_t cached = 0;  ///< hold contents that can be found
-  std::int32_t moving = 0;  ///< named by a copy that has not ended
-  std::int64_t out = 0;     ///< blocks copied out of the KV memory
-  std::int64_t in = 0;      ///< blocks copied back
-  std::int64_t evicted = 0;  ///< cached ones given to other contents
-  std::int64_t failed = 0;   ///< copies that the worker could not make
+  std::int32_t cached = 0;    ///< hold contents that can be found
+  std::int32_t moving = 0;    ///< named by a copy that has not ended
+  std::int64_t out = 0;       ///< blocks copied out of the KV memory
+  std::int64_t in = 0;        ///< blocks copied back
+  std::int64_t evicted = 0;   ///< cached ones given to other contents
+  std::int64_t failed = 0;    ///< copies that the worker could not make
   std::int64_t declined = 0;  ///< not copied, because computing them again is faster
 };
 
@@ -348,7 +354,8 @@ struct HashRange {
   std::int32_t count = 0;
 };
 
-/// Blocks [first, first + hashes.count) of `key`'s table hold these contents, written by steps that have come back.
+/// Blocks [first, first + hashes.count) of `key`'s table hold these contents, written by steps that have come
+/// back.
 struct PublishAsk {
   RequestKey key;
   std::int32_t first = 0;
@@ -360,7 +367,7 @@ struct GrowAsk {
   RequestKey key;
   std::int32_t blocks = 0;     ///< wanted length of the block table
   std::int32_t keep_free = 0;  ///< refused when fewer blocks would stay free or cached
-  HashRange hashes;            ///< of a new table: the contents of its first blocks, to be looked up in this order
+  HashRange hashes;  ///< of a new table: the contents of its first blocks, to be looked up in this order
 };
 
 /// `child` starts with the first `tokens` positions of `parent`, whose KV is written already, and with
@@ -373,15 +380,16 @@ struct ForkAsk {
   std::int32_t keep_free = 0;
 };
 
-/// One step's wishes of the SCHEDULER, in this order: publishes, withdrawals, releases, forks, grows. Each fork and
-/// each grow is answered by one Grant, in the same order.
+/// One step's wishes of the SCHEDULER, in this order: publishes, withdrawals, releases, forks, grows. Each
+/// fork and each grow is answered by one Grant, in the same order.
 struct CacheAsks {
   std::uint32_t epoch = 0;
   std::vector<RequestKey> releases;
   std::vector<ForkAsk> forks;
   std::vector<GrowAsk> grows;
   std::vector<PublishAsk> publishes;
-  std::vector<RequestKey> withdrawals;  ///< leases whose own blocks must not be found again: their step failed
+  std::vector<RequestKey>
+      withdrawals;  ///< leases whose own blocks must not be found again: their step failed
   std::vector<BlockHash> hashes;
   double prefill_tokens_per_s = 0;  ///< measured; 0: not known yet
 };
@@ -391,10 +399,11 @@ struct Grant {
   std::int32_t first = 0;        ///< index in the block table of the first new entry
   std::int32_t first_block = 0;  ///< index of that entry in CacheGrants::blocks
   std::int32_t blocks = 0;
-  bool refused = false;     ///< not enough blocks; ask again when some were released
-  std::int32_t cached = 0;  ///< of a new table: so many of its first blocks hold their contents already
+  bool refused = false;      ///< not enough blocks; ask again when some were released
+  std::int32_t cached = 0;   ///< of a new table: so many of its first blocks hold their contents already
   std::int32_t swapped = 0;  ///< of these, found in the swap space
-  bool fetching = false;     ///< some of them are on their way: a FetchOutcome follows; no plan may name the table before
+  bool fetching =
+      false;  ///< some of them are on their way: a FetchOutcome follows; no plan may name the table before
 };
 
 /// All copies for a table that was granted with `fetching` have ended.
@@ -425,12 +434,22 @@ struct Beat {
 
 // ------------------------------------------------------------------------- worker
 
-struct SendPlan { Bytes record; };          ///< SCHEDULER → WORKER LINK
-struct SendMasks { Bytes record; };         ///< GRAMMAR → WORKER LINK: a StepMasks
-struct RetryMasks {};                       ///< WORKER LINK → itself: masks wait for room on the step ring
-struct SendCacheCommand { Bytes record; };  ///< CACHE MANAGER → WORKER LINK
-struct StepDone { Bytes record; };          ///< WORKER LINK → SCHEDULER: a StepResult
-struct CacheReport { Bytes record; };       ///< WORKER LINK → CACHE MANAGER: CacheDone or Inventory
+struct SendPlan {
+  Bytes record;
+};  ///< SCHEDULER → WORKER LINK
+struct SendMasks {
+  Bytes record;
+};                     ///< GRAMMAR → WORKER LINK: a StepMasks
+struct RetryMasks {};  ///< WORKER LINK → itself: masks wait for room on the step ring
+struct SendCacheCommand {
+  Bytes record;
+};  ///< CACHE MANAGER → WORKER LINK
+struct StepDone {
+  Bytes record;
+};  ///< WORKER LINK → SCHEDULER: a StepResult
+struct CacheReport {
+  Bytes record;
+};  ///< WORKER LINK → CACHE MANAGER: CacheDone or Inventory
 
 /// The worker is attached and ready; every count restarts in this epoch.
 struct LinkUp {
@@ -446,10 +465,22 @@ struct LinkDown {
 };
 
 // Of one among several ranks, from its WORKER LINK to RANK GROUP.
-struct RankStepDone { std::int32_t rank = 0; Bytes record; };     ///< StepResult of rank 0, StepEnd of the others
-struct RankCacheReport { std::int32_t rank = 0; Bytes record; };
-struct RankUp { std::int32_t rank = 0; LinkUp link; };
-struct RankDown { std::int32_t rank = 0; std::string why; };
+struct RankStepDone {
+  std::int32_t rank = 0;
+  Bytes record;
+};  ///< StepResult of rank 0, StepEnd of the others
+struct RankCacheReport {
+  std::int32_t rank = 0;
+  Bytes record;
+};
+struct RankUp {
+  std::int32_t rank = 0;
+  LinkUp link;
+};
+struct RankDown {
+  std::int32_t rank = 0;
+  std::string why;
+};
 
 /// The link cannot be used any more: it received an invalid record.
 struct LinkBroken {

@@ -16,17 +16,17 @@ namespace troupe {
 struct StepStats {
   std::int32_t running = 0;
   std::int32_t waiting = 0;
-  std::int32_t prompt_tokens = 0;     ///< run through the model in this step
+  std::int32_t prompt_tokens = 0;  ///< run through the model in this step
   std::int32_t generated_tokens = 0;
   std::int32_t preempted = 0;
-  std::int32_t admitted = 0;          ///< sequences admitted for the first time since the last step,
-  std::int32_t admitted_hits = 0;     ///< those of them that found a prefix,
-  std::int32_t admitted_tokens = 0;   ///< their prompt tokens, and
-  std::int32_t cached_tokens = 0;     ///< how many of these were found and not computed,
-  std::int32_t swapped_tokens = 0;    ///< and how many of those came from the swap space
+  std::int32_t admitted = 0;         ///< sequences admitted for the first time since the last step,
+  std::int32_t admitted_hits = 0;    ///< those of them that found a prefix,
+  std::int32_t admitted_tokens = 0;  ///< their prompt tokens, and
+  std::int32_t cached_tokens = 0;    ///< how many of these were found and not computed,
+  std::int32_t swapped_tokens = 0;   ///< and how many of those came from the swap space
   CacheStatus kv;
-  double step_s = 0;                  ///< on the device
-  double predicted_s = 0;             ///< of a step with prompts, what the scheduler took it to last; else 0
+  double step_s = 0;       ///< on the device
+  double predicted_s = 0;  ///< of a step with prompts, what the scheduler took it to last; else 0
 };
 
 /// How a choice of a request ended, as /metrics counts it.
@@ -36,8 +36,9 @@ inline constexpr std::size_t kEndings = 6;
 /// One finished request, from SESSION HOST to METRICS. Times in seconds.
 struct RequestStats {
   bool ok = false;
-  std::array<std::int32_t, kEndings> endings{};  ///< choices by Ending; one that had none yet counts with its request's
-  metrics::GapCounts gaps;                       ///< between the tokens of each sequence
+  std::array<std::int32_t, kEndings>
+      endings{};            ///< choices by Ending; one that had none yet counts with its request's
+  metrics::GapCounts gaps;  ///< between the tokens of each sequence
   std::int32_t prompt_tokens = 0;
   std::int32_t cached_tokens = 0;  ///< of the prompt
   std::int32_t output_tokens = 0;

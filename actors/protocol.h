@@ -1,6 +1,7 @@
 #pragma once
-// Who sends what to whom: every typed handle, and for every message one line on what it asks for and who sends it. Who
-// spawns whom, and what happens when one dies, is in actors/topology.*; the messages themselves are in actors/messages.h.
+// Who sends what to whom: every typed handle, and for every message one line on what it asks for and who
+// sends it. Who spawns whom, and what happens when one dies, is in actors/topology.*; the messages themselves
+// are in actors/messages.h.
 //
 //   front     HTTP ─▶ GATEWAY ─▶ SESSION HOST ─▶ TOKENIZER ─▶  rings ── text process
 //                                  │   ▲
@@ -14,207 +15,36 @@
 //                       SendPlan ▼   │ StepDone   ▼  │ CacheReport
 //                                 WORKER LINK ──────────  rings ── worker process
 //
-// What comes over a link goes from its receiving thread straight to the actor that it is for, and what SESSION HOSTs and
-// SCHEDULER send over one goes from them straight to the ring: the links' own actors carry questions and their answers.
+// What comes over a link goes from its receiving thread straight to the actor that it is for, and what
+// SESSION HOSTs and SCHEDULER send over one goes from them straight to the ring: the links' own actors carry
+// questions and their answers.
 //
-// GRAMMAR compiles forms for SESSION HOST (Compile), hears from SCHEDULER (GrammarStep) and sends masks to WORKER LINK.
+// GRAMMAR compiles forms for SESSION HOST (Compile), hears from SCHEDULER (GrammarStep) and sends masks to
+// WORKER LINK.
 //
-// SCHEDULER, SESSION HOST and GATEWAY report to METRICS. Every actor answers Beat. No handler blocks. Mailboxes are bounded by credits that
-// the sender keeps: GATEWAY counts open Asks, SCHEDULER counts waiting sequences and plans in flight, a link the steps that the
-// front has not taken.
+// SCHEDULER, SESSION HOST and GATEWAY report to METRICS. Every actor answers Beat. No handler blocks.
+// Mailboxes are bounded by credits that the sender keeps: GATEWAY counts open Asks, SCHEDULER counts waiting
+// sequences and plans in flight, a link the steps that the front has not taken.
 #include <caf/all.hpp>
 #include <chrono>
-#include <limits>
 
-#include "actors/link_messages.h"
-#include "actors/messages.h"
-#include "actors/observation_messages.h"
-
-// Stays within the process: the pulse is shared.
-CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::Beat)
+#include "actors/inspectors.h"
 
 namespace troupe {
-
-template <class I> typename I::result_type inspect(I& f, Status& x) {
-  return f(caf::meta::type_name("Status"), x.code, x.message, x.param, x.reason);
-}
-template <class I> typename I::result_type inspect(I& f, RequestKey& x) {
-  return f(caf::meta::type_name("RequestKey"), x.hi, x.lo);
-}
-template <class I> typename I::result_type inspect(I& f, BlockHash& x) {
-  return f(caf::meta::type_name("BlockHash"), x.hi, x.lo);
-}
-
-namespace wire {
-template <class I> typename I::result_type inspect(I& f, Sampling& x) {
-  return f(caf::meta::type_name("Sampling"), x.temperature, x.top_p, x.min_p, x.top_k, x.repetition_penalty,
-           x.presence_penalty, x.frequency_penalty, x.min_tokens, x.seed, x.choice, x.logprobs, x.prompt_logprobs);
-}
-template <class I> typename I::result_type inspect(I& f, LogitBias& x) {
-  return f(caf::meta::type_name("LogitBias"), x.token, x.bias);
-}
-template <class I> typename I::result_type inspect(I& f, Logprob& x) {
-  return f(caf::meta::type_name("Logprob"), x.token, x.logprob);
-}
-template <class I> typename I::result_type inspect(I& f, Capacity& x) {
-  return f(caf::meta::type_name("Capacity"), x.kv_blocks, x.block_tokens, x.max_slots, x.max_tokens_per_step,
-           x.max_model_len, x.vocab_size, x.max_steps_in_flight, x.max_logprobs, x.weight_bytes, x.kv_bytes,
-           x.arena_bytes, x.swap_blocks);
-}
-}  // namespace wire
-
-namespace grammar {
-template <class I> typename I::result_type inspect(I& f, ThinkingRule& x) {
-  return f(caf::meta::type_name("ThinkingRule"), x.end, x.open, x.budget, x.forced, x.denied);
-}
-}  // namespace grammar
-
-namespace http {
-inline constexpr JsonBounds kAnyJson{std::numeric_limits<int>::max(), std::numeric_limits<std::int64_t>::max()};
-
-/// Within the process a conversation is moved. Where a message has to become bytes, its JSON travels as text.
-template <class I> typename I::result_type inspect(I& f, Conversation& x) {
-  std::string messages = to_text(x.messages), tools = to_text(x.tools), kwargs = to_text(x.template_kwargs);
-  const auto load = [&]() -> caf::error {
-    auto read_messages = parse_json(messages, kAnyJson), read_tools = parse_json(tools, kAnyJson),
-         read_kwargs = parse_json(kwargs, kAnyJson);
-    if (!read_messages.ok() || !read_tools.ok() || !read_kwargs.ok()) return caf::sec::invalid_argument;
-    x.messages = *std::move(read_messages);
-    x.tools = *std::move(read_tools);
-    x.template_kwargs = *std::move(read_kwargs);
-    return caf::none;
-  };
-  return f(caf::meta::type_name("Conversation"), messages, tools, kwargs, x.add_generation_prompt, x.continue_final_message,
-           x.without_template, caf::meta::load_callback(load));
-}
-
-template <class I> typename I::result_type inspect(I& f, AnswerForm& x) {
-  std::string value = to_text(x.value);
-  const auto load = [&]() -> caf::error {
-    auto read = parse_json(value, kAnyJson);
-    if (!read.ok()) return caf::sec::invalid_argument;
-    x.value = *std::move(read);
-    return caf::none;
-  };
-  return f(caf::meta::type_name("AnswerForm"), x.kind, value, x.param, x.places, caf::meta::load_callback(load));
-}
-}  // namespace http
-
-#define TROUPE_INSPECT(type, ...)                                               \
-  template <class I> typename I::result_type inspect(I& f, type& x) {           \
-    return f(caf::meta::type_name(#type), __VA_ARGS__);                         \
-  }
-TROUPE_INSPECT(Source, x.conversation, x.texts, x.ids, x.keep_tokens)
-TROUPE_INSPECT(AnswerLimits, x.tools, x.parallel_calls, x.response, x.thinking_share)
-TROUPE_INSPECT(Generation, x.sampling, x.choices, x.best_of, x.max_tokens, x.ignore_eos, x.stop_ids, x.logit_bias,
-               x.bad_words, x.stop, x.include_stop, x.form, x.thinking, x.limits)
-TROUPE_INSPECT(PrefixUse, x.enabled, x.salt)
-TROUPE_INSPECT(Answer, x.id, x.model, x.created_s, x.stream, x.include_usage, x.continuous_usage, x.echo, x.return_token_ids,
-               x.tokens_per_event, x.function_call, x.settings)
-TROUPE_INSPECT(Ask, x.io, x.exchange, x.request_id, x.api, x.arrived_ns, x.timeout_ns, x.body_bytes, x.priority, x.client,
-               x.source, x.generation, x.prefix, x.answer)
-TROUPE_INSPECT(InfoAsk, x.io, x.exchange, x.request_id, x.kind)
-TROUPE_INSPECT(Withdraw, x.io, x.exchange)
-TROUPE_INSPECT(Resume, x.exchange)
-TROUPE_INSPECT(Closed, x.exchange)
-TROUPE_INSPECT(Encode, x.request_id, x.api, x.source, x.bad_words, x.token_strs, x.echo, x.echo_tokens, x.long_text)
-TROUPE_INSPECT(PromptText, x.text, x.chars)
-TROUPE_INSPECT(Encoded, x.status, x.prompts, x.texts, x.bans, x.answer)
-TROUPE_INSPECT(SequenceSpec, x.key, x.parent, x.host, x.prompt, x.prompt_tokens, x.max_output_tokens, x.sampling,
-               x.stop_ids, x.logit_bias, x.grammar, x.gated_from, x.output, x.scored)
-TROUPE_INSPECT(Compile, x.request_id, x.form, x.thinking, x.client, x.io, x.exchange)
-TROUPE_INSPECT(CancelCompile, x.io, x.exchange)
-TROUPE_INSPECT(Compiled, x.status, x.grammar)
-TROUPE_INSPECT(FormReady, x.ticket)
-TROUPE_INSPECT(WatchGrammar, x.grammar)
-TROUPE_INSPECT(ReleaseGrammar, x.grammar)
-TROUPE_INSPECT(GrammarStart, x.key, x.grammar)
-TROUPE_INSPECT(GrammarTokens, x.key, x.first, x.count)
-TROUPE_INSPECT(MaskAsk, x.key, x.slot.slot, x.slot.generation, x.output_tokens)
-TROUPE_INSPECT(MasksLate, x.epoch, x.keys)
-TROUPE_INSPECT(MasksMade, x.keys)
-TROUPE_INSPECT(GrammarStep, x.epoch, x.step, x.step_ns, x.starts, x.sequences, x.tokens, x.ends, x.rows)
-TROUPE_INSPECT(Submit, x.sequences, x.request_id, x.prefix, x.priority, x.exchange, x.arrived_ns, x.attempt, x.alone)
-TROUPE_INSPECT(Cancel, x.keys)
-TROUPE_INSPECT(PositionLogprobs, x.position, x.chosen, x.first_top, x.tops)
-TROUPE_INSPECT(SequenceTokens, x.key, x.first_token, x.tokens, x.first_score, x.scores, x.finish, x.error,
-               x.attempt, x.position, x.scheduled_ns, x.cached_tokens)
-TROUPE_INSPECT(StepTokens, x.sequences, x.tokens, x.scores, x.tops)
-TROUPE_INSPECT(SwapStatus, x.total, x.free, x.cached, x.moving, x.out, x.in, x.evicted, x.failed, x.declined)
-TROUPE_INSPECT(CacheStatus, x.total, x.free, x.cached, x.leased, x.moving, x.evicted, x.swap)
-TROUPE_INSPECT(HashRange, x.first, x.count)
-TROUPE_INSPECT(PublishAsk, x.key, x.first, x.hashes)
-TROUPE_INSPECT(GrowAsk, x.key, x.blocks, x.keep_free, x.hashes)
-TROUPE_INSPECT(ForkAsk, x.parent, x.child, x.tokens, x.blocks, x.keep_free)
-TROUPE_INSPECT(CacheAsks, x.epoch, x.releases, x.forks, x.grows, x.publishes, x.withdrawals, x.hashes,
-               x.prefill_tokens_per_s)
-TROUPE_INSPECT(Grant, x.key, x.first, x.first_block, x.blocks, x.refused, x.cached, x.swapped, x.fetching)
-TROUPE_INSPECT(FetchOutcome, x.key, x.failed)
-TROUPE_INSPECT(CacheGrants, x.epoch, x.grants, x.fetched, x.blocks, x.last_command, x.status)
-TROUPE_INSPECT(SendPlan, x.record)
-TROUPE_INSPECT(SendMasks, x.record)
-TROUPE_INSPECT(SendCacheCommand, x.record)
-TROUPE_INSPECT(StepDone, x.record)
-TROUPE_INSPECT(CacheReport, x.record)
-TROUPE_INSPECT(LinkUp, x.epoch, x.capacity, x.device, x.memory)
-TROUPE_INSPECT(LinkDown, x.why)
-TROUPE_INSPECT(LinkBroken, x.why)
-TROUPE_INSPECT(Greeting, x.version, x.build)
-TROUPE_INSPECT(Welcome, x.version, x.build, x.topology)
-TROUPE_INSPECT(TextAnswer, x.number, x.encoded)
-TROUPE_INSPECT(TextUp, x.index)
-TROUPE_INSPECT(EngineUp, x.epoch)
-TROUPE_INSPECT(EngineDown, x.epoch, x.why)
-TROUPE_INSPECT(Refused, x.exchange, x.attempt, x.status)
-TROUPE_INSPECT(FrontSubmit, x.front, x.submit)
-TROUPE_INSPECT(FrontReady, x.front)
-TROUPE_INSPECT(FrontLost, x.front)
-TROUPE_INSPECT(LinkMessage, x.type, x.tag, x.epoch, x.bytes)
-TROUPE_INSPECT(LinkEpoch, x.epoch)
-TROUPE_INSPECT(TracedEvent, x.actor, x.event, x.request_id, x.details, x.at_ns)
-TROUPE_INSPECT(SilentPart, x.part)
-TROUPE_INSPECT(RankStepDone, x.rank, x.record)
-TROUPE_INSPECT(RankCacheReport, x.rank, x.record)
-TROUPE_INSPECT(RankUp, x.rank, x.link)
-TROUPE_INSPECT(RankDown, x.rank, x.why)
-TROUPE_INSPECT(StepStats, x.running, x.waiting, x.prompt_tokens, x.generated_tokens, x.preempted, x.admitted,
-               x.admitted_hits, x.admitted_tokens, x.cached_tokens, x.swapped_tokens, x.kv, x.step_s, x.predicted_s)
-TROUPE_INSPECT(RequestStats, x.ok, x.endings, x.gaps.counts, x.gaps.sum_s, x.prompt_tokens, x.cached_tokens, x.output_tokens, x.max_tokens, x.queue_s,
-               x.prefill_s, x.ttft_s, x.decode_s, x.e2e_s)
-TROUPE_INSPECT(HttpStats, x.path, x.status)
-TROUPE_INSPECT(DoorStats, x.turned_away, x.failed_handshakes, x.faults)
-TROUPE_INSPECT(ProcessReport, x.name, x.pid, x.restarts)
-TROUPE_INSPECT(ProcessReports, x.processes)
-TROUPE_INSPECT(SchedulerStatus, x.running, x.max_running, x.waiting, x.max_waiting, x.prompt_tokens, x.cached_tokens)
-TROUPE_INSPECT(ProbeAnswer, x.mailbox)
-TROUPE_INSPECT(ActorReport, x.name, x.number, x.answered, x.restarts, x.mailbox, x.answer_ns)
-TROUPE_INSPECT(ActorReports, x.actors)
-TROUPE_INSPECT(EngineStatus, x.state, x.scheduler, x.cache, x.open_requests, x.max_requests)
-template <class I> typename I::result_type inspect(I& f, Expire&) { return f(caf::meta::type_name("Expire")); }
-template <class I> typename I::result_type inspect(I& f, Drain&) { return f(caf::meta::type_name("Drain")); }
-template <class I> typename I::result_type inspect(I& f, ResetPrefixCache&) {
-  return f(caf::meta::type_name("ResetPrefixCache"));
-}
-template <class I> typename I::result_type inspect(I& f, Abandon&) { return f(caf::meta::type_name("Abandon")); }
-template <class I> typename I::result_type inspect(I& f, Probe&) { return f(caf::meta::type_name("Probe")); }
-template <class I> typename I::result_type inspect(I& f, ProbeAll&) { return f(caf::meta::type_name("ProbeAll")); }
-template <class I> typename I::result_type inspect(I& f, RetryAlone&) { return f(caf::meta::type_name("RetryAlone")); }
-template <class I> typename I::result_type inspect(I& f, TakeMade&) { return f(caf::meta::type_name("TakeMade")); }
-template <class I> typename I::result_type inspect(I& f, RetryMasks&) { return f(caf::meta::type_name("RetryMasks")); }
-#undef TROUPE_INSPECT
 
 /// What every actor does with a Beat, which comes from the thread that watches them.
 inline constexpr auto answer_beat = [](const Beat& beat) { beat.pulse->beat(); };
 
-/// How long an actor waits for an answer that takes its neighbour one turn. A neighbour that has not answered by then
-/// stands still, and the engine is about to be restarted.
+/// How long an actor waits for an answer that takes its neighbour one turn. A neighbour that has not answered
+/// by then stands still, and the engine is about to be restarted.
 inline constexpr std::chrono::seconds kTurnPatience{10};
-/// What GATEWAY and SESSION HOST wait for beyond a request's own timeout, which SESSION HOST ends the request at: for answers
-/// that are being written.
+/// What GATEWAY and SESSION HOST wait for beyond a request's own timeout, which SESSION HOST ends the request
+/// at: for answers that are being written.
 inline constexpr std::chrono::seconds kAfterTimeout{60};
 
-/// Ends the deadline of a request that has been answered: CAF keeps some 190 bytes for each until it is over, answered or not,
-/// so that with an hour each the requests of a day would fill the memory. `pending` is what request() has returned.
+/// Ends the deadline of a request that has been answered: CAF keeps some 190 bytes for each until it is over,
+/// answered or not, so that with an hour each the requests of a day would fill the memory. `pending` is what
+/// request() has returned.
 template <class Self, class Pending>
 auto deadline_end(Self self, const Pending& pending) {
   return [self, id = pending.id()] { self->clock().cancel_request_timeout(self, id); };
@@ -223,128 +53,130 @@ auto deadline_end(Self self, const Pending& pending) {
 /// The same for a drain, which ends when the requests do: longer than any --drain-timeout.
 inline constexpr std::chrono::minutes kDrainPatience{25 * 60};
 
-/// Lets an actor answer a Probe, from ROOT, beside the messages of its own. Called first in every behaviour but ROOT's.
+/// Lets an actor answer a Probe, from ROOT, beside the messages of its own. Called first in every behaviour
+/// but ROOT's.
 inline void answer_probes(caf::scheduled_actor* self) {
-  self->set_default_handler([](caf::scheduled_actor* probed, caf::message_view& view) -> caf::result<caf::message> {
-    if (!view.content().match_elements<Probe>()) return caf::print_and_drop(probed, view);
-    return caf::make_message(ProbeAnswer{static_cast<std::int32_t>(probed->mailbox().size())});
-  });
+  self->set_default_handler(
+      [](caf::scheduled_actor* probed, caf::message_view& view) -> caf::result<caf::message> {
+        if (!view.content().match_elements<Probe>()) return caf::print_and_drop(probed, view);
+        return caf::make_message(ProbeAnswer{static_cast<std::int32_t>(probed->mailbox().size())});
+      });
 }
 
 /// METRICS: counters and histograms of the whole server; keeps no history.
-using metrics_actor = caf::typed_actor<
-    caf::reacts_to<Beat>,
-    // Adds one step's counters; from SCHEDULER.
-    caf::reacts_to<StepStats>,
-    // Adds one finished request; from SESSION HOST.
-    caf::reacts_to<RequestStats>,
-    // Adds one HTTP answer; from GATEWAY.
-    caf::reacts_to<HttpStats>,
-    // Adds connections that were not served; from GATEWAY.
-    caf::reacts_to<DoorStats>,
-    // Which processes there are, and how often each was restarted; from the engine's main thread.
-    caf::reacts_to<ProcessReports>,
-    // Answers with the Prometheus text; from GATEWAY.
-    caf::replies_to<caf::get_atom>::with<std::string>>;
+using metrics_actor = caf::typed_actor<caf::reacts_to<Beat>,
+                                       // Adds one step's counters; from SCHEDULER.
+                                       caf::reacts_to<StepStats>,
+                                       // Adds one finished request; from SESSION HOST.
+                                       caf::reacts_to<RequestStats>,
+                                       // Adds one HTTP answer; from GATEWAY.
+                                       caf::reacts_to<HttpStats>,
+                                       // Adds connections that were not served; from GATEWAY.
+                                       caf::reacts_to<DoorStats>,
+                                       // Which processes there are, and how often each was restarted; from
+                                       // the engine's main thread.
+                                       caf::reacts_to<ProcessReports>,
+                                       // Answers with the Prometheus text; from GATEWAY.
+                                       caf::replies_to<caf::get_atom>::with<std::string>>;
 
 /// Who forgets published blocks for GATEWAY: ENGINE LINK, or CACHE MANAGER itself.
 using published_blocks_actor = caf::typed_actor<caf::replies_to<ResetPrefixCache>::with<std::int32_t>>;
 
 /// CACHE MANAGER: owns every KV block.
-using cache_actor = caf::typed_actor<
-    caf::reacts_to<Beat>,
-    // Releases, forks and grows leases; answers with what was granted; from SCHEDULER.
-    caf::replies_to<CacheAsks>::with<CacheGrants>,
-    // A command finished, or what the worker still holds; from WORKER LINK.
-    caf::reacts_to<CacheReport>,
-    // The pool's size is known, every lease is void; from WORKER LINK, before SCHEDULER hears of it.
-    caf::reacts_to<LinkUp>,
-    // Forgets every published block; answers with how many there were; from FRONT LINK.
-    caf::replies_to<ResetPrefixCache>::with<std::int32_t>,
-    // Answers with the block counts; from FRONT LINK.
-    caf::replies_to<caf::get_atom>::with<CacheStatus>>;
+using cache_actor =
+    caf::typed_actor<caf::reacts_to<Beat>,
+                     // Releases, forks and grows leases; answers with what was granted; from SCHEDULER.
+                     caf::replies_to<CacheAsks>::with<CacheGrants>,
+                     // A command finished, or what the worker still holds; from WORKER LINK.
+                     caf::reacts_to<CacheReport>,
+                     // The pool's size is known, every lease is void; from WORKER LINK, before SCHEDULER
+                     // hears of it.
+                     caf::reacts_to<LinkUp>,
+                     // Forgets every published block; answers with how many there were; from FRONT LINK.
+                     caf::replies_to<ResetPrefixCache>::with<std::int32_t>,
+                     // Answers with the block counts; from FRONT LINK.
+                     caf::replies_to<caf::get_atom>::with<CacheStatus>>;
 
 /// Who compiles forms for SESSION HOST: ENGINE LINK, or GRAMMAR itself.
-using forms_actor = caf::typed_actor<caf::replies_to<Compile>::with<Compiled>, caf::reacts_to<CancelCompile>,
-                                     caf::replies_to<WatchGrammar>::with<Status>, caf::reacts_to<ReleaseGrammar>>;
+using forms_actor =
+    caf::typed_actor<caf::replies_to<Compile>::with<Compiled>, caf::reacts_to<CancelCompile>,
+                     caf::replies_to<WatchGrammar>::with<Status>, caf::reacts_to<ReleaseGrammar>>;
 
-/// GRAMMAR: holds answers to their forms. Compiles each form in a process that can be killed, follows its sequences and
-/// makes the masks of their gated rows.
-using grammar_actor = caf::typed_actor<
-    caf::reacts_to<Beat>,
-    // Answers when the form is compiled or refused; from SESSION HOST.
-    caf::replies_to<Compile>::with<Compiled>,
-    // The request of a Compile has ended before it was answered; from SESSION HOST.
-    caf::reacts_to<CancelCompile>,
-    // Answers when the grammar has failed or is released; from SESSION HOST.
-    caf::replies_to<WatchGrammar>::with<Status>,
-    // The request has ended; from SESSION HOST.
-    caf::reacts_to<ReleaseGrammar>,
-    // Sequences, their tokens and the rows that wait; from SCHEDULER.
-    caf::reacts_to<GrammarStep>,
-    // A form is compiled or refused; from its own threads.
-    caf::reacts_to<FormReady>,
-    // Late masks have been made; from its own threads.
-    caf::reacts_to<TakeMade>>;
+/// GRAMMAR: holds answers to their forms. Compiles each form in a process that can be killed, follows its
+/// sequences and makes the masks of their gated rows.
+using grammar_actor =
+    caf::typed_actor<caf::reacts_to<Beat>,
+                     // Answers when the form is compiled or refused; from SESSION HOST.
+                     caf::replies_to<Compile>::with<Compiled>,
+                     // The request of a Compile has ended before it was answered; from SESSION HOST.
+                     caf::reacts_to<CancelCompile>,
+                     // Answers when the grammar has failed or is released; from SESSION HOST.
+                     caf::replies_to<WatchGrammar>::with<Status>,
+                     // The request has ended; from SESSION HOST.
+                     caf::reacts_to<ReleaseGrammar>,
+                     // Sequences, their tokens and the rows that wait; from SCHEDULER.
+                     caf::reacts_to<GrammarStep>,
+                     // A form is compiled or refused; from its own threads.
+                     caf::reacts_to<FormReady>,
+                     // Late masks have been made; from its own threads.
+                     caf::reacts_to<TakeMade>>;
 
 /// SCHEDULER: decides every step.
-using scheduler_actor = caf::typed_actor<
-    caf::reacts_to<Beat>,
-    // Takes all sequences or refuses all; their tokens go to the front as StepTokens; from a FRONT LINK's thread.
-    caf::reacts_to<FrontSubmit>,
-    // Ends sequences that nobody waits for; likewise.
-    caf::reacts_to<Cancel>,
-    // The front has taken steps, or is gone; likewise.
-    caf::reacts_to<FrontReady>,
-    caf::reacts_to<FrontLost>,
-    // A step's result; from WORKER LINK.
-    caf::reacts_to<StepDone>,
-    // Masks take too long for their step, or have been made after all; from GRAMMAR, to the sender of GrammarStep.
-    caf::reacts_to<MasksLate>,
-    caf::reacts_to<MasksMade>,
-    // Fetches from the swap space have ended; from CACHE MANAGER, to the sender of the last CacheAsks.
-    caf::reacts_to<CacheGrants>,
-    // A worker is ready: a new epoch begins; from WORKER LINK.
-    caf::reacts_to<LinkUp>,
-    // The worker is gone: sequences wait for the next one; from WORKER LINK.
-    caf::reacts_to<LinkDown>,
-    // Answers with its queue; from FRONT LINK.
-    caf::replies_to<caf::get_atom>::with<SchedulerStatus>>;
+using scheduler_actor =
+    caf::typed_actor<caf::reacts_to<Beat>,
+                     // Takes all sequences or refuses all; their tokens go to the front as StepTokens; from a
+                     // FRONT LINK's thread.
+                     caf::reacts_to<FrontSubmit>,
+                     // Ends sequences that nobody waits for; likewise.
+                     caf::reacts_to<Cancel>,
+                     // The front has taken steps, or is gone; likewise.
+                     caf::reacts_to<FrontReady>, caf::reacts_to<FrontLost>,
+                     // A step's result; from WORKER LINK.
+                     caf::reacts_to<StepDone>,
+                     // Masks take too long for their step, or have been made after all; from GRAMMAR, to the
+                     // sender of GrammarStep.
+                     caf::reacts_to<MasksLate>, caf::reacts_to<MasksMade>,
+                     // Fetches from the swap space have ended; from CACHE MANAGER, to the sender of the last
+                     // CacheAsks.
+                     caf::reacts_to<CacheGrants>,
+                     // A worker is ready: a new epoch begins; from WORKER LINK.
+                     caf::reacts_to<LinkUp>,
+                     // The worker is gone: sequences wait for the next one; from WORKER LINK.
+                     caf::reacts_to<LinkDown>,
+                     // Answers with its queue; from FRONT LINK.
+                     caf::replies_to<caf::get_atom>::with<SchedulerStatus>>;
 
 /// SESSION HOST ×io: one per I/O thread; holds a Session for each open request.
-using session_host_actor = caf::typed_actor<
-    caf::reacts_to<Beat>,
-    // Opens a session; answered when it has ended and its credit is free; from GATEWAY.
-    caf::replies_to<Ask>::with<Closed>,
-    // The client went away; from GATEWAY.
-    caf::reacts_to<Withdraw>,
-    // One step's tokens of its sequences; from ENGINE LINK's thread, as the next three.
-    caf::reacts_to<StepTokens>,
-    // The engine did not take a Submit.
-    caf::reacts_to<Refused>,
-    // An engine has come, or its process is gone.
-    caf::reacts_to<EngineUp>,
-    caf::reacts_to<EngineDown>,
-    // A request's timeout is over; from itself.
-    caf::reacts_to<Expire>,
-    // Writes more of a long answer; from itself.
-    caf::reacts_to<Resume>,
-    // Ends every session; from GATEWAY.
-    caf::reacts_to<Abandon>,
-    // Submits requests that wait to run alone; from itself.
-    caf::reacts_to<RetryAlone>>;
+using session_host_actor =
+    caf::typed_actor<caf::reacts_to<Beat>,
+                     // Opens a session; answered when it has ended and its credit is free; from GATEWAY.
+                     caf::replies_to<Ask>::with<Closed>,
+                     // The client went away; from GATEWAY.
+                     caf::reacts_to<Withdraw>,
+                     // One step's tokens of its sequences; from ENGINE LINK's thread, as the next three.
+                     caf::reacts_to<StepTokens>,
+                     // The engine did not take a Submit.
+                     caf::reacts_to<Refused>,
+                     // An engine has come, or its process is gone.
+                     caf::reacts_to<EngineUp>, caf::reacts_to<EngineDown>,
+                     // A request's timeout is over; from itself.
+                     caf::reacts_to<Expire>,
+                     // Writes more of a long answer; from itself.
+                     caf::reacts_to<Resume>,
+                     // Ends every session; from GATEWAY.
+                     caf::reacts_to<Abandon>,
+                     // Submits requests that wait to run alone; from itself.
+                     caf::reacts_to<RetryAlone>>;
 
 /// GATEWAY: admission. Its HTTP side, an http::Backend, is in actors/gateway/gateway_actor.h.
 using gateway_actor = caf::typed_actor<
     caf::reacts_to<Beat>,
     // Admits or refuses a call; from its HTTP side.
-    caf::reacts_to<Ask>,
-    caf::reacts_to<InfoAsk>,
+    caf::reacts_to<Ask>, caf::reacts_to<InfoAsk>,
     // A client went away; from its HTTP side, so that it never overtakes the Ask it concerns.
     caf::reacts_to<Withdraw>,
     // The engine's worker came, or it or the engine went: readiness; from ENGINE LINK's thread.
-    caf::reacts_to<LinkUp>,
-    caf::reacts_to<LinkDown>,
+    caf::reacts_to<LinkUp>, caf::reacts_to<LinkDown>,
     // A text process has come; from TOKENIZER's thread.
     caf::reacts_to<TextUp>,
     // Refuses new work from now on; answers when nothing is open any more; from the control thread.
@@ -360,7 +192,8 @@ struct FrontActors {
   std::vector<session_host_actor> hosts;
   metrics_actor metrics;
 };
-template <class I> typename I::result_type inspect(I& f, FrontActors& x) {
+template <class I>
+typename I::result_type inspect(I& f, FrontActors& x) {
   return f(caf::meta::type_name("FrontActors"), x.gateway, x.hosts, x.metrics);
 }
 
@@ -368,68 +201,66 @@ template <class I> typename I::result_type inspect(I& f, FrontActors& x) {
 struct TextArrivals {
   gateway_actor gateway;
 };
-template <class I> typename I::result_type inspect(I& f, TextArrivals& x) {
+template <class I>
+typename I::result_type inspect(I& f, TextArrivals& x) {
   return f(caf::meta::type_name("TextArrivals"), x.gateway);
 }
 
 /// TOKENIZER ×text process: the front's end of the link to it.
-using tokenizer_actor = caf::typed_actor<
-    caf::reacts_to<Beat>,
-    // Names who hears that the process has come, and begins to receive; from the ROOT, once.
-    caf::reacts_to<TextArrivals>,
-    // Answers with ids or with the request's fault; from SESSION HOST.
-    caf::replies_to<Encode>::with<Encoded>,
-    // An answer of the process, or that it is gone; from its own receiving thread.
-    caf::reacts_to<TextAnswer>,
-    caf::reacts_to<LinkEpoch>>;
+using tokenizer_actor =
+    caf::typed_actor<caf::reacts_to<Beat>,
+                     // Names who hears that the process has come, and begins to receive; from the ROOT, once.
+                     caf::reacts_to<TextArrivals>,
+                     // Answers with ids or with the request's fault; from SESSION HOST.
+                     caf::replies_to<Encode>::with<Encoded>,
+                     // An answer of the process, or that it is gone; from its own receiving thread.
+                     caf::reacts_to<TextAnswer>, caf::reacts_to<LinkEpoch>>;
 
 /// ENGINE LINK: the front's end of the link to an engine.
-using engine_link_actor = caf::typed_actor<
-    caf::reacts_to<Beat>,
-    // Names who hears of what comes over the link, and begins to receive; from the ROOT, once, before anything else.
-    caf::reacts_to<FrontActors>,
-    // Asked of the engine's GRAMMAR; from SESSION HOST. Answered with an error when the engine is gone, as are the others.
-    caf::replies_to<Compile>::with<Compiled>,
-    caf::reacts_to<CancelCompile>,
-    caf::replies_to<WatchGrammar>::with<Status>,
-    caf::reacts_to<ReleaseGrammar>,
-    // Asked of its CACHE MANAGER; from GATEWAY.
-    caf::replies_to<ResetPrefixCache>::with<std::int32_t>,
-    // Answers with the state of its SCHEDULER and CACHE MANAGER; from the control thread.
-    caf::replies_to<caf::get_atom>::with<EngineStatus>,
-    // Answers with a report of every actor of the engine; from LIVE FEED's thread.
-    caf::replies_to<ProbeAll>::with<ActorReports>,
-    // An answer, that the engine is gone, or that the link is broken; from its own receiving thread.
-    caf::reacts_to<LinkMessage>,
-    caf::reacts_to<LinkEpoch>,
-    caf::reacts_to<LinkBroken>>;
+using engine_link_actor =
+    caf::typed_actor<caf::reacts_to<Beat>,
+                     // Names who hears of what comes over the link, and begins to receive; from the ROOT,
+                     // once, before anything else.
+                     caf::reacts_to<FrontActors>,
+                     // Asked of the engine's GRAMMAR; from SESSION HOST. Answered with an error when the
+                     // engine is gone, as are the others.
+                     caf::replies_to<Compile>::with<Compiled>, caf::reacts_to<CancelCompile>,
+                     caf::replies_to<WatchGrammar>::with<Status>, caf::reacts_to<ReleaseGrammar>,
+                     // Asked of its CACHE MANAGER; from GATEWAY.
+                     caf::replies_to<ResetPrefixCache>::with<std::int32_t>,
+                     // Answers with the state of its SCHEDULER and CACHE MANAGER; from the control thread.
+                     caf::replies_to<caf::get_atom>::with<EngineStatus>,
+                     // Answers with a report of every actor of the engine; from LIVE FEED's thread.
+                     caf::replies_to<ProbeAll>::with<ActorReports>,
+                     // An answer, that the engine is gone, or that the link is broken; from its own receiving
+                     // thread.
+                     caf::reacts_to<LinkMessage>, caf::reacts_to<LinkEpoch>, caf::reacts_to<LinkBroken>>;
 
 /// ROOT of each process: watches the rest by the table in actors/topology.h.
-using root_actor = caf::typed_actor<
-    caf::reacts_to<Beat>,
-    // Answers with a report of every actor; of one that does not answer within 300 ms too; from FRONT LINK or LIVE FEED's thread.
-    caf::replies_to<ProbeAll>::with<ActorReports>>;
+using root_actor = caf::typed_actor<caf::reacts_to<Beat>,
+                                    // Answers with a report of every actor; of one that does not answer
+                                    // within 300 ms too; from FRONT LINK or LIVE FEED's thread.
+                                    caf::replies_to<ProbeAll>::with<ActorReports>>;
 
 /// Whose children FRONT LINK probes.
 struct Supervised {
   root_actor root;
 };
-template <class I> typename I::result_type inspect(I& f, Supervised& x) {
+template <class I>
+typename I::result_type inspect(I& f, Supervised& x) {
   return f(caf::meta::type_name("Supervised"), x.root);
 }
 
 /// FRONT LINK ×front: the engine's end of the link to a front.
-using front_link_actor = caf::typed_actor<
-    caf::reacts_to<Beat>,
-    // Names the ROOT; from it that spawns both, once, before a front can ask.
-    caf::reacts_to<Supervised>,
-    // The worker came or went, which the front is told; from WORKER LINK or RANK GROUP.
-    caf::reacts_to<LinkUp>,
-    caf::reacts_to<LinkDown>,
-    // A question of the front, that it is gone, or that the link is broken; from its own receiving thread.
-    caf::reacts_to<LinkMessage>,
-    caf::reacts_to<LinkEpoch>,
-    caf::reacts_to<LinkBroken>>;
+using front_link_actor =
+    caf::typed_actor<caf::reacts_to<Beat>,
+                     // Names the ROOT; from it that spawns both, once, before a front can ask.
+                     caf::reacts_to<Supervised>,
+                     // The worker came or went, which the front is told; from WORKER LINK or RANK GROUP.
+                     caf::reacts_to<LinkUp>, caf::reacts_to<LinkDown>,
+                     // A question of the front, that it is gone, or that the link is broken; from its own
+                     // receiving thread.
+                     caf::reacts_to<LinkMessage>, caf::reacts_to<LinkEpoch>, caf::reacts_to<LinkBroken>>;
 
 /// Who hears of what comes up a worker's link.
 struct Attach {
@@ -437,33 +268,32 @@ struct Attach {
   scheduler_actor scheduler;
   std::vector<front_link_actor> fronts;
 };
-template <class I> typename I::result_type inspect(I& f, Attach& x) {
+template <class I>
+typename I::result_type inspect(I& f, Attach& x) {
   return f(caf::meta::type_name("Attach"), x.cache, x.scheduler, x.fronts);
 }
 
 /// Who takes what the worker is to do, of one rank or of several: WORKER LINK or RANK GROUP.
-using workers_actor = caf::typed_actor<caf::reacts_to<SendPlan>, caf::reacts_to<SendMasks>, caf::reacts_to<SendCacheCommand>>;
+using workers_actor =
+    caf::typed_actor<caf::reacts_to<SendPlan>, caf::reacts_to<SendMasks>, caf::reacts_to<SendCacheCommand>>;
 
 /// RANK GROUP: makes one worker of several ranks. There is none where one rank runs.
-using rank_group_actor = caf::typed_actor<
-    caf::reacts_to<Beat>,
-    // Names who hears of the group's records; from the ROOT, once, before anything else.
-    caf::reacts_to<Attach>,
-    // Goes to every rank; from SCHEDULER, GRAMMAR, CACHE MANAGER.
-    caf::reacts_to<SendPlan>,
-    caf::reacts_to<SendMasks>,
-    caf::reacts_to<SendCacheCommand>,
-    // A rank's record or state; from its WORKER LINK.
-    caf::reacts_to<RankStepDone>,
-    caf::reacts_to<RankCacheReport>,
-    caf::reacts_to<RankUp>,
-    caf::reacts_to<RankDown>>;
+using rank_group_actor =
+    caf::typed_actor<caf::reacts_to<Beat>,
+                     // Names who hears of the group's records; from the ROOT, once, before anything else.
+                     caf::reacts_to<Attach>,
+                     // Goes to every rank; from SCHEDULER, GRAMMAR, CACHE MANAGER.
+                     caf::reacts_to<SendPlan>, caf::reacts_to<SendMasks>, caf::reacts_to<SendCacheCommand>,
+                     // A rank's record or state; from its WORKER LINK.
+                     caf::reacts_to<RankStepDone>, caf::reacts_to<RankCacheReport>, caf::reacts_to<RankUp>,
+                     caf::reacts_to<RankDown>>;
 
 /// RANK GROUP hears of what comes up a link, instead of those that Attach names.
 struct Join {
   rank_group_actor group;
 };
-template <class I> typename I::result_type inspect(I& f, Join& x) {
+template <class I>
+typename I::result_type inspect(I& f, Join& x) {
   return f(caf::meta::type_name("Join"), x.group);
 }
 
@@ -471,8 +301,7 @@ template <class I> typename I::result_type inspect(I& f, Join& x) {
 using worker_link_actor = caf::typed_actor<
     caf::reacts_to<Beat>,
     // Names who hears of the link's records; one of these from the ROOT, once, before anything else.
-    caf::reacts_to<Attach>,
-    caf::reacts_to<Join>,
+    caf::reacts_to<Attach>, caf::reacts_to<Join>,
     // Puts a plan on the step ring; from SCHEDULER, which keeps at most max_steps_in_flight out.
     caf::reacts_to<SendPlan>,
     // Puts masks on the step ring, or keeps them until there is room; from GRAMMAR.
@@ -482,10 +311,7 @@ using worker_link_actor = caf::typed_actor<
     // Puts a command on the cache ring; from CACHE MANAGER.
     caf::reacts_to<SendCacheCommand>,
     // A record that came up a ring, or the link's state; from its own receiving thread.
-    caf::reacts_to<StepDone>,
-    caf::reacts_to<CacheReport>,
-    caf::reacts_to<LinkUp>,
-    caf::reacts_to<LinkDown>,
+    caf::reacts_to<StepDone>, caf::reacts_to<CacheReport>, caf::reacts_to<LinkUp>, caf::reacts_to<LinkDown>,
     // Ends the actor, and with it the engine; from its own receiving thread.
     caf::reacts_to<LinkBroken>>;
 

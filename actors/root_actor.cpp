@@ -60,7 +60,8 @@ void child_down(RootSelf self, const caf::down_msg& down) {
   }
 }
 
-/// How long an actor may take to answer a Probe. A tokenizer that works on a long prompt takes longer and is late.
+/// How long an actor may take to answer a Probe. A tokenizer that works on a long prompt takes longer and is
+/// late.
 constexpr auto kProbePatience = std::chrono::milliseconds(300);
 
 /// The answers to one ProbeAll, while they come in.

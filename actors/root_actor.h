@@ -33,7 +33,7 @@ struct RootState {
   static inline const char* name = "root";
   RootParts parts;
   std::map<caf::actor_addr, std::size_t> index;  ///< of living children
-  std::vector<std::int32_t> restarts;              ///< by child
+  std::vector<std::int32_t> restarts;            ///< by child
   bool stopping = false;
   caf::error reason;
 };

@@ -42,11 +42,13 @@ GrammarParts grammar_parts(const EngineSetup& setup, workers_actor link) {
   forms.form_limits = {{limits.max_schema_depth, limits.max_schema_properties, limits.max_schema_enum_values,
                         static_cast<std::size_t>(limits.max_schema_name_chars),
                         static_cast<std::size_t>(limits.max_grammar_bytes)},
-                       static_cast<std::size_t>(limits.max_grammar_bytes), limits.max_grammar_depth};
+                       static_cast<std::size_t>(limits.max_grammar_bytes),
+                       limits.max_grammar_depth};
   return parts;
 }
 
-/// With the key of the table, whose names the next engine is to understand; without a table, one of this engine's own.
+/// With the key of the table, whose names the next engine is to understand; without a table, one of this
+/// engine's own.
 PrefixCaching prefix_caching(const config::CacheOptions& options, const ipc::BlockNames* names) {
   if (names != nullptr) {
     const ipc::NamesKey key = names->key();
@@ -60,8 +62,8 @@ PrefixCaching prefix_caching(const config::CacheOptions& options, const ipc::Blo
 }  // namespace
 
 SupervisedActors::SystemConfig::SystemConfig() {
-  // One pool thread unless there are cores to spare: the actors of a step run one after the other anyway, so a
-  // second thread would only cost wake-ups. Tokenizers have threads of their own.
+  // One pool thread unless there are cores to spare: the actors of a step run one after the other anyway, so
+  // a second thread would only cost wake-ups. Tokenizers have threads of their own.
   const unsigned cores = usable_cores();
   set("scheduler.policy", caf::atom("sharing"));
   set("scheduler.max-threads", static_cast<std::size_t>(std::clamp(cores / 4, 1u, 8u)));
@@ -72,7 +74,8 @@ SupervisedActors::~SupervisedActors() { caf::anon_send_exit(root_, caf::exit_rea
 
 template <class Handle>
 RootChild& SupervisedActors::add(const char* name, const Handle& handle) {
-  const auto row = std::find_if(std::begin(kRoles), std::end(kRoles), [&](const Role& role) { return std::string_view(role.name) == name; });
+  const auto row = std::find_if(std::begin(kRoles), std::end(kRoles),
+                                [&](const Role& role) { return std::string_view(role.name) == name; });
   TROUPE_CHECK(row != std::end(kRoles));
   return children_.emplace_back(RootChild{name, row->on_down, caf::actor_cast<caf::actor>(handle), {}});
 }
@@ -93,14 +96,15 @@ void SupervisedActors::supervise(const Log& log, std::function<void()> failed) {
   }
   root_ = system_.spawn(root_behavior, RootParts{std::move(children_), log});
   watch("root", caf::actor_cast<caf::actor>(root_), {});
-  caf::actor_cast<caf::actor>(root_)->attach_functor([this, failed = std::move(failed)](const caf::error& reason) {
-    if (failed && reason != caf::exit_reason::user_shutdown) failed();
-    {
-      const std::lock_guard lock(mutex_);
-      root_error_ = reason ? system_.render(reason) : "the root actor ended";
-    }
-    root_down_ = true;
-  });
+  caf::actor_cast<caf::actor>(root_)->attach_functor(
+      [this, failed = std::move(failed)](const caf::error& reason) {
+        if (failed && reason != caf::exit_reason::user_shutdown) failed();
+        {
+          const std::lock_guard lock(mutex_);
+          root_error_ = reason ? system_.render(reason) : "the root actor ended";
+        }
+        root_down_ = true;
+      });
 }
 
 Result<std::vector<ActorReport>> SupervisedActors::actors(Duration patience) {
@@ -122,7 +126,8 @@ void SupervisedActors::watch_by(Watchdog& watchdog) {
   watchdog.watch({"clock"}, [this](const std::shared_ptr<Pulse>& pulse) {
     caf::actor_clock& clock = system_.clock();
     clock.schedule_message(clock.now(), caf::actor_cast<caf::strong_actor_ptr>(root_),
-                           caf::make_mailbox_element(nullptr, caf::make_message_id(caf::message_priority::high), {}, Beat{pulse}));
+                           caf::make_mailbox_element(
+                               nullptr, caf::make_message_id(caf::message_priority::high), {}, Beat{pulse}));
   });
   for (const auto& [part, beats] : threads_) watchdog.watch(part, beats);
 }
@@ -132,7 +137,8 @@ std::string SupervisedActors::why() const {
   return root_error_;
 }
 
-std::shared_ptr<SupervisedActors::Watched> SupervisedActors::watch(const std::string& name, caf::actor actor, Duration patience) {
+std::shared_ptr<SupervisedActors::Watched> SupervisedActors::watch(const std::string& name, caf::actor actor,
+                                                                   Duration patience) {
   const auto same = [&name](const WatchedPart& other) { return other.part.name.starts_with(name); };
   const auto earlier = std::count_if(watched_.begin(), watched_.end(), same);
   WatchedPart& watched = watched_.emplace_back();
@@ -148,7 +154,8 @@ FrontSystem::FrontSystem(FrontSetup setup) {
   metrics_ = system().spawn(metrics_behavior, setup.constants, setup.log("metrics"));
   add("metrics", metrics_);
 
-  EngineLinkParts link{setup.engine, setup.build, setup.log("engine_link"), setup.progress, setup.traced, setup.silent, setup.welcomed};
+  EngineLinkParts link{setup.engine, setup.build,   setup.log("engine_link"), setup.progress, setup.traced,
+                       setup.silent, setup.welcomed};
   watch_thread("engine_link's receiver", [pulse = link.receiver_pulse] { return pulse->beats(); });
   engine_ = system().spawn(engine_link_behavior, std::move(link));
   add("engine_link", engine_);
@@ -185,15 +192,18 @@ FrontSystem::FrontSystem(FrontSetup setup) {
   }
 
   for (const auto& host : *hosts) introduce("gateway", host);
-  gateway_ = system().spawn(gateway_behavior,
-                            GatewayParts{*hosts, introduce("gateway", metrics_), introduce("gateway", engine_), setup.health,
-                                         setup.deliver, setup.config_json, setup.options.http.max_concurrency, setup.texts.size(),
-                                         setup.log("gateway")});
+  gateway_ = system().spawn(
+      gateway_behavior,
+      GatewayParts{*hosts, introduce("gateway", metrics_), introduce("gateway", engine_), setup.health,
+                   setup.deliver, setup.config_json, setup.options.http.max_concurrency, setup.texts.size(),
+                   setup.log("gateway")});
   add("gateway", gateway_);
-  for (const auto& tokenizer : tokenizers) caf::anon_send(tokenizer, TextArrivals{introduce("tokenizer", gateway_)});
+  for (const auto& tokenizer : tokenizers)
+    caf::anon_send(tokenizer, TextArrivals{introduce("tokenizer", gateway_)});
 
   for (const auto& host : *hosts) introduce("engine_link", host);
-  caf::anon_send(engine_, FrontActors{introduce("engine_link", gateway_), *hosts, introduce("engine_link", metrics_)});
+  caf::anon_send(engine_,
+                 FrontActors{introduce("engine_link", gateway_), *hosts, introduce("engine_link", metrics_)});
   supervise(setup.log("front"));
 }
 
@@ -201,22 +211,23 @@ std::future<std::optional<EngineStatus>> FrontSystem::ask_status(Duration patien
   auto promise = std::make_shared<std::promise<std::optional<EngineStatus>>>();
   // The engine's part is left out in time for the answer to be of use.
   const caf::timespan engines(patience / 2);
-  system().spawn([gateway = gateway_, engine = engine_, patience, engines, promise](caf::event_based_actor* self) {
-    self->request(gateway, caf::timespan(patience), caf::get_atom::value)
-        .then(
-            [=](const EngineStatus& front) {
-              self->request(engine, engines, caf::get_atom::value)
-                  .then(
-                      [=](EngineStatus& status) {
-                        status.state = front.state;
-                        status.open_requests = front.open_requests;
-                        status.max_requests = front.max_requests;
-                        promise->set_value(status);
-                      },
-                      [=](const caf::error&) { promise->set_value(front); });
-            },
-            [=](const caf::error&) { promise->set_value(std::nullopt); });
-  });
+  system().spawn(
+      [gateway = gateway_, engine = engine_, patience, engines, promise](caf::event_based_actor* self) {
+        self->request(gateway, caf::timespan(patience), caf::get_atom::value)
+            .then(
+                [=](const EngineStatus& front) {
+                  self->request(engine, engines, caf::get_atom::value)
+                      .then(
+                          [=](EngineStatus& status) {
+                            status.state = front.state;
+                            status.open_requests = front.open_requests;
+                            status.max_requests = front.max_requests;
+                            promise->set_value(status);
+                          },
+                          [=](const caf::error&) { promise->set_value(front); });
+                },
+                [=](const caf::error&) { promise->set_value(std::nullopt); });
+      });
   return promise->get_future();
 }
 
@@ -244,7 +255,8 @@ EngineSystem::EngineSystem(EngineSetup setup) {
   for (const auto& link : setup.links) {
     const auto pulse = std::make_shared<Pulse>();
     const auto rank = static_cast<std::int32_t>(links.size());
-    links.push_back(system().spawn(worker_link_behavior, WorkerLinkParts{link, setup.spec_hash, rank, link_log, pulse}));
+    links.push_back(
+        system().spawn(worker_link_behavior, WorkerLinkParts{link, setup.spec_hash, rank, link_log, pulse}));
     add("worker_link", links.back());
     const std::string number = rank == 0 ? "" : "-" + std::to_string(rank);
     watch_thread("worker_link" + number + "'s receiver", [pulse] { return pulse->beats(); });
@@ -254,12 +266,14 @@ EngineSystem::EngineSystem(EngineSetup setup) {
   workers_actor workers = links.front();
   if (links.size() > 1) {
     for (const auto& link : links) introduce("rank_group", link);
-    group = system().spawn(rank_group_behavior, RankGroupParts{{links.begin(), links.end()}, setup.log("rank_group")});
+    group = system().spawn(rank_group_behavior,
+                           RankGroupParts{{links.begin(), links.end()}, setup.log("rank_group")});
     add("rank_group", group);
     workers = group;
   }
 
-  auto cache = system().spawn(cache_behavior, CacheParts{introduce("cache", workers), setup.log("cache"), setup.block_names});
+  auto cache = system().spawn(cache_behavior,
+                              CacheParts{introduce("cache", workers), setup.log("cache"), setup.block_names});
   add("cache", cache);
 
   grammar_actor grammar;
@@ -267,14 +281,20 @@ EngineSystem::EngineSystem(EngineSetup setup) {
     GrammarParts parts = grammar_parts(setup, introduce("grammar", workers));
     // Between two forms these threads give no sign of life.
     const auto pulses = parts.forms.pulses;
-    watch_thread("grammar's lookups", [pulses] { return pulses->lookups.beats(); }, kFormSilence);
-    watch_thread("grammar's checks", [pulses] { return pulses->checks.beats(); }, kFormSilence);
+    watch_thread(
+        "grammar's lookups", [pulses] { return pulses->lookups.beats(); }, kFormSilence);
+    watch_thread(
+        "grammar's checks", [pulses] { return pulses->checks.beats(); }, kFormSilence);
     grammar = system().spawn<caf::detached>(grammar_behavior, std::move(parts));
     add("grammar", grammar);
   }
 
-  SchedulerParts scheduling{setup.options.scheduler, prefix_caching(setup.options.cache, setup.block_names.get()), introduce("scheduler", cache),
-                            introduce("scheduler", workers), {}, setup.log("scheduler"),
+  SchedulerParts scheduling{setup.options.scheduler,
+                            prefix_caching(setup.options.cache, setup.block_names.get()),
+                            introduce("scheduler", cache),
+                            introduce("scheduler", workers),
+                            {},
+                            setup.log("scheduler"),
                             grammar ? introduce("scheduler", grammar) : grammar};
   for (const auto& link : setup.fronts) scheduling.fronts.push_back(std::make_shared<FrontLinkPort>(link));
   auto scheduler = system().spawn(scheduler_behavior, std::move(scheduling));
@@ -309,7 +329,8 @@ EngineSystem::EngineSystem(EngineSetup setup) {
   }
   introduce("scheduler", fronts_.front());
   supervise(setup.log("engine"), [names = setup.block_names] {
-    // Ranks may have disagreed about what their blocks hold: the next engine would find the same blocks and end again.
+    // Ranks may have disagreed about what their blocks hold: the next engine would find the same blocks and
+    // end again.
     if (names != nullptr) names->distrust();
   });
   for (const auto& front : fronts_) caf::anon_send(front, Supervised{root()});
@@ -336,16 +357,23 @@ std::string topology_json(const std::vector<Arrow>& arrows) {
 std::string topology_markdown(const std::vector<Arrow>& arrows) {
   std::string out =
       "# Actors\n\nWritten by the program: the graph from the actors that it starts, the table from\n"
-      "actors/topology.h. A test compares the page with both.\n\nAn arrow goes from an actor to one whose handle it was "
-      "given when it started: it sends there,\nand answers come back the same way. The graph is that of a server with several ranks. With one rank there is no\nrank_group: what goes there goes to worker_link, and what comes from there from worker_link.\n\n```mermaid\ngraph LR\n"
+      "actors/topology.h. A test compares the page with both.\n\nAn arrow goes from an actor to one whose "
+      "handle it was "
+      "given when it started: it sends there,\nand answers come back the same way. The graph is that of a "
+      "server with several ranks. With one rank there is no\nrank_group: what goes there goes to "
+      "worker_link, and what comes from there from worker_link.\n\n```mermaid\ngraph LR\n"
       "  HTTP --> gateway\n";
   for (const Arrow& arrow : arrows) out += "  " + arrow.from + " --> " + arrow.to + "\n";
-  out += "  engine_link <-->|rings| front_link\n  worker_link <-->|rings| worker\n  tokenizer <-->|rings| text\n```\n\n"
+  out +=
+      "  engine_link <-->|rings| front_link\n  worker_link <-->|rings| worker\n  tokenizer <-->|rings| "
+      "text\n```\n\n"
       "Start order of each process is the order of its rows, stop order the reverse.\n\n"
-      "| actor | process | when it dies | runs on | bounded by | when that is used up | why |\n|---|---|---|---|---|---|---|\n";
+      "| actor | process | when it dies | runs on | bounded by | when that is used up | why "
+      "|\n|---|---|---|---|---|---|---|\n";
   for (const Role& role : kRoles) {
-    out += std::string("| ") + role.name + " | " + to_string(role.process) + " | " + (role.on_down == OnDown::restart ? "restart" : "escalate") + " | " +
-           role.thread + " | " + role.bound + " | " + role.when_full + " | " + role.why + " |\n";
+    out += std::string("| ") + role.name + " | " + to_string(role.process) + " | " +
+           (role.on_down == OnDown::restart ? "restart" : "escalate") + " | " + role.thread + " | " +
+           role.bound + " | " + role.when_full + " | " + role.why + " |\n";
   }
   return out;
 }

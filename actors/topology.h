@@ -1,6 +1,6 @@
 #pragma once
-// The actors of the front and of an engine: which there are, in which order they start, what happens when one dies, what
-// bounds their mailboxes. topology.cpp is the only file that spawns actors.
+// The actors of the front and of an engine: which there are, in which order they start, what happens when one
+// dies, what bounds their mailboxes. topology.cpp is the only file that spawns actors.
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -33,47 +33,53 @@ struct FormPulses;  // actors/grammar/form_service.h
 
 enum class ActorProcess : std::uint8_t { front, engine };
 
-constexpr const char* to_string(ActorProcess process) { return process == ActorProcess::front ? "front" : "engine"; }
+constexpr const char* to_string(ActorProcess process) {
+  return process == ActorProcess::front ? "front" : "engine";
+}
 
-/// One row of the table of actors. CAF's mailboxes are unbounded: each sender limits what it has out, as the row
-/// says, with what happens at the limit.
+/// One row of the table of actors. CAF's mailboxes are unbounded: each sender limits what it has out, as the
+/// row says, with what happens at the limit.
 struct Role {
   const char* name;
   ActorProcess process;
   OnDown on_down;
-  const char* thread;     ///< pool, or one of its own
-  const char* bound;      ///< who limits its mailbox
+  const char* thread;  ///< pool, or one of its own
+  const char* bound;   ///< who limits its mailbox
   const char* when_full;
-  const char* why;        ///< the reason for on_down, in one sentence
+  const char* why;  ///< the reason for on_down, in one sentence
 };
 
 /// In start order of each process.
 inline constexpr Role kRoles[] = {
     {"metrics", ActorProcess::front, OnDown::escalate, "pool", "one message a step and a request", "none",
      "Every part reports to it by handle, and it alone has the counts."},
-    {"engine_link", ActorProcess::front, OnDown::escalate, "pool, and one receiving thread", "one question of each session", "none",
-     "Its end means that the ring or the engine cannot be trusted."},
+    {"engine_link", ActorProcess::front, OnDown::escalate, "pool, and one receiving thread",
+     "one question of each session", "none", "Its end means that the ring or the engine cannot be trusted."},
     {"tokenizer", ActorProcess::front, OnDown::escalate, "pool, and one receiving thread",
-     "two prompts of each SESSION HOST, and two long ones", "SESSION HOST keeps the next ones, short ones first",
+     "two prompts of each SESSION HOST, and two long ones",
+     "SESSION HOST keeps the next ones, short ones first",
      "It alone knows which texts its process has not answered."},
     {"session", ActorProcess::front, OnDown::escalate, "pool",
-     "GATEWAY's credits; the engine's steps by the link's credit; output by the connection's buffer", "429; the client is cut off",
-     "Its sessions hold the text that clients have already seen."},
+     "GATEWAY's credits; the engine's steps by the link's credit; output by the connection's buffer",
+     "429; the client is cut off", "Its sessions hold the text that clients have already seen."},
     {"gateway", ActorProcess::front, OnDown::escalate, "pool", "--max-concurrency", "429",
      "Its count of open requests would be lost, and with it the bound on them."},
     {"worker_link", ActorProcess::engine, OnDown::escalate, "pool, and one receiving thread",
      "max_steps_in_flight plans and their masks", "SCHEDULER waits",
      "Its end means that the ring or the worker cannot be trusted."},
-    {"rank_group", ActorProcess::engine, OnDown::escalate, "pool", "max_steps_in_flight plans and their masks", "SCHEDULER waits",
+    {"rank_group", ActorProcess::engine, OnDown::escalate, "pool",
+     "max_steps_in_flight plans and their masks", "SCHEDULER waits",
      "It alone knows which ranks have answered a step."},
     {"cache", ActorProcess::engine, OnDown::escalate, "pool", "one CacheAsks a step", "SCHEDULER waits",
      "Its block tables are the truth about the worker's memory."},
-    {"grammar", ActorProcess::engine, OnDown::escalate, "own, and helpers", "GATEWAY's credits; one GrammarStep a step", "SCHEDULER waits",
+    {"grammar", ActorProcess::engine, OnDown::escalate, "own, and helpers",
+     "GATEWAY's credits; one GrammarStep a step", "SCHEDULER waits",
      "It alone knows how far each answer is in its form, and steps wait for its masks."},
-    {"scheduler", ActorProcess::engine, OnDown::escalate, "pool", "GATEWAY's credits; --max-queued-requests, --max-queued-tokens", "429",
+    {"scheduler", ActorProcess::engine, OnDown::escalate, "pool",
+     "GATEWAY's credits; --max-queued-requests, --max-queued-tokens", "429",
      "It alone knows which plan is in flight."},
-    {"front_link", ActorProcess::engine, OnDown::escalate, "pool, and one receiving thread", "one question of each session", "none",
-     "Its end means that the ring or the front cannot be trusted."},
+    {"front_link", ActorProcess::engine, OnDown::escalate, "pool, and one receiving thread",
+     "one question of each session", "none", "Its end means that the ring or the front cannot be trusted."},
 };
 
 /// What both processes' actors are started with.
@@ -84,31 +90,34 @@ struct SystemSetup {
 };
 
 struct FrontSetup : SystemSetup {
-  std::shared_ptr<Link> engine;  ///< the front's end of the link to the engine
+  std::shared_ptr<Link> engine;              ///< the front's end of the link to the engine
   std::vector<std::shared_ptr<Link>> texts;  ///< likewise, to the text processes, at least one
-  std::function<void(std::uint32_t index, const std::string& why)> distrusted;  ///< a text process must be replaced; thread safe; may be empty
+  std::function<void(std::uint32_t index, const std::string& why)>
+      distrusted;  ///< a text process must be replaced; thread safe; may be empty
   std::shared_ptr<const SessionContext> sessions;
   std::uint32_t io_threads = 1;
   metrics::Constants constants;
   std::shared_ptr<HealthCell> health;
   Deliver deliver;
   std::shared_ptr<std::atomic<std::uint64_t>> progress;  ///< counts generated tokens; may be null
-  std::string config_json;  ///< what /config-info answers
-  std::function<void(const TracedEvent&)> traced;  ///< what the engine's actors log of requests; thread safe; may be empty
-  std::function<void(const SilentPart&)> silent;   ///< which of its parts stand still; likewise
+  std::string config_json;                               ///< what /config-info answers
+  std::function<void(const TracedEvent&)>
+      traced;  ///< what the engine's actors log of requests; thread safe; may be empty
+  std::function<void(const SilentPart&)> silent;              ///< which of its parts stand still; likewise
   std::function<void(const std::string& topology)> welcomed;  ///< what actors it has; likewise
 };
 
 struct EngineSetup : SystemSetup {
   std::vector<std::shared_ptr<ipc::UpperEnd>> links;  ///< to the workers, by rank, at least one
-  std::vector<std::shared_ptr<Link>> fronts;           ///< the engine's ends of the links to fronts
-  std::shared_ptr<ipc::BlockNames> block_names;  ///< null: names of KV blocks end with this engine
+  std::vector<std::shared_ptr<Link>> fronts;          ///< the engine's ends of the links to fronts
+  std::shared_ptr<ipc::BlockNames> block_names;       ///< null: names of KV blocks end with this engine
   std::uint64_t spec_hash = 0;
-  std::shared_ptr<const TokenTexts> texts;     ///< of GRAMMAR; null: there is none
-  std::vector<TokenId> eos_ids;                ///< likewise
-  int vocabulary = 0;                          ///< of the model
-  std::string executable = "/proc/self/exe";   ///< of GRAMMAR's compiling process
-  std::shared_ptr<std::atomic<bool>> ready = std::make_shared<std::atomic<bool>>(false);  ///< a worker is attached
+  std::shared_ptr<const TokenTexts> texts;    ///< of GRAMMAR; null: there is none
+  std::vector<TokenId> eos_ids;               ///< likewise
+  int vocabulary = 0;                         ///< of the model
+  std::string executable = "/proc/self/exe";  ///< of GRAMMAR's compiling process
+  std::shared_ptr<std::atomic<bool>> ready =
+      std::make_shared<std::atomic<bool>>(false);  ///< a worker is attached
 };
 
 /// `from` holds a handle of `to` and sends to it.
@@ -131,8 +140,8 @@ class SupervisedActors {
   /// A report of every actor; not ok when ROOT does not answer within the time given.
   Result<std::vector<ActorReport>> actors(Duration patience);
 
-  /// Lets `watchdog` watch every actor, CAF's clock and the threads that the actors have of their own, each with the patience
-  /// that its work needs. The watchdog must go before this does.
+  /// Lets `watchdog` watch every actor, CAF's clock and the threads that the actors have of their own, each
+  /// with the patience that its work needs. The watchdog must go before this does.
   void watch_by(Watchdog& watchdog);
 
   /// False when an actor that cannot be replaced has died; why() says which.
@@ -171,7 +180,8 @@ class SupervisedActors {
   void watch_thread(std::string name, std::function<std::uint64_t()> beats, Duration patience = {}) {
     threads_.push_back({{std::move(name), true, patience}, std::move(beats)});
   }
-  /// Starts the ROOT over what was added. `failed`, which may be empty, is called when it ends without having been asked to.
+  /// Starts the ROOT over what was added. `failed`, which may be empty, is called when it ends without having
+  /// been asked to.
   void supervise(const Log& log, std::function<void()> failed = {});
 
   const root_actor& root() const { return root_; }
@@ -192,7 +202,7 @@ class SupervisedActors {
 
   std::atomic<bool> root_down_{false};
   mutable std::mutex mutex_;
-  std::string root_error_;  // guarded by mutex_
+  std::string root_error_;           // guarded by mutex_
   std::vector<RootChild> children_;  // until there is a ROOT
   std::vector<Arrow> arrows_;
   SystemConfig config_;
@@ -213,8 +223,8 @@ class FrontSystem final : public SupervisedActors {
   /// Tells METRICS which processes the supervisor has.
   void report(ProcessReports processes) { caf::anon_send(metrics_, std::move(processes)); }
 
-  /// The state of every part, once it is known, the engine's among it while there is one; nothing when GATEWAY does not
-  /// answer within the time given.
+  /// The state of every part, once it is known, the engine's among it while there is one; nothing when
+  /// GATEWAY does not answer within the time given.
   std::future<std::optional<EngineStatus>> ask_status(Duration patience);
 
   /// A report of every actor of the engine; not ok when it does not answer within the time given.
@@ -244,7 +254,8 @@ class EngineSystem final : public SupervisedActors {
   std::vector<front_link_actor> fronts_;
 };
 
-/// The arrows, and the rows of the table that have some, as JSON: {"actors":[{"name","process","on_down","thread","bound","when_full"}],"arrows":[{"from","to"}]}.
+/// The arrows, and the rows of the table that have some, as JSON:
+/// {"actors":[{"name","process","on_down","thread","bound","when_full"}],"arrows":[{"from","to"}]}.
 std::string topology_json(const std::vector<Arrow>& arrows);
 
 /// The table, and the arrows of both processes as a Mermaid graph: docs/topology.md.

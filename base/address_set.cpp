@@ -74,7 +74,8 @@ bool is_loopback(const IpAddress& address) {
 }
 
 std::string client_network(std::string_view text) {
-  const auto address = parse_address(text.substr(0, text.find('%')));  // a link-local address may name its zone
+  const auto address =
+      parse_address(text.substr(0, text.find('%')));  // a link-local address may name its zone
   if (!address) return std::string(text);
   std::array<char, INET6_ADDRSTRLEN> name{};
   constexpr int kWholePrefix = kIpv4Prefix / 8;
@@ -85,7 +86,8 @@ std::string client_network(std::string_view text) {
   if (is_loopback(*address)) return "::1";
   IpAddress network = *address;
   std::fill(network.begin() + kClientPrefix / 8, network.end(), std::uint8_t{0});
-  return std::string(::inet_ntop(AF_INET6, network.data(), name.data(), name.size())) + "/" + std::to_string(kClientPrefix);
+  return std::string(::inet_ntop(AF_INET6, network.data(), name.data(), name.size())) + "/" +
+         std::to_string(kClientPrefix);
 }
 
 }  // namespace troupe

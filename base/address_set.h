@@ -39,9 +39,9 @@ class AddressSet {
 /// True for 127.0.0.0/8 and ::1.
 bool is_loopback(const IpAddress& address);
 
-/// The name under which limits count the client at `address`: an IPv4 address by itself, also in its IPv6 form; another
-/// IPv6 address as its network of 64 bits ("2001:db8:0:7::/64"), all of which one client usually has; ::1 and text that is
-/// no address as they are.
+/// The name under which limits count the client at `address`: an IPv4 address by itself, also in its IPv6
+/// form; another IPv6 address as its network of 64 bits ("2001:db8:0:7::/64"), all of which one client
+/// usually has; ::1 and text that is no address as they are.
 std::string client_network(std::string_view address);
 
 }  // namespace troupe

@@ -83,7 +83,8 @@ std::vector<Mount> mounts_of(const fs::path& root, std::string_view controller) 
     const std::vector<std::string> before = split(line.substr(0, dash), ' ');
     const std::vector<std::string> behind = split(line.substr(dash + 3), ' ');
     if (before.size() < 5 || behind.size() < 3) continue;
-    const bool fits = controller.empty() ? behind[0] == "cgroup2" : behind[0] == "cgroup" && lists(behind[2], controller);
+    const bool fits =
+        controller.empty() ? behind[0] == "cgroup2" : behind[0] == "cgroup" && lists(behind[2], controller);
     if (fits) mounts.push_back({unescaped(before[3]), unescaped(before[4])});
   }
   if (!mounts.empty()) return mounts;
@@ -99,8 +100,8 @@ std::optional<fs::path> below(const Mount& mount, const std::string& group) {
   return std::nullopt;
 }
 
-/// Directories of the process's group of `controller` and of those above it, without `root` in front. An empty `controller`
-/// is version 2.
+/// Directories of the process's group of `controller` and of those above it, without `root` in front. An
+/// empty `controller` is version 2.
 std::vector<fs::path> groups_of(const fs::path& root, std::string_view controller) {
   std::vector<fs::path> groups;
   for (const std::string& line : split(read_all(root / "proc/self/cgroup"), '\n')) {
@@ -131,8 +132,8 @@ fs::path in(const fs::path& root, const fs::path& directory, const char* file) {
 }
 
 /// Keeps the limit of a file if it leaves less than the one before.
-void tighten(std::optional<MemoryLimit>& least, const fs::path& root, const fs::path& group, const char* limit_file,
-             const char* used_file, const char* cache_key) {
+void tighten(std::optional<MemoryLimit>& least, const fs::path& root, const fs::path& group,
+             const char* limit_file, const char* used_file, const char* cache_key) {
   const auto limit = number_in(read_all(in(root, group, limit_file)));
   const auto used = number_in(read_all(in(root, group, used_file)));
   if (!limit || *limit >= kNoLimit || !used) return;
@@ -183,7 +184,8 @@ std::optional<double> control_group_processors(const fs::path& root) {
   for (const fs::path& group : groups_of(root, "")) {
     const std::string max = read_all(in(root, group, "cpu.max"));  // "max 100000": no quota
     const std::size_t blank = max.find(' ');
-    if (blank != max.npos) consider(share(number_in(max), number_in(std::string_view(max).substr(blank + 1))));
+    if (blank != max.npos)
+      consider(share(number_in(max), number_in(std::string_view(max).substr(blank + 1))));
     consider(count_of(read_all(in(root, group, "cpuset.cpus.effective"))));
   }
   for (const fs::path& group : groups_of(root, "cpu")) {

@@ -26,8 +26,8 @@ struct SlotRef {
   auto operator<=>(const SlotRef&) const = default;
 };
 
-/// 128-bit keyed hash of a sequence's tokens from the first to the end of one full KV block. Equal hashes mean equal
-/// contents. Zero: of no block.
+/// 128-bit keyed hash of a sequence's tokens from the first to the end of one full KV block. Equal hashes
+/// mean equal contents. Zero: of no block.
 struct BlockHash {
   std::uint64_t hi = 0;
   std::uint64_t lo = 0;

@@ -30,7 +30,9 @@ const Json* member(const Json* value, std::string_view name) noexcept {
 
 Json* member(Json& value, std::string_view name) noexcept { return find(object(value), name); }
 
-const Json* given(const Json& value, std::string_view name) noexcept { return unless_null(member(value, name)); }
+const Json* given(const Json& value, std::string_view name) noexcept {
+  return unless_null(member(value, name));
+}
 
 Json* given(Json& value, std::string_view name) noexcept { return unless_null(member(value, name)); }
 
@@ -53,7 +55,8 @@ std::optional<bool> boolean(const Json* value) noexcept {
 std::optional<double> number(const Json& value) noexcept {
   if (const auto* real = value.get_ptr<const Json::number_float_t*>()) return *real;
   // An unsigned integer is a signed one for the library, so it is asked for first.
-  if (const auto* natural = value.get_ptr<const Json::number_unsigned_t*>()) return static_cast<double>(*natural);
+  if (const auto* natural = value.get_ptr<const Json::number_unsigned_t*>())
+    return static_cast<double>(*natural);
   if (const auto* whole = value.get_ptr<const Json::number_integer_t*>()) return static_cast<double>(*whole);
   return std::nullopt;
 }
@@ -103,8 +106,6 @@ std::optional<Json> parse(std::string_view text) {
   return value;
 }
 
-std::string to_text(const Json& value) {
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+std::string to_text(const Json& value) { return value.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 }  // namespace troupe::json

@@ -2,8 +2,9 @@
 // JSON values that a client has sent, read by their type.
 //
 // Every function is total: for a value of another type it says "nothing" and never throws, whatever the value
-// is. The library's own accessors (get<>, at, value, operator[] that reads, dump, parse) throw or are undefined
-// then, so files that handle such values use these instead; tools/check/check_json.py holds them to it.
+// is. The library's own accessors (get<>, at, value, operator[] that reads, dump, parse) throw or are
+// undefined then, so files that handle such values use these instead; tools/check/check_json.py holds them to
+// it.
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -20,8 +21,8 @@ namespace json {
 
 using Members = Json::object_t;
 
-/// The member of an object; null when there is none, or `value` is null or no object. Looks at one member after
-/// another.
+/// The member of an object; null when there is none, or `value` is null or no object. Looks at one member
+/// after another.
 const Json* member(const Json* value, std::string_view name) noexcept;
 inline const Json* member(const Json& value, std::string_view name) noexcept { return member(&value, name); }
 Json* member(Json& value, std::string_view name) noexcept;
@@ -60,8 +61,8 @@ const Members& members(const Json& value) noexcept;
 /// The same, to be changed; null for any other value.
 Members* object(Json& value) noexcept;
 
-/// Sets a member, which is added at the end if there is none of this name. A value that is no object becomes one.
-/// Returns the member.
+/// Sets a member, which is added at the end if there is none of this name. A value that is no object becomes
+/// one. Returns the member.
 Json& put(Json& value, std::string_view name, Json member);
 /// Removes a member, if there is one.
 void drop(Json& value, std::string_view name);

@@ -63,7 +63,8 @@ class LogSink {
   virtual void flush() = 0;
 };
 
-/// Sees events as they happen, whatever their level. Called on the thread of the event: it must be quick, and thread safe.
+/// Sees events as they happen, whatever their level. Called on the thread of the event: it must be quick, and
+/// thread safe.
 class LogObserver {
  public:
   virtual ~LogObserver() = default;

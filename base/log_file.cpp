@@ -29,8 +29,8 @@ void write_to_console(std::string_view line) {
   [[maybe_unused]] const ssize_t written = ::write(STDERR_FILENO, text.data(), text.size());
 }
 
-/// One write(2) for each line, so that a line that did not reach the disk is known at once. After a failure the
-/// next line opens the file again.
+/// One write(2) for each line, so that a line that did not reach the disk is known at once. After a failure
+/// the next line opens the file again.
 class RotatingFile : public LogSink {
  public:
   RotatingFile(const std::string& path, const LogOptions& options)

@@ -20,7 +20,8 @@ struct Log::State {
   LogOptions options;
   std::shared_ptr<LogSink> sink;  ///< used by the writer's thread only
   std::atomic<std::uint64_t> dropped{0};
-  std::uint64_t reported = 0;  ///< how many of `dropped` the file names already; used by the writer's thread only
+  std::uint64_t reported =
+      0;  ///< how many of `dropped` the file names already; used by the writer's thread only
 };
 
 class LogWriter {

@@ -13,8 +13,7 @@ namespace {
 std::uint64_t mapped_private_bytes() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);) {
-    if (line.starts_with("VmData:"))
-      return std::uint64_t{std::strtoull(line.c_str() + 7, nullptr, 10)} << 10;
+    if (line.starts_with("VmData:")) return std::uint64_t{std::strtoull(line.c_str() + 7, nullptr, 10)} << 10;
   }
   return 0;
 }

@@ -34,8 +34,8 @@ std::vector<char*> pointers_to(std::vector<std::string>& texts) {
   return out;
 }
 
-// Between fork and exec only async-signal-safe calls are allowed: another thread (the log's) may have held any lock at the
-// fork.
+// Between fork and exec only async-signal-safe calls are allowed: another thread (the log's) may have held
+// any lock at the fork.
 [[noreturn]] void become(const SpawnOrder& order, const Prepared& prepared) {
   if (order.death_signal != 0) {
     prctl(PR_SET_PDEATHSIG, order.death_signal);
@@ -108,12 +108,17 @@ void close_all_but(std::span<const int> kept) {
 Result<pid_t> spawn(const SpawnOrder& order) {
   std::vector<std::string> arguments = order.arguments, environment = order.environment;
   const OwnedFd nothing(order.input < 0 ? ::open("/dev/null", O_RDONLY | O_CLOEXEC) : -1);
-  Prepared prepared{getpid(), order.executable.c_str(), pointers_to(arguments), pointers_to(environment), order.keep,
+  Prepared prepared{getpid(),
+                    order.executable.c_str(),
+                    pointers_to(arguments),
+                    pointers_to(environment),
+                    order.keep,
                     order.input < 0 ? nothing.get() : order.input};
   std::ranges::sort(prepared.kept);
   const pid_t pid = fork();
   if (pid == 0) become(order, prepared);
-  if (pid < 0) return failure(Code::internal, std::string("no process can be started: ") + std::strerror(errno));
+  if (pid < 0)
+    return failure(Code::internal, std::string("no process can be started: ") + std::strerror(errno));
   return pid;
 }
 

@@ -28,9 +28,9 @@ const char* to_string(Code code);
 /// Outcome of an operation that yields nothing. Default-constructed means success.
 struct [[nodiscard]] Status {
   Code code = Code::ok;
-  std::string message;  ///< one sentence: the field, the value got, what is allowed
-  std::string param{};  ///< dotted path of the offending field ("messages.0.role"), or empty
-  std::string reason{}; ///< short machine-readable word ("out_of_range"), or empty
+  std::string message;   ///< one sentence: the field, the value got, what is allowed
+  std::string param{};   ///< dotted path of the offending field ("messages.0.role"), or empty
+  std::string reason{};  ///< short machine-readable word ("out_of_range"), or empty
 
   bool ok() const { return code == Code::ok; }
   explicit operator bool() const { return ok(); }
@@ -45,8 +45,8 @@ inline Status failure(Code code, std::string message) { return {code, std::move(
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}                // NOLINT: implicit by intent
-  Result(Status status) : status_(std::move(status)) {         // NOLINT: implicit by intent
+  Result(T value) : value_(std::move(value)) {}         // NOLINT: implicit by intent
+  Result(Status status) : status_(std::move(status)) {  // NOLINT: implicit by intent
     if (status_.ok()) status_ = failure(Code::internal, "success without a value");
   }
 

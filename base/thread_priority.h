@@ -3,7 +3,8 @@
 
 namespace troupe {
 
-/// Lowers the priority of the calling thread: others of the machine that have work run first. Nothing raises it again.
+/// Lowers the priority of the calling thread: others of the machine that have work run first. Nothing raises
+/// it again.
 void lower_thread_priority();
 
 }  // namespace troupe

@@ -1,6 +1,6 @@
 #pragma once
-// UTF-8 by table 3-7 of the Unicode standard. Errors are counted by its rule: each maximal incomplete part of a
-// character, and each byte that cannot start one, is one error (one U+FFFD). Python, Rust and the reference
+// UTF-8 by table 3-7 of the Unicode standard. Errors are counted by its rule: each maximal incomplete part of
+// a character, and each byte that cannot start one, is one error (one U+FFFD). Python, Rust and the reference
 // tokenizers follow the same rule.
 #include <cstddef>
 #include <string>

@@ -49,7 +49,8 @@ class TimedWorker {
     int pending = 0, full_steps = 0;
     double sent_wall = 0, sent_cpu = 0;
     while (full_steps < kWarmUp + kSteps) {
-      const ipc::Received got = link_.receive(pending > 1 ? TimePoint{} : Clock::now() + std::chrono::seconds(5));
+      const ipc::Received got =
+          link_.receive(pending > 1 ? TimePoint{} : Clock::now() + std::chrono::seconds(5));
       if (got.kind == ipc::Received::Kind::record) {
         const auto* plan = got.view.as<wire::StepPlan>();
         const bool full = plan != nullptr && plan->rows.count == kSequences;
@@ -68,7 +69,8 @@ class TimedWorker {
       header->epoch = link_.epoch();
       sent_cpu = cpu_us(CLOCK_PROCESS_CPUTIME_ID) - cpu_us(CLOCK_THREAD_CPUTIME_ID);
       sent_wall = static_cast<double>(now_ns()) * 1e-3;
-      link_.try_send(header->kind == wire::RecordKind::step_result ? ipc::Channel::step : ipc::Channel::cache, result);
+      link_.try_send(header->kind == wire::RecordKind::step_result ? ipc::Channel::step : ipc::Channel::cache,
+                     result);
     }
   }
 
@@ -103,7 +105,8 @@ int main(int argc, char** argv) {
   options.scheduler.max_num_batched_tokens = 2048;
 
   auto fds = ipc::create_link();
-  auto engine_end = std::make_shared<ipc::UpperEnd>(*ipc::UpperEnd::attach(fds->step.get(), fds->cache.get()));
+  auto engine_end =
+      std::make_shared<ipc::UpperEnd>(*ipc::UpperEnd::attach(fds->step.get(), fds->cache.get()));
   TimedWorker worker(*ipc::LowerEnd::attach(fds->step.get(), fds->cache.get()));
 
   PoolConfig config;
@@ -115,7 +118,8 @@ int main(int argc, char** argv) {
   auto to_front = std::make_shared<Link>(*ipc::LowerEnd::attach(between->step.get(), between->cache.get()));
   Link front(*ipc::UpperEnd::attach(between->step.get(), between->cache.get()));
   const auto port = std::make_shared<FrontLinkPort>(to_front);
-  auto scheduler = system.spawn(scheduler_behavior, SchedulerParts{options.scheduler, {}, cache, link, {port}, {}, {}});
+  auto scheduler =
+      system.spawn(scheduler_behavior, SchedulerParts{options.scheduler, {}, cache, link, {port}, {}, {}});
   FrontLinkParts parts;
   parts.link = to_front;
   parts.topology = [] { return std::string(); };
@@ -125,15 +129,17 @@ int main(int argc, char** argv) {
   auto front_link = system.spawn(front_link_behavior, std::move(parts));
   std::jthread reader([&front](const std::stop_token& stop) {
     Pulse pulse;
-    front.receive(stop, pulse, {[&front](const Arrival& arrival) {
-                                  if (arrival.type == MessageType::link_up) {
-                                    Bytes bytes;
-                                    encode(requests(), bytes);
-                                    front.send(MessageType::submit, 0, std::as_bytes(std::span(bytes)));
-                                  }
-                                  if (arrival.type == MessageType::step_tokens) front.took_step();
-                                },
-                                [](std::uint32_t) {}, [](const std::string& why) { std::fprintf(stderr, "%s\n", why.c_str()); }});
+    front.receive(
+        stop, pulse,
+        {[&front](const Arrival& arrival) {
+           if (arrival.type == MessageType::link_up) {
+             Bytes bytes;
+             encode(requests(), bytes);
+             front.send(MessageType::submit, 0, std::as_bytes(std::span(bytes)));
+           }
+           if (arrival.type == MessageType::step_tokens) front.took_step();
+         },
+         [](std::uint32_t) {}, [](const std::string& why) { std::fprintf(stderr, "%s\n", why.c_str()); }});
   });
   caf::anon_send(link, Attach{cache, scheduler, {front_link}});
 

@@ -144,8 +144,8 @@ class Setting {
   /// Bytes per second of the product's weights, of a chain of kernels that only fetch them and read x, as
   /// much as a block of a strip does.
   double chain_speed(const Product& product, int rows) {
-    const auto plan = kernels::cuda::strip_plan(
-        kernels::cuda::shape_of(linear(product, 0, rows, routed_[0])), kernels::cuda::traits_of(device_));
+    const auto plan = kernels::cuda::strip_plan(kernels::cuda::shape_of(linear(product, 0, rows, routed_[0])),
+                                                kernels::cuda::traits_of(device_));
     const std::size_t matrix = matrix_bytes(DType::bf16, product.outputs, product.inputs);
     const std::size_t share = matrix / static_cast<std::size_t>(device_.multiprocessors());
     ProductChain chain{.weights = pool_,
@@ -207,10 +207,10 @@ class Setting {
     if (product.halved && device_.hopper() && rows <= kernels::cuda::kStripRows) {
       const bool adds = product.ending == Ending::add;
       (adds ? l.produced_norm : l.consumed_norm) = {.weighted = adds ? weighted_ : x_,
-                                     .squares = squares_,
-                                     .weight = static_cast<const float*>(scale_),
-                                     .cols = adds ? product.outputs : product.inputs,
-                                     .eps = 1};
+                                                    .squares = squares_,
+                                                    .weight = static_cast<const float*>(scale_),
+                                                    .cols = adds ? product.outputs : product.inputs,
+                                                    .eps = 1};
     }
     if (product.grouped) {
       l.rows = rows * (kTopK + kShared);

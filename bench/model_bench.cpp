@@ -83,7 +83,8 @@ class Feed {
 
  private:
   void submit(int tokens) {
-    const auto rows = writer_.array(std::vector<wire::PlanRow>{{slot_, position_, tokens, wire::kSamples, 0}});
+    const auto rows =
+        writer_.array(std::vector<wire::PlanRow>{{slot_, position_, tokens, wire::kSamples, 0}});
     writer_.record().rows = rows;
     writer_.record().step = ++step_;
     position_ += tokens;

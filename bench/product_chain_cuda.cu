@@ -72,13 +72,13 @@ void start(Cuda& device, const ProductChain& op) {
   uint4* const x[2] = {static_cast<uint4*>(op.x), static_cast<uint4*>(op.x) + x_words + 2 * blocks};
   const std::size_t turns = op.weights_bytes / read;
   for (int i = 0; i < op.kernels; ++i) {
-    troupe::cuda::launch(
-        device, chain_kernel<kLoads>, shape,
-        ChainArgs{.weights = static_cast<const char*>(op.weights) + static_cast<std::size_t>(i) % turns * read,
-             .pieces = op.fetched / kPiece,
-             .x = x[i % 2],
-             .readers = x_words / kLoads,
-             .out = reinterpret_cast<unsigned*>(x[(i + 1) % 2])});
+    troupe::cuda::launch(device, chain_kernel<kLoads>, shape,
+                         ChainArgs{.weights = static_cast<const char*>(op.weights) +
+                                              static_cast<std::size_t>(i) % turns * read,
+                                   .pieces = op.fetched / kPiece,
+                                   .x = x[i % 2],
+                                   .readers = x_words / kLoads,
+                                   .out = reinterpret_cast<unsigned*>(x[(i + 1) % 2])});
   }
 }
 

@@ -12,11 +12,11 @@ namespace troupe::bench {
 enum class Better { higher, lower };
 
 struct Row {
-  std::string name;      ///< "ring.round_trip.hot"
+  std::string name;  ///< "ring.round_trip.hot"
   double value = 0;
-  std::string unit;      ///< "us", "tok/s"
-  double bound = 0;      ///< the physical or same-run reference limit, in `unit`; 0 when there is none
-  double must = 0;       ///< what the figure has to reach, in `unit`; 0 when nothing is demanded
+  std::string unit;  ///< "us", "tok/s"
+  double bound = 0;  ///< the physical or same-run reference limit, in `unit`; 0 when there is none
+  double must = 0;   ///< what the figure has to reach, in `unit`; 0 when nothing is demanded
   Better better = Better::higher;
 };
 
@@ -31,13 +31,16 @@ class Report {
     const bool met = r.must <= 0 || (r.better == Better::higher ? r.value >= r.must : r.value <= r.must);
     all_met_ &= met;
     if (json_) {
-      std::printf("{\"name\":\"%s\",\"value\":%.6g,\"unit\":\"%s\",\"bound\":%.6g,\"ratio\":%.4g,"
-                  "\"must\":%.6g,\"met\":%s}\n",
-                  r.name.c_str(), r.value, r.unit.c_str(), r.bound, ratio, r.must, met ? "true" : "false");
+      std::printf(
+          "{\"name\":\"%s\",\"value\":%.6g,\"unit\":\"%s\",\"bound\":%.6g,\"ratio\":%.4g,"
+          "\"must\":%.6g,\"met\":%s}\n",
+          r.name.c_str(), r.value, r.unit.c_str(), r.bound, ratio, r.must, met ? "true" : "false");
     } else {
       std::printf("%-44s %12.4g %-8s bound %10.4g  ratio %6.3f  must %s%10.4g  %s\n", r.name.c_str(), r.value,
                   r.unit.c_str(), r.bound, ratio, r.better == Better::higher ? ">=" : "<=", r.must,
-                  r.must <= 0 ? "-" : met ? "met" : "MISSED");
+                  r.must <= 0 ? "-"
+                  : met       ? "met"
+                              : "MISSED");
     }
     std::fflush(stdout);
   }

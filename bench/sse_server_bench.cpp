@@ -39,8 +39,7 @@ constexpr int kProbes = 100;
 constexpr double kMustRate = 75000;
 
 const AnswerFrame& frame() {
-  static const AnswerFrame frame(Api::chat, "chatcmpl-0123456789abcdef0123456789abcdef", "demo",
-                                 1700000000);
+  static const AnswerFrame frame(Api::chat, "chatcmpl-0123456789abcdef0123456789abcdef", "demo", 1700000000);
   return frame;
 }
 

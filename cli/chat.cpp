@@ -85,7 +85,8 @@ int chat_main(int argc, char** argv) {
     if (!piped.ok()) return fail(synopsis, piped.status());
     if (!piped->empty()) question += (question.empty() ? "" : "\n") + *piped;
     if (question.empty()) {
-      return fail(synopsis, invalid("there is no question: no words are given and the standard input is empty"));
+      return fail(synopsis,
+                  invalid("there is no question: no words are given and the standard input is empty"));
     }
   }
   const auto health = http::Client(server).request("GET", "/health/live");

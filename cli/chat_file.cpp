@@ -32,7 +32,8 @@ const std::string* text_member(const ChatJson& object, const char* name) {
 
 Result<ChatFile> load_chat(const std::string& path) {
   std::error_code error;
-  if (fs::exists(path, error) && !fs::is_regular_file(path, error)) return not_a_chat(path, "it is no regular file");
+  if (fs::exists(path, error) && !fs::is_regular_file(path, error))
+    return not_a_chat(path, "it is no regular file");
   std::ifstream file(path, std::ios::binary);
   if (!file) return failure(Code::not_found, "cannot read " + path + ": " + std::strerror(errno));
   if (fs::file_size(path, error) > kLargestChatFile) return not_a_chat(path, "it is larger than 64 MiB");
@@ -78,7 +79,8 @@ Status save_chat(const std::string& path, const ChatFile& chat) {
     return failure(Code::unavailable, "cannot write " + part + ": " + reason);
   }
   fs::rename(part, path, error);
-  if (error) return failure(Code::unavailable, "cannot rename " + part + " to " + path + ": " + error.message());
+  if (error)
+    return failure(Code::unavailable, "cannot rename " + part + " to " + path + ": " + error.message());
   return {};
 }
 

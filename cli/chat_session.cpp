@@ -17,10 +17,12 @@ double seconds_between(ChatClock::time_point from, ChatClock::time_point to) {
   return std::chrono::duration<double>(to - from).count();
 }
 
-/// A line about the answer, faint where that is possible. Not part of the answer, so not on the standard output.
+/// A line about the answer, faint where that is possible. Not part of the answer, so not on the standard
+/// output.
 void print_note(const std::string& text) {
   const bool faint = may_style(STDERR_FILENO);
-  std::fprintf(stderr, "%s[%s]%s\n", faint ? "\x1b[2m" : "", printable(text).c_str(), faint ? "\x1b[22m" : "");
+  std::fprintf(stderr, "%s[%s]%s\n", faint ? "\x1b[2m" : "", printable(text).c_str(),
+               faint ? "\x1b[22m" : "");
 }
 
 const std::string* text_of(const SessionJson& object, const char* name) {
@@ -57,9 +59,9 @@ Status ChatSession::ask(const std::string& question) {
   const InterruptGuard interrupts;
   const EchoGuard silence;
   const auto started = ChatClock::now();
-  const auto response = client_.stream("/v1/chat/completions", request_body(question), [&](std::string_view data) {
-    return take_event(data, answer) && !InterruptGuard::interrupted();
-  });
+  const auto response = client_.stream(
+      "/v1/chat/completions", request_body(question),
+      [&](std::string_view data) { return take_event(data, answer) && !InterruptGuard::interrupted(); });
   if (!answer.text.empty() || answer.thoughts_shown) std::printf("\n"), std::fflush(stdout);
   const bool failed = !response.ok() && response.status().code != Code::cancelled;
   if (failed || !answer.error.empty()) {
@@ -86,8 +88,8 @@ void ChatSession::print_notes(const ChatAnswer& answer, bool stopped, ChatClock:
   const double wait = seconds_between(started, *answer.first_at);
   const double streamed = seconds_between(*answer.first_at, answer.last_at);
   if (answer.tokens > 1 && streamed > 0) {
-    std::snprintf(line, sizeof line, "%d tokens, the first after %.2f s, then %.1f tokens/s", answer.tokens, wait,
-                  (answer.tokens - 1) / streamed);
+    std::snprintf(line, sizeof line, "%d tokens, the first after %.2f s, then %.1f tokens/s", answer.tokens,
+                  wait, (answer.tokens - 1) / streamed);
   } else {
     std::snprintf(line, sizeof line, "the first token after %.2f s", wait);
   }
@@ -107,7 +109,8 @@ bool ChatSession::take_event(std::string_view data, ChatAnswer& answer) {
     if (count != usage->end() && count->is_number_integer()) answer.tokens = count->get<int>();
   }
   const auto choices = event.find("choices");
-  if (choices == event.end() || !choices->is_array() || choices->empty()) return true;  // the usage, at the end
+  if (choices == event.end() || !choices->is_array() || choices->empty())
+    return true;  // the usage, at the end
   const SessionJson& choice = choices->front();
   if (!choice.is_object()) return true;
   if (const std::string* reason = text_of(choice, "finish_reason")) answer.finish_reason = *reason;

@@ -15,8 +15,8 @@ namespace troupe::cli {
 
 class ChatSession {
  public:
-  /// `parameters`: members of every request beside model and messages. `show_rate`: a line with tokens and tokens/s
-  /// follows every answer.
+  /// `parameters`: members of every request beside model and messages. `show_rate`: a line with tokens and
+  /// tokens/s follows every answer.
   ChatSession(http::Client client, std::string model, nlohmann::ordered_json parameters, bool show_rate)
       : client_(std::move(client)), parameters_(std::move(parameters)), show_rate_(show_rate) {
     chat_.model = std::move(model);
@@ -30,17 +30,17 @@ class ChatSession {
   /// Removes every message but the system prompt.
   void clear();
 
-  /// Sends the question and prints the answer to the standard output as it arrives; notes (cut, stopped, rate) go to
-  /// the standard error. Both are added to the history unless the request failed. Ctrl-C ends the answer: ok, and
-  /// what arrived of it is kept.
+  /// Sends the question and prints the answer to the standard output as it arrives; notes (cut, stopped,
+  /// rate) go to the standard error. Both are added to the history unless the request failed. Ctrl-C ends the
+  /// answer: ok, and what arrived of it is kept.
   Status ask(const std::string& question);
 
  private:
   /// What one answer has brought so far.
   struct ChatAnswer {
     std::string text;
-    std::string error;          ///< message of an error event
-    std::string finish_reason;  ///< empty until the server says one
+    std::string error;            ///< message of an error event
+    std::string finish_reason;    ///< empty until the server says one
     bool thoughts_shown = false;  ///< and no text of the answer behind them yet
     int tokens = 0;               ///< of the usage at the end; 0 if there was none
     std::optional<std::chrono::steady_clock::time_point> first_at;
@@ -50,7 +50,8 @@ class ChatSession {
   std::string request_body(const std::string& question) const;
   static bool take_event(std::string_view data, ChatAnswer& answer);
   static void take_delta(const nlohmann::ordered_json& delta, ChatAnswer& answer);
-  void print_notes(const ChatAnswer& answer, bool stopped, std::chrono::steady_clock::time_point started) const;
+  void print_notes(const ChatAnswer& answer, bool stopped,
+                   std::chrono::steady_clock::time_point started) const;
 
   http::Client client_;
   nlohmann::ordered_json parameters_;

@@ -34,7 +34,8 @@ std::optional<int> read_command_line(int argc, char** argv, const Synopsis& syno
     return 0;
   }
   const config::Environment environment = config::process_environment();
-  if (const std::string note = config::platform_note(environment, fields, false); !note.empty()) complain(synopsis, note);
+  if (const std::string note = config::platform_note(environment, fields, false); !note.empty())
+    complain(synopsis, note);
   Status status = config::read_environment(environment, fields);
   if (!status.ok()) return fail(synopsis, status);
   for (const config::Argument& argument : split->given) config::clear_list(*argument.field);

@@ -16,8 +16,8 @@ struct Synopsis {
   const char* examples;  ///< lines, indented by two
 };
 
-/// Sets `fields` from the environment and the arguments, and collects the other words. A returned value is the
-/// exit code to end with: --help or an error was printed.
+/// Sets `fields` from the environment and the arguments, and collects the other words. A returned value is
+/// the exit code to end with: --help or an error was printed.
 std::optional<int> read_command_line(int argc, char** argv, const Synopsis& synopsis,
                                      const std::vector<config::Field>& fields,
                                      std::vector<std::string>& words);

@@ -83,7 +83,8 @@ int converse(const Synopsis& synopsis, ChatSession& session) {
       status = run_command(session, name, trimmed(std::string_view(message).substr(name.size())));
     } else if (message == name && name.starts_with('/') && name.find('/', 1) == std::string::npos) {
       // A slash before several words, or a path, is text like any other.
-      status = invalid("there is no command " + name + config::did_you_mean(name, commands) + " (/help lists them)");
+      status = invalid("there is no command " + name + config::did_you_mean(name, commands) +
+                       " (/help lists them)");
     } else {
       status = session.ask(message);
       if (!status.ok()) code = 1;
@@ -104,12 +105,14 @@ Result<std::string> read_standard_input() {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EBADF) break;  // closed: no question there
     if (count < 0) {
-      return failure(Code::unavailable, std::string("cannot read the standard input: ") + std::strerror(errno));
+      return failure(Code::unavailable,
+                     std::string("cannot read the standard input: ") + std::strerror(errno));
     }
     if (count == 0) break;
     text.append(piece.data(), static_cast<std::size_t>(count));
     if (text.size() > kLargest) {
-      return failure(Code::too_large, "the standard input is larger than 16 MiB; a question is at most that long");
+      return failure(Code::too_large,
+                     "the standard input is larger than 16 MiB; a question is at most that long");
     }
   }
   while (text.ends_with('\n') || text.ends_with('\r')) text.pop_back();

@@ -21,8 +21,8 @@ class Lines {
 
   bool ended() const { return ended_; }
   const std::string& line() const { return line_; }
-  /// Times are compared as text: all have the same format. A line without a time keeps that of the line before
-  /// it.
+  /// Times are compared as text: all have the same format. A line without a time keeps that of the line
+  /// before it.
   const std::string& time() const { return time_; }
 
   LogPosition position() const { return position_; }

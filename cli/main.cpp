@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "actors/engine/engine_main.h"
-#include "actors/tokenizer/text_main.h"
 #include "actors/grammar/compile_process.h"
+#include "actors/tokenizer/text_main.h"
 #include "base/exhaustion.h"
 #include "cli/commands.h"
 #include "cli/serve.h"
@@ -33,8 +33,11 @@ template <int (*Main)(const WordList&)>
 int child(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     if (std::string_view(argv[i]) != "--help") continue;
-    std::printf("usage: troupe %s --options-fd=N …\n\nA child process of `troupe serve`, which hands it its descriptors: "
-                "not to be started by hand.\nexample: troupe serve --port 8180; troupe status\n", argv[0]);
+    std::printf(
+        "usage: troupe %s --options-fd=N …\n\nA child process of `troupe serve`, which hands it its "
+        "descriptors: "
+        "not to be started by hand.\nexample: troupe serve --port 8180; troupe status\n",
+        argv[0]);
     return 0;
   }
   return words<Main>(argc, argv);
@@ -79,8 +82,10 @@ int list_commands() {
 
 /// troupe(1), for man; each command with flags has a page of its own, from COMMAND --help=man.
 int man_page() {
-  std::fputs(".TH TROUPE 1\n.SH NAME\ntroupe \\- serves ERNIE-4.5 models over an OpenAI-style HTTP API\n"
-             ".SH SYNOPSIS\n.B troupe\nCOMMAND [OPTION ...]\n.SH COMMANDS\n", stdout);
+  std::fputs(
+      ".TH TROUPE 1\n.SH NAME\ntroupe \\- serves ERNIE-4.5 models over an OpenAI-style HTTP API\n"
+      ".SH SYNOPSIS\n.B troupe\nCOMMAND [OPTION ...]\n.SH COMMANDS\n",
+      stdout);
   for (const Subcommand& command : kSubcommands) {
     if (!command.help.empty()) std::printf(".TP\n.B %s\n%s\n", command.name.data(), command.help.data());
   }
@@ -120,7 +125,7 @@ int main(int argc, char** argv) {
   for (const Subcommand& command : kSubcommands) {
     if (!command.help.empty()) names.push_back(command.name);
   }
-  std::fprintf(stderr, "troupe: there is no command \"%.*s\"%s\n\n", static_cast<int>(name.size()), name.data(),
-               troupe::config::did_you_mean(name, names).c_str());
+  std::fprintf(stderr, "troupe: there is no command \"%.*s\"%s\n\n", static_cast<int>(name.size()),
+               name.data(), troupe::config::did_you_mean(name, names).c_str());
   return usage(stderr);
 }

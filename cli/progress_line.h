@@ -1,5 +1,6 @@
 #pragma once
-// One line on standard error that is written over itself; where that is no terminal, a line of its own every ten seconds.
+// One line on standard error that is written over itself; where that is no terminal, a line of its own every
+// ten seconds.
 #include <string>
 
 namespace troupe::cli {

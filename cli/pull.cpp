@@ -21,7 +21,9 @@ std::vector<config::Field> pull_fields(PullOrder& order, std::int64_t& part_byte
        .slot = &order.cache,
        .help = "directory that holds models: the model becomes MODEL-CACHE/ORG/NAME",
        .env = "FD_MODEL_CACHE"},
-      {.name = "to", .slot = &order.folder, .help = "directory that becomes the model, instead of MODEL-CACHE/ORG/NAME"},
+      {.name = "to",
+       .slot = &order.folder,
+       .help = "directory that becomes the model, instead of MODEL-CACHE/ORG/NAME"},
       {.name = "connections",
        .slot = &order.download.connections,
        .help = "parts that are fetched at the same time",
@@ -45,15 +47,19 @@ int pull_main(int argc, char** argv) {
       "pull", "fetch a model from a hub", "troupe pull ORG/NAME [OPTION…]",
       "  FD_MODEL_CACHE=/models troupe pull baidu/ERNIE-4.5-0.3B-PT --source huggingface\n"
       "  troupe pull baidu/ERNIE-4.5-21B-A3B-Paddle --source modelscope --to /models/21b\n\n"
-      "A fetch that was cut off goes on with the same command. Tokens come from the environment only: HF_TOKEN,\n"
-      "MODELSCOPE_API_TOKEN, AISTUDIO_ACCESS_TOKEN. So do mirrors (HF_ENDPOINT, MODELSCOPE_DOMAIN, AISTUDIO_ENDPOINT)\n"
+      "A fetch that was cut off goes on with the same command. Tokens come from the environment only: "
+      "HF_TOKEN,\n"
+      "MODELSCOPE_API_TOKEN, AISTUDIO_ACCESS_TOKEN. So do mirrors (HF_ENDPOINT, MODELSCOPE_DOMAIN, "
+      "AISTUDIO_ENDPOINT)\n"
       "and proxies (https_proxy, no_proxy).\n"};
   PullOrder order;
   order.revision = "master";
   auto part_bytes = static_cast<std::int64_t>(order.download.piece_bytes);
   std::vector<std::string> words;
-  if (const auto code = read_command_line(argc, argv, synopsis, pull_fields(order, part_bytes), words)) return *code;
-  if (words.size() != 1) return fail(synopsis, invalid("expected one model, for example baidu/ERNIE-4.5-0.3B-PT"));
+  if (const auto code = read_command_line(argc, argv, synopsis, pull_fields(order, part_bytes), words))
+    return *code;
+  if (words.size() != 1)
+    return fail(synopsis, invalid("expected one model, for example baidu/ERNIE-4.5-0.3B-PT"));
   order.name = words[0];
   order.download.piece_bytes = static_cast<std::uint64_t>(part_bytes);
   const Result<PullReport> report = pull_model(order, config::process_environment());

@@ -18,8 +18,8 @@ std::atomic<bool> g_stop = false;
 std::atomic<int> g_signal = 0;
 static_assert(std::atomic<bool>::is_always_lock_free && std::atomic<int>::is_always_lock_free);
 
-/// While it lives, signals that end processes stop the fetch instead, and a file that grows too large is an error of a
-/// write. A signal that the parent has made ignored stays ignored.
+/// While it lives, signals that end processes stop the fetch instead, and a file that grows too large is an
+/// error of a write. A signal that the parent has made ignored stays ignored.
 class StoppedBySignals {
  public:
   StoppedBySignals() {
@@ -54,7 +54,8 @@ class StoppedBySignals {
 Result<std::string> folder_of(const PullOrder& order) {
   if (!order.folder.empty()) return order.folder;
   if (!order.cache.empty()) return (std::filesystem::path(order.cache) / order.name).string();
-  return invalid("where to? Set FD_MODEL_CACHE to the directory that holds models (or give --model-cache)", "model-cache");
+  return invalid("where to? Set FD_MODEL_CACHE to the directory that holds models (or give --model-cache)",
+                 "model-cache");
 }
 
 }  // namespace
@@ -73,8 +74,9 @@ Result<PullReport> pull_model(const PullOrder& order, const config::Environment&
   Result<fetch::Pulled> pulled = Status{};
   {
     ProgressLine line;
-    pulled = fetch::pull({*repository, *folder, order.all, order.download},
-                         [&](const fetch::Progress& progress) { line.show(to_string(progress)); }, g_stop);
+    pulled = fetch::pull(
+        {*repository, *folder, order.all, order.download},
+        [&](const fetch::Progress& progress) { line.show(to_string(progress)); }, g_stop);
   }
   if (!pulled.ok()) {
     Status status = pulled.status();
@@ -86,14 +88,15 @@ Result<PullReport> pull_model(const PullOrder& order, const config::Environment&
 
 std::string describe(const PullReport& report) {
   const fetch::Pulled& pulled = report.pulled;
-  std::string out = report.folder + ": " + std::to_string(pulled.files) + (pulled.files == 1 ? " file, " : " files, ") +
-                    fetch::byte_text(pulled.bytes);
+  std::string out = report.folder + ": " + std::to_string(pulled.files) +
+                    (pulled.files == 1 ? " file, " : " files, ") + fetch::byte_text(pulled.bytes);
   if (pulled.was_there) return out + ", there already";
   char time[64];
   std::snprintf(time, sizeof time, " in %.1f s", report.seconds);
   out += time;
   if (pulled.without_sum > 0) {
-    out += "; the hub gives no checksum for " + std::to_string(pulled.without_sum) + " of them, whose size alone was checked";
+    out += "; the hub gives no checksum for " + std::to_string(pulled.without_sum) +
+           " of them, whose size alone was checked";
   }
   return out;
 }

@@ -1,5 +1,6 @@
 #pragma once
-// What `troupe pull` and `troupe serve --download` share: a fetch with progress on standard error that a signal stops.
+// What `troupe pull` and `troupe serve --download` share: a fetch with progress on standard error that a
+// signal stops.
 #include <string>
 
 #include "base/status.h"
@@ -25,8 +26,8 @@ struct PullReport {
   double seconds = 0;
 };
 
-/// Fetches the model; endpoints and tokens come from `environment`. SIGINT, SIGTERM and SIGHUP stop it with the status
-/// cancelled and stay blocked from ending the process meanwhile.
+/// Fetches the model; endpoints and tokens come from `environment`. SIGINT, SIGTERM and SIGHUP stop it with
+/// the status cancelled and stay blocked from ending the process meanwhile.
 Result<PullReport> pull_model(const PullOrder& order, const config::Environment& environment);
 
 /// "DIR: 12 files, 20.4 GB in 66 s (0.31 GB/s)", with a remark on files without a checksum.

@@ -30,7 +30,8 @@ std::optional<ProcessState> find_process(const std::string& page, const std::str
   const auto json = nlohmann::json::parse(page, nullptr, /*allow_exceptions=*/false);
   if (!json.is_object() || !json.contains("processes")) return std::nullopt;
   for (const auto& process : json["processes"]) {
-    if (process.value("name", "") == name) return ProcessState{process.value("pid", std::int64_t{0}), process.value("state", "")};
+    if (process.value("name", "") == name)
+      return ProcessState{process.value("pid", std::int64_t{0}), process.value("state", "")};
   }
   return std::nullopt;
 }
@@ -38,7 +39,8 @@ std::optional<ProcessState> find_process(const std::string& page, const std::str
 /// "worker" and "text" have an index: "worker-N"; the others have no number.
 Result<std::string> child_name(const std::string& kind, int index) {
   if (kind == "worker" || kind == "text") return kind + "-" + std::to_string(index);
-  if (kind != "front" && kind != "engine") return invalid("\"" + kind + "\" cannot be restarted: allowed are engine, front, text and worker");
+  if (kind != "front" && kind != "engine")
+    return invalid("\"" + kind + "\" cannot be restarted: allowed are engine, front, text and worker");
   if (index != 0) return invalid("--index " + std::to_string(index) + ": there is one " + kind);
   return kind;
 }
@@ -46,19 +48,30 @@ Result<std::string> child_name(const std::string& kind, int index) {
 }  // namespace
 
 int restart_main(int argc, char** argv) {
-  const Synopsis synopsis{"restart", "replace a process of a running server while streams go on",
-                          "troupe restart engine|front|text|worker [--index N] [--port N]",
-                          "  troupe restart engine\n"
-                          "  troupe restart worker --index 1 --port 8180\n"
-                          "\n"
-                          "The process runs the program that is installed now. A front finishes its requests first.\n"};
+  const Synopsis synopsis{
+      "restart", "replace a process of a running server while streams go on",
+      "troupe restart engine|front|text|worker [--index N] [--port N]",
+      "  troupe restart engine\n"
+      "  troupe restart worker --index 1 --port 8180\n"
+      "\n"
+      "The process runs the program that is installed now. A front finishes its requests first.\n"};
   WhichServer which;
   int index = 0;
   int patience_s = 120;
   const std::vector<config::Field> fields = {
       port_field(which),
-      {.name = "index", .slot = &index, .help = "which worker or text process", .unit = "", .min = 0, .max = 4096},
-      {.name = "timeout", .slot = &patience_s, .help = "how long to wait until it is ready", .unit = "s", .min = 1, .max = 86400},
+      {.name = "index",
+       .slot = &index,
+       .help = "which worker or text process",
+       .unit = "",
+       .min = 0,
+       .max = 4096},
+      {.name = "timeout",
+       .slot = &patience_s,
+       .help = "how long to wait until it is ready",
+       .unit = "s",
+       .min = 1,
+       .max = 86400},
       runtime_dir_field(which),
   };
   std::vector<std::string> words;
@@ -69,16 +82,20 @@ int restart_main(int argc, char** argv) {
 
   const auto server = find_running_server(which);
   if (!server.ok()) return fail(synopsis, server.status()), 1;
-  const std::string runtime_dir =
-      which.runtime_dir.empty() ? config::default_runtime_dir(config::process_environment()) : which.runtime_dir;
+  const std::string runtime_dir = which.runtime_dir.empty()
+                                      ? config::default_runtime_dir(config::process_environment())
+                                      : which.runtime_dir;
   const auto before = find_process(server->status, *name);
-  const supervisor::LocalRequest request{supervisor::LocalRequest::Kind::restart, *name, wire::kVersion, wire::kMessagesVersion};
+  const supervisor::LocalRequest request{supervisor::LocalRequest::Kind::restart, *name, wire::kVersion,
+                                         wire::kMessagesVersion};
   const TimePoint began = Clock::now();
   const auto answer = supervisor::ask_supervisor(runtime_dir, server->port, request, kAskPatience);
   if (!answer.ok()) return fail(synopsis, answer.status()), 1;
   const auto reply = nlohmann::json::parse(*answer, nullptr, /*allow_exceptions=*/false);
   if (!reply.is_object() || !reply.contains("ok")) {
-    return fail(synopsis, failure(Code::unavailable, reply.is_object() ? reply.value("error", "it was refused") : *answer)), 1;
+    return fail(synopsis, failure(Code::unavailable,
+                                  reply.is_object() ? reply.value("error", "it was refused") : *answer)),
+           1;
   }
   while (Clock::now() - began < std::chrono::seconds(patience_s)) {
     std::this_thread::sleep_for(kLook);
@@ -86,10 +103,13 @@ int restart_main(int argc, char** argv) {
     if (!page.ok()) continue;
     const auto now = find_process(*page, *name);
     if (!now || !before || now->pid == 0 || now->pid == before->pid || now->state != "ready") continue;
-    std::printf("%s restarted after %.1f s\n", name->c_str(), std::chrono::duration<double>(Clock::now() - began).count());
+    std::printf("%s restarted after %.1f s\n", name->c_str(),
+                std::chrono::duration<double>(Clock::now() - began).count());
     return 0;
   }
-  return fail(synopsis, failure(Code::timeout, *name + " was not ready after " + std::to_string(patience_s) + " s")), 1;
+  return fail(synopsis,
+              failure(Code::timeout, *name + " was not ready after " + std::to_string(patience_s) + " s")),
+         1;
 }
 
 }  // namespace troupe::cli

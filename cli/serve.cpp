@@ -44,8 +44,8 @@ void warn(const std::string& warning) {
   supervisor::say(STDERR_FILENO, cli::wrapped_for(STDERR_FILENO, "troupe serve: warning: " + warning) + "\n");
 }
 
-/// Opens closed standard streams on /dev/null. Else files and sockets would get their numbers, and for example a
-/// lock file would be written to as standard error, here and in the children.
+/// Opens closed standard streams on /dev/null. Else files and sockets would get their numbers, and for
+/// example a lock file would be written to as standard error, here and in the children.
 void open_standard_streams() {
   int fd = STDIN_FILENO;
   while (fd >= 0 && fd <= STDERR_FILENO) fd = ::open("/dev/null", O_RDWR);
@@ -58,8 +58,9 @@ std::string executable() {
   return error ? "troupe" : path.string();
 }
 
-/// Loads tokenizer and chat template and looks for the tags of the parsers, to check them. Adds a note for each name that
-/// the template uses and that does not exist here. `vocabulary` becomes the tokenizer's VocabularyImage, as bytes.
+/// Loads tokenizer and chat template and looks for the tags of the parsers, to check them. Adds a note for
+/// each name that the template uses and that does not exist here. `vocabulary` becomes the tokenizer's
+/// VocabularyImage, as bytes.
 Status check_text_files(const config::ModelOptions& model, const config::AnswerOptions& answers,
                         std::vector<std::string>& notes, std::string& vocabulary) {
   const auto tokenizer = Tokenizer::load(model.directory, model.tokenizer);
@@ -70,7 +71,8 @@ Status check_text_files(const config::ModelOptions& model, const config::AnswerO
   if (!chat.ok() && !without) return chat.status();
   if (!without) {
     for (const std::string& name : (*chat)->missing()) {
-      notes.push_back("the chat template uses " + name + ", which does not exist here: a chat that needs it gets 400");
+      notes.push_back("the chat template uses " + name +
+                      ", which does not exist here: a chat that needs it gets 400");
     }
   }
   return choose_syntax(answers, **tokenizer, without ? nullptr : chat->get()).status();
@@ -81,7 +83,8 @@ Status fetch_model(const config::ModelOptions& model) {
   config::ModelOptions looked_up = model;
   const Status found = config::resolve_model(looked_up, config::Device::cpu, executable());
   if (found.code != Code::not_found || model.model.empty()) return {};
-  cli::PullOrder order{.name = model.model, .cache = model.model_cache, .source = model.source, .revision = model.revision};
+  cli::PullOrder order{
+      .name = model.model, .cache = model.model_cache, .source = model.source, .revision = model.revision};
   const auto report = cli::pull_model(order, config::process_environment());
   if (!report.ok()) return report.status();
   std::fprintf(stderr, "%s\n", cli::describe(*report).c_str());
@@ -97,8 +100,8 @@ Status read_checked_credentials(config::HttpOptions& http) {
   return {};
 }
 
-/// Checks everything before a port is opened, and sets the options that were left open. `vocabulary` becomes the memory
-/// file with what the model's tokens print.
+/// Checks everything before a port is opened, and sets the options that were left open. `vocabulary` becomes
+/// the memory file with what the model's tokens print.
 Result<std::string> prepare(config::Options& options, ipc::Fd& vocabulary) {
   if (Status status = read_checked_credentials(options.http); !status.ok()) return status;
   if (const std::string warning = config::exposure_warning(options.http); !warning.empty()) {
@@ -121,8 +124,8 @@ Result<std::string> prepare(config::Options& options, ipc::Fd& vocabulary) {
   if (found->device == config::Device::cpu && found->shard.ranks > 1) {
     options.parallel.found_bytes = static_cast<std::int64_t>(found->available_bytes - found->reserved_bytes);
   }
-  // Engine and worker get the limits that were found here, so that they agree on them. The length is not a limit
-  // unless it was asked for: a worker that finds less memory free then uses a shorter one.
+  // Engine and worker get the limits that were found here, so that they agree on them. The length is not a
+  // limit unless it was asked for: a worker that finds less memory free then uses a shorter one.
   const wire::Capacity& capacity = found->capacity;
   if (options.scheduler.max_model_len == 0) options.scheduler.found_model_len = capacity.max_model_len;
   options.scheduler.max_num_seqs = capacity.max_slots;
@@ -157,7 +160,8 @@ int dump_config(config::Options options) {
   ipc::Fd unused;
   const auto summary = prepare_within_memory(options, unused);
   if (!summary.ok()) return refuse(summary.status());
-  if (options.scheduler.max_model_len == 0) options.scheduler.max_model_len = options.scheduler.found_model_len;
+  if (options.scheduler.max_model_len == 0)
+    options.scheduler.max_model_len = options.scheduler.found_model_len;
   std::fputs(config::to_config_file(options).c_str(), stdout);
   return 0;
 }
@@ -190,7 +194,8 @@ int serve_main(const std::vector<std::string>& arguments) {
   setup.take_vocabulary = [&] { return std::move(vocabulary); };
   setup.ranks = options.parallel.tensor_parallel_size;
   setup.make_ranks_memory = make_ranks_memory;
-  setup.texts = options.tokenizer.threads > 0 ? options.tokenizer.threads : static_cast<int>(half_the_cores());
+  setup.texts =
+      options.tokenizer.threads > 0 ? options.tokenizer.threads : static_cast<int>(half_the_cores());
   if (options.dry_run) {
     options.log.dir = LogDirectoryLocks::look(options.log.dir, options.http.port);
     setup.options = options;

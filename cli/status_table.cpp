@@ -92,14 +92,16 @@ Result<std::string> status_table(std::string_view json) {
          shown(member(tokens, "generated_per_s")) + " output tokens/s · since the engine's start " +
          shown(member(tokens, "prompt")) + " prompt · " + shown(member(tokens, "generated")) + " output\n";
   const JsonValue& prefix = member(status, "prefix_cache");
-  out += "prefix  " + shown(member(prefix, "cached_tokens")) + " of " + shown(member(prefix, "prompt_tokens")) +
-         " prompt tokens found in the cache · " + shown(member(prefix, "evicted_blocks")) + " blocks evicted\n";
+  out += "prefix  " + shown(member(prefix, "cached_tokens")) + " of " +
+         shown(member(prefix, "prompt_tokens")) + " prompt tokens found in the cache · " +
+         shown(member(prefix, "evicted_blocks")) + " blocks evicted\n";
   const JsonValue& swap = member(status, "swap_space");
   if (const JsonValue& total = member(swap, "total"); total.is_number() && total != 0) {
     out += "swap    " + shown(total) + " total · " + shown(member(swap, "free")) + " free · " +
-           shown(member(swap, "cached")) + " cached · " + shown(member(swap, "moving")) + " moving blocks · " +
-           shown(member(swap, "out_blocks")) + " copied out · " + shown(member(swap, "in_blocks")) +
-           " copied back · " + shown(member(swap, "failed_blocks")) + " failed\n";
+           shown(member(swap, "cached")) + " cached · " + shown(member(swap, "moving")) +
+           " moving blocks · " + shown(member(swap, "out_blocks")) + " copied out · " +
+           shown(member(swap, "in_blocks")) + " copied back · " + shown(member(swap, "failed_blocks")) +
+           " failed\n";
   }
   std::vector<TableRow> rows = {{"process", "pid", "up", "restarts", "state"}};
   for (const JsonValue& process : member(status, "processes")) {
@@ -110,7 +112,8 @@ Result<std::string> status_table(std::string_view json) {
   out += "\n" + table(rows);
   for (const JsonValue& process : member(status, "processes")) {
     const JsonValue& why = member(process, "last_end");
-    if (why.is_string() && !why.get_ref<const std::string&>().empty()) out += "  last restart: " + shown(why) + "\n";
+    if (why.is_string() && !why.get_ref<const std::string&>().empty())
+      out += "  last restart: " + shown(why) + "\n";
   }
   rows = {{"queue", "depth", "capacity", "unit"}};
   for (const JsonValue& queue : member(status, "queues")) {

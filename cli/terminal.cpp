@@ -50,9 +50,7 @@ pid_t start_pager(const std::string& command, std::FILE*& input) {
 
 bool may_move_cursor(int descriptor) { return ::isatty(descriptor) == 1 && variable("TERM") != "dumb"; }
 
-bool may_style(int descriptor) {
-  return may_move_cursor(descriptor) && variable("NO_COLOR").empty();
-}
+bool may_style(int descriptor) { return may_move_cursor(descriptor) && variable("NO_COLOR").empty(); }
 
 int columns_of(int descriptor, int most) {
   constexpr int kNarrowest = 20, kUnknown = 80;
@@ -73,7 +71,8 @@ void print_paged(const std::string& text) {
   if (may_move_cursor(STDOUT_FILENO)) {
     const std::string named = variable("PAGER");
     pid = start_pager(
-        named.empty() ? "if command -v less >/dev/null; then exec less -FRX; else exec cat; fi" : named, pager);
+        named.empty() ? "if command -v less >/dev/null; then exec less -FRX; else exec cat; fi" : named,
+        pager);
   }
   if (pager == nullptr) {
     std::fputs(text.c_str(), stdout);

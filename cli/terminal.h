@@ -1,5 +1,6 @@
 #pragma once
-// What the subcommands ask of a terminal: whether there is one, its modes while an answer streams, and Ctrl-C.
+// What the subcommands ask of a terminal: whether there is one, its modes while an answer streams, and
+// Ctrl-C.
 #include <termios.h>
 
 #include <csignal>
@@ -7,8 +8,8 @@
 
 namespace troupe::cli {
 
-/// True if escape sequences may be written to `descriptor`: it is a terminal other than TERM=dumb, and NO_COLOR is
-/// unset or empty.
+/// True if escape sequences may be written to `descriptor`: it is a terminal other than TERM=dumb, and
+/// NO_COLOR is unset or empty.
 bool may_style(int descriptor);
 
 /// True if a line on `descriptor` can be written over: it is a terminal other than TERM=dumb.
@@ -17,8 +18,8 @@ bool may_move_cursor(int descriptor);
 /// Columns of the terminal behind `descriptor`, 20 to `most`; `most` where that is no terminal.
 int columns_of(int descriptor, int most);
 
-/// `text` wrapped to the columns of the terminal behind `descriptor`, lines after the first indented by two; as it is
-/// where that is no terminal.
+/// `text` wrapped to the columns of the terminal behind `descriptor`, lines after the first indented by two;
+/// as it is where that is no terminal.
 std::string wrapped_for(int descriptor, const std::string& text);
 
 /// Prints to standard output; where that is a terminal, through $PAGER, by default less if it is installed.
@@ -39,8 +40,8 @@ class InterruptGuard {
   struct sigaction before_ {};
 };
 
-/// While one exists, text typed at the standard input is not echoed; it stays queued for the next read. Does nothing
-/// if that is no terminal.
+/// While one exists, text typed at the standard input is not echoed; it stays queued for the next read. Does
+/// nothing if that is no terminal.
 class EchoGuard {
  public:
   EchoGuard();

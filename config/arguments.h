@@ -1,8 +1,8 @@
 #pragma once
 // Splitting a command line by a list of fields: --name value, --name=value, --switch, --no-switch,
 // -short value, repeated flags, `_` for `-`. Not CLI11: the list of fields also defines the config file, the
-// environment, the JSON for child processes and the documents, and a library would need a second description of
-// each flag.
+// environment, the JSON for child processes and the documents, and a library would need a second description
+// of each flag.
 #include <functional>
 #include <string>
 #include <vector>
@@ -28,7 +28,8 @@ struct Arguments {
   std::string help;                ///< "text" after --help or -h, the X of --help=X, else empty
 };
 
-/// Splits; sets nothing. Unknown flags are errors that suggest a similar flag. After "--" everything is words.
+/// Splits; sets nothing. Unknown flags are errors that suggest a similar flag. After "--" everything is
+/// words.
 Result<Arguments> split_arguments(const std::vector<std::string>& arguments,
                                   const std::vector<Field>& fields);
 

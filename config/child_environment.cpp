@@ -13,16 +13,35 @@ namespace {
 // A trailing * stands for any ending.
 
 /// Read by the C library, the dynamic linker, and the runtimes of sanitizers and coverage.
-constexpr std::string_view kEvery[] = {
-    "PATH", "HOME", "TMPDIR", "LANG", "LC_*", "TZ", "TZDIR", "LD_LIBRARY_PATH", "LD_PRELOAD", "GLIBC_TUNABLES", "MALLOC_*",
-    "ASAN_OPTIONS", "LSAN_OPTIONS", "MSAN_OPTIONS", "TSAN_OPTIONS", "UBSAN_OPTIONS", "ASAN_SYMBOLIZER_PATH",
-    "LSAN_SYMBOLIZER_PATH", "MSAN_SYMBOLIZER_PATH", "TSAN_SYMBOLIZER_PATH", "UBSAN_SYMBOLIZER_PATH", "LLVM_PROFILE_FILE",
-    "GCOV_PREFIX", "GCOV_PREFIX_STRIP"};
+constexpr std::string_view kEvery[] = {"PATH",
+                                       "HOME",
+                                       "TMPDIR",
+                                       "LANG",
+                                       "LC_*",
+                                       "TZ",
+                                       "TZDIR",
+                                       "LD_LIBRARY_PATH",
+                                       "LD_PRELOAD",
+                                       "GLIBC_TUNABLES",
+                                       "MALLOC_*",
+                                       "ASAN_OPTIONS",
+                                       "LSAN_OPTIONS",
+                                       "MSAN_OPTIONS",
+                                       "TSAN_OPTIONS",
+                                       "UBSAN_OPTIONS",
+                                       "ASAN_SYMBOLIZER_PATH",
+                                       "LSAN_SYMBOLIZER_PATH",
+                                       "MSAN_SYMBOLIZER_PATH",
+                                       "TSAN_SYMBOLIZER_PATH",
+                                       "UBSAN_SYMBOLIZER_PATH",
+                                       "LLVM_PROFILE_FILE",
+                                       "GCOV_PREFIX",
+                                       "GCOV_PREFIX_STRIP"};
 constexpr std::string_view kTls[] = {"OPENSSL_*"};
 /// Read by the driver, by NCCL and by profilers.
 constexpr std::string_view kGpu[] = {"CUDA_*", "NVIDIA_*", "NCCL_*", "NVTX_*", "NSYS_*"};
-constexpr std::string_view kTerminal[] = {"TERM", "TERMINFO", "TERMCAP", "COLORTERM", "COLUMNS", "LINES", "SHELL",
-                                          "LESS*", "LV", "MORE", "NO_COLOR"};
+constexpr std::string_view kTerminal[] = {"TERM",  "TERMINFO", "TERMCAP", "COLORTERM", "COLUMNS", "LINES",
+                                          "SHELL", "LESS*",    "LV",      "MORE",      "NO_COLOR"};
 
 bool matches(std::string_view name, std::string_view pattern) {
   return pattern.ends_with('*') ? name.starts_with(pattern.substr(0, pattern.size() - 1)) : name == pattern;

@@ -1,6 +1,6 @@
 #pragma once
-// Which environment variables a child process gets. Options and keys reach engine and workers through a file of options
-// (actors/supervisor/child_arguments.h), so no variable that sets an option is handed on to them.
+// Which environment variables a child process gets. Options and keys reach engine and workers through a file
+// of options (actors/supervisor/child_arguments.h), so no variable that sets an option is handed on to them.
 #include <string>
 #include <vector>
 
@@ -18,8 +18,8 @@ enum class ChildKind {
   pager,    ///< shows a text on the terminal
 };
 
-/// The variables of `own` that a child of this kind may read, as "NAME=value". None that holds a key or a password is
-/// among them.
+/// The variables of `own` that a child of this kind may read, as "NAME=value". None that holds a key or a
+/// password is among them.
 std::vector<std::string> child_environment(ChildKind kind, const Environment& own);
 
 }  // namespace troupe::config

@@ -44,7 +44,8 @@ class ValueReader {
  private:
   Status read(const YAML::Node& node, int depth, nlohmann::json& out) {
     if (depth > kMaxYamlDepth || ++nodes_ > kMaxNodes) {
-      return invalid(place(path_, node.Mark()) + ": " + option_ + " is nested too deeply or holds too many values");
+      return invalid(place(path_, node.Mark()) + ": " + option_ +
+                     " is nested too deeply or holds too many values");
     }
     if (node.IsMap()) return read_map(node, depth, out);
     if (node.IsSequence()) {
@@ -64,12 +65,14 @@ class ValueReader {
     std::map<std::string, int> lines;
     for (const auto& item : node) {
       const YAML::Mark& mark = item.first.Mark();
-      if (!item.first.IsScalar()) return invalid(place(path_, mark) + ": " + option_ + " has a key that is no text");
+      if (!item.first.IsScalar())
+        return invalid(place(path_, mark) + ": " + option_ + " has a key that is no text");
       const std::string& key = item.first.Scalar();
       const auto [first, fresh] = lines.emplace(key, mark.line + 1);
       if (!fresh) {
-        return invalid(place(path_, mark) + ": " + option_ + ": the key " + key + " is given twice, in lines " +
-                           std::to_string(first->second) + " and " + std::to_string(mark.line + 1),
+        return invalid(place(path_, mark) + ": " + option_ + ": the key " + key +
+                           " is given twice, in lines " + std::to_string(first->second) + " and " +
+                           std::to_string(mark.line + 1),
                        option_, "duplicate_key");
       }
       if (Status status = read(item.second, depth + 1, out[key]); !status.ok()) return status;

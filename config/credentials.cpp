@@ -85,8 +85,7 @@ Result<std::vector<std::string>> read_api_keys(const char* flag, const std::stri
     }
     keys.emplace_back(line);
   }
-  if (keys.empty())
-    return bad_file(flag, path, "holds no key; leave the flag out to serve without keys");
+  if (keys.empty()) return bad_file(flag, path, "holds no key; leave the flag out to serve without keys");
   return keys;
 }
 

@@ -8,9 +8,9 @@
 
 namespace troupe::config {
 
-/// Reads --api-key-file, --admin-api-key-file, --ssl-certfile and --ssl-keyfile into the members that hold their contents. Of PEM
-/// files only the blocks are kept. Errors name flag and file: not there, no regular file, not readable,
-/// empty, larger than 1 MiB. `http` is unchanged then.
+/// Reads --api-key-file, --admin-api-key-file, --ssl-certfile and --ssl-keyfile into the members that hold
+/// their contents. Of PEM files only the blocks are kept. Errors name flag and file: not there, no regular
+/// file, not readable, empty, larger than 1 MiB. `http` is unchanged then.
 Status read_credentials(HttpOptions& http);
 
 /// Those given as flags and those of the file.

@@ -13,13 +13,14 @@ using JsonValue = nlohmann::json;
 
 /// Numbers, switches, lists and maps keep their JSON type; fields with a text form become strings.
 JsonValue value_of(const Field& field) {
-  return std::visit(
-      Overloaded{[](std::optional<bool>* p) { return *p ? JsonValue(**p) : JsonValue(); },
-                 [](std::optional<int>* p) { return *p ? JsonValue(**p) : JsonValue(); },
-                 [&](const EnumMember&) { return JsonValue(show_value(field)); },
-                 [](ByteCount b) { return JsonValue(*b.value); }, [&](Rate) { return JsonValue(show_value(field)); },
-                 [](JsonText j) { return JsonValue(*j.text); }, [](auto* member) { return JsonValue(*member); }},
-      field.slot);
+  return std::visit(Overloaded{[](std::optional<bool>* p) { return *p ? JsonValue(**p) : JsonValue(); },
+                               [](std::optional<int>* p) { return *p ? JsonValue(**p) : JsonValue(); },
+                               [&](const EnumMember&) { return JsonValue(show_value(field)); },
+                               [](ByteCount b) { return JsonValue(*b.value); },
+                               [&](Rate) { return JsonValue(show_value(field)); },
+                               [](JsonText j) { return JsonValue(*j.text); },
+                               [](auto* member) { return JsonValue(*member); }},
+                    field.slot);
 }
 
 bool assign(const Field& field, const JsonValue& value) {
@@ -84,14 +85,16 @@ std::string to_config_file(const Options& options) {
   Options copy = options;
   nlohmann::ordered_json out = nlohmann::ordered_json::object();
   for (const Field& field : fields(copy)) {
-    const bool of_one_start = field.name == "config" || field.name == "dry-run" || field.name == "dump-config";
+    const bool of_one_start =
+        field.name == "config" || field.name == "dry-run" || field.name == "dump-config";
     if (field.hidden || field.secret || of_one_start) continue;
     JsonValue value = value_of(field);
     if (const auto* const* map = std::get_if<std::map<std::string, std::string>*>(&field.slot)) {
       value = JsonValue::array();  // as a config file writes it
       for (const auto& [name, text] : **map) value.push_back(name + "=" + text);
     }
-    const bool unset = value.is_null() || ((value.is_string() || value.is_structured()) && show_value(field).empty());
+    const bool unset =
+        value.is_null() || ((value.is_string() || value.is_structured()) && show_value(field).empty());
     if (!unset) out[std::string(field.name)] = value;
   }
   return out.dump(2, ' ', false, JsonValue::error_handler_t::replace) + "\n";

@@ -22,8 +22,8 @@ Status check_utf8(const std::vector<Field>& fields);
 /// to_json() without secrets (keys and passwords are "***"), for logs and /config-info.
 std::string to_public_json(const Options& options);
 
-/// What --dump-config prints: the values in effect as indented JSON, which --config reads. Without secrets, without
-/// what is unset, and without what only one start asks for.
+/// What --dump-config prints: the values in effect as indented JSON, which --config reads. Without secrets,
+/// without what is unset, and without what only one start asks for.
 std::string to_config_file(const Options& options);
 
 /// Columns of help where no terminal is narrower.

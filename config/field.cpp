@@ -278,21 +278,21 @@ void clear_list(const Field& field) {
 
 std::string show_value(const Field& field) {
   return std::visit(
-      Overloaded{[](bool* p) { return std::string(*p ? "true" : "false"); },
-                 [](std::optional<bool>* p) {
-                   return std::string(!*p ? "" : **p ? "true" : "false");
-                 },
-                 [](int* p) { return std::to_string(*p); },
-                 [](std::optional<int>* p) { return *p ? std::to_string(**p) : std::string(); },
-                 [](std::int64_t* p) { return std::to_string(*p); },
-                 [](double* p) { return number_text(*p); }, [](std::string* p) { return *p; },
-                 [](std::vector<int>* p) { return join_items(*p); },
-                 [](std::vector<std::string>* p) { return join_items(*p); },
-                 [](std::map<std::string, std::string>* p) { return join_items(*p); },
-                 [](const EnumMember& c) { return std::string(c.names.at(static_cast<std::size_t>(c.get()))); },
-                 [](ByteCount b) { return std::to_string(*b.value); },
-                 [](Rate r) { return std::to_string(*r.count) + "/" + std::to_string(*r.seconds); },
-                 [](JsonText j) { return *j.text; }},
+      Overloaded{
+          [](bool* p) { return std::string(*p ? "true" : "false"); },
+          [](std::optional<bool>* p) {
+            return std::string(!*p ? "" : **p ? "true" : "false");
+          },
+          [](int* p) { return std::to_string(*p); },
+          [](std::optional<int>* p) { return *p ? std::to_string(**p) : std::string(); },
+          [](std::int64_t* p) { return std::to_string(*p); }, [](double* p) { return number_text(*p); },
+          [](std::string* p) { return *p; }, [](std::vector<int>* p) { return join_items(*p); },
+          [](std::vector<std::string>* p) { return join_items(*p); },
+          [](std::map<std::string, std::string>* p) { return join_items(*p); },
+          [](const EnumMember& c) { return std::string(c.names.at(static_cast<std::size_t>(c.get()))); },
+          [](ByteCount b) { return std::to_string(*b.value); },
+          [](Rate r) { return std::to_string(*r.count) + "/" + std::to_string(*r.seconds); },
+          [](JsonText j) { return *j.text; }},
       field.slot);
 }
 

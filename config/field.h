@@ -58,29 +58,30 @@ using Slot = std::variant<bool*, std::optional<bool>*, int*, std::optional<int>*
                           std::map<std::string, std::string>*, EnumMember, ByteCount, Rate, JsonText>;
 
 struct Field {
-  std::string_view name;  ///< with dashes, without the leading ones
-  Slot slot = {};         ///< borrowed: the Options must outlive the Field
+  std::string_view name;            ///< with dashes, without the leading ones
+  Slot slot = {};                   ///< borrowed: the Options must outlive the Field
   UnreadValue unread_default = {};  ///< of a flag that nothing reads: type and default; fields() sets `slot`
   std::string_view help;
   std::string_view unit = {};
   double min = std::numeric_limits<double>::lowest();
   double max = std::numeric_limits<double>::max();
-  std::vector<std::string_view> allowed = {};  ///< text values; empty: any
+  std::vector<std::string_view> allowed = {};   ///< text values; empty: any
   std::vector<std::string_view> unlisted = {};  ///< text values of FastDeploy's that `refusal` refuses
   Standing standing = Standing::works;
-  std::string_view reason = {};                  ///< why it is refused or has no effect
-  std::vector<std::string_view> also_fine = {};  ///< values that mean the same as the default
-  std::string_view env = {};                     ///< a variable of FastDeploy's, besides TROUPE_NAME
-  std::vector<std::string_view> aliases = {};    ///< other spellings, without the leading dashes
+  std::string_view reason = {};                       ///< why it is refused or has no effect
+  std::vector<std::string_view> also_fine = {};       ///< values that mean the same as the default
+  std::string_view env = {};                          ///< a variable of FastDeploy's, besides TROUPE_NAME
+  std::vector<std::string_view> aliases = {};         ///< other spellings, without the leading dashes
   Status (*check)(std::string_view value) = nullptr;  ///< rules beyond range and list
-  std::string (*refusal)(std::string_view value) = nullptr;  ///< why this value alone is refused; "": it is not
+  std::string (*refusal)(std::string_view value) =
+      nullptr;                       ///< why this value alone is refused; "": it is not
   std::string_view when_unset = {};  ///< shown as the default when the default means "chosen at start"
   bool secret = false;               ///< never shown in logs or /config-info
-  bool refuses_empty = false;        ///< an empty value, a variable's too, is an error: it would switch off a guard
+  bool refuses_empty = false;  ///< an empty value, a variable's too, is an error: it would switch off a guard
   bool one_word =
-      false;  ///< a list of which one flag takes one word only, as words of another kind may follow
-  bool hidden = false;               ///< carried to child processes, but not a flag
-  std::string_view group = {};       ///< heading in --help
+      false;            ///< a list of which one flag takes one word only, as words of another kind may follow
+  bool hidden = false;  ///< carried to child processes, but not a flag
+  std::string_view group = {};  ///< heading in --help
 };
 
 /// Lower case, `_` as `-`: the form in which names are compared.

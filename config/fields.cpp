@@ -35,7 +35,8 @@ FieldList model_fields(ModelOptions& o) {
        .slot = choice(o.dtype, {"auto", "bfloat16", "float16", "float32"}),
        .help = "type of weights and activations; sums are always fp32. auto: the checkpoint's"},
       {.name = "load-choices",
-       .slot = EnumMember{{"default_v1", "dummy", "default"},
+       .slot =
+           EnumMember{{"default_v1", "dummy", "default"},
                       [&o] { return static_cast<int>(o.load_choices); },
                       [&o](int i) { o.load_choices = i == 1 ? LoadChoice::dummy : LoadChoice::checkpoint; }},
        .help =
@@ -59,7 +60,9 @@ FieldList model_fields(ModelOptions& o) {
        .slot = choice(o.source, {"huggingface", "modelscope", "aistudio"}),
        .help = "hub that --download fetches from",
        .env = "FD_MODEL_SOURCE"},
-      {.name = "seed", .slot = &o.seed, .help = "seed of requests that name none (0: each draws its own), and of dummy weights"},
+      {.name = "seed",
+       .slot = &o.seed,
+       .help = "seed of requests that name none (0: each draws its own), and of dummy weights"},
   };
 }
 
@@ -73,7 +76,8 @@ FieldList chat_fields(AnswerOptions& o) {
        .slot = &o.tool_call_parser,
        .help = "finds tool calls in a chat's answer",
        .allowed = {"none", "ernie-x1", "ernie-45-vl-thinking", "hermes"},
-       .when_unset = "hermes if the chat template writes <tool_call> and the vocabulary has no such token, else none"},
+       .when_unset =
+           "hermes if the chat template writes <tool_call> and the vocabulary has no such token, else none"},
       {.name = "thinking-end-text",
        .slot = &o.thinking_end_text,
        .help = "what ends thoughts at their limit: a text with </think>, behind which it is cut",
@@ -194,16 +198,20 @@ FieldList scheduler_fields(SchedulerOptions& o) {
        .max = 1},
       {.name = "min-prefill-share",
        .slot = &o.min_prefill_share,
-       .help = "share of a step, of its tokens and of its time, that prompts may take while few of them wait beside "
-               "many sequences that decode; 1: always all of it. Less keeps the time between two tokens even, more "
+       .help = "share of a step, of its tokens and of its time, that prompts may take while few of them wait "
+               "beside "
+               "many sequences that decode; 1: always all of it. Less keeps the time between two tokens "
+               "even, more "
                "lets prompts answer sooner",
        .min = 0,
        .max = 1,
        .when_unset = "a tenth, at least 512 tokens; a third of the time"},
       {.name = "max-prefill-step-ms",
        .slot = &o.max_prefill_step_ms,
-       .help = "most time that a step with prompt tokens is to take, by the time of the steps before it: prompts are "
-               "cut to that. In the first step of a short prompt long ones get a sixth of it. Less lets short prompts "
+       .help = "most time that a step with prompt tokens is to take, by the time of the steps before it: "
+               "prompts are "
+               "cut to that. In the first step of a short prompt long ones get a sixth of it. Less lets "
+               "short prompts "
                "and running streams wait less behind long prompts, more computes long prompts sooner",
        .unit = "ms",
        .min = 0,
@@ -211,12 +219,14 @@ FieldList scheduler_fields(SchedulerOptions& o) {
        .when_unset = "60 on cuda, 250 on cpu"},
       {.name = "max-queued-requests",
        .slot = &o.max_queued_requests,
-       .help = "sequences that wait to run; one more gets 429, a request with more 400; 0: none behind another request",
+       .help = "sequences that wait to run; one more gets 429, a request with more 400; 0: none behind "
+               "another request",
        .min = 0,
        .max = 1 << 20},
       {.name = "max-queued-tokens",
        .slot = &o.max_queued_tokens,
-       .help = "prompt tokens of all waiting requests, once for all choices of a prompt; more get 429, a request with more 400",
+       .help = "prompt tokens of all waiting requests, once for all choices of a prompt; more get 429, a "
+               "request with more 400",
        .unit = "tokens",
        .min = 0},
   };
@@ -250,7 +260,8 @@ FieldList process_fields(Options& o) {
   return {
       {.name = "engine-worker-queue-port",
        .slot = &p.engine_worker_queue_ports,
-       .help = "names the step rings between engine and workers, one for each rank; of one number the ranks behind the "
+       .help = "names the step rings between engine and workers, one for each rank; of one number the ranks "
+               "behind the "
                "first take the next free ones; no TCP port is opened",
        .min = 1,
        .max = 65535,
@@ -303,7 +314,9 @@ FieldList process_fields(Options& o) {
        .max = 256,
        .when_unset = "half the usable cores, 1 to 4"},
       {.name = "config", .slot = &o.config_file, .help = "YAML or JSON file with any of these options"},
-      {.name = "dry-run", .slot = &o.dry_run, .help = "check all that a start checks, ports and directories too, print what fits, and exit"},
+      {.name = "dry-run",
+       .slot = &o.dry_run,
+       .help = "check all that a start checks, ports and directories too, print what fits, and exit"},
       {.name = "dump-config",
        .slot = &o.dump_config,
        .help = "print the values in effect as JSON, which --config reads, and exit"},
@@ -409,10 +422,11 @@ FieldList guided_fields(GuidedOptions& o) {
 }
 
 Slot slot_of(UnreadValue& value) {
-  return std::visit(Overloaded{[](std::monostate&) { return Slot(); }, [](UnsetSwitch& v) { return Slot(&v.value); },
-                               [](UnreadBytes& v) { return Slot(ByteCount{&v.value}); },
-                               [](JsonObject& v) { return Slot(JsonText{&v.text}); }, [](auto& v) { return Slot(&v); }},
-                    value);
+  return std::visit(
+      Overloaded{[](std::monostate&) { return Slot(); }, [](UnsetSwitch& v) { return Slot(&v.value); },
+                 [](UnreadBytes& v) { return Slot(ByteCount{&v.value}); },
+                 [](JsonObject& v) { return Slot(JsonText{&v.text}); }, [](auto& v) { return Slot(&v); }},
+      value);
 }
 
 /// Points the fields at their values, which are their defaults unless `values` has them.

@@ -1,7 +1,8 @@
 #pragma once
 // The one list of flags. To add a setting: a member in options.h, a row in fields.cpp, and
-// docs/options.md written anew (`troupe serve --help=markdown > docs/options.md`). A flag that nothing reads has no
-// member: its row is in fields_unread.cpp or fields_cluster.cpp and gives `unread_default` instead of `slot`.
+// docs/options.md written anew (`troupe serve --help=markdown > docs/options.md`). A flag that nothing reads
+// has no member: its row is in fields_unread.cpp or fields_cluster.cpp and gives `unread_default` instead of
+// `slot`.
 #include <vector>
 
 #include "config/field.h"
@@ -9,7 +10,8 @@
 
 namespace troupe::config {
 
-/// Every setting, in the order of --help, pointing into `options`; Options::unread gets the values that it lacks.
+/// Every setting, in the order of --help, pointing into `options`; Options::unread gets the values that it
+/// lacks.
 std::vector<Field> fields(Options& options);
 
 std::vector<Field> http_fields(HttpOptions& options);

@@ -11,7 +11,8 @@ namespace {
 
 constexpr double kMostUriBytes = 56 << 10;  // a line of a head cannot be longer than 60 KiB
 constexpr double kMostJsonDepth = 1000;     // values are copied and written by recursion
-constexpr double kMostLogitBias = 28'000;   // with stop ids and banned words, what one sequence may send a worker
+constexpr double kMostLogitBias =
+    28'000;  // with stop ids and banned words, what one sequence may send a worker
 
 Status check_networks(std::string_view value) {
   AddressSet set;
@@ -95,7 +96,8 @@ std::vector<Field> http_fields(HttpOptions& o) {
        .when_unset = "only the server's own pages"},
       {.name = "allowed-hosts",
        .slot = &o.allowed_hosts,
-       .help = "names and addresses that a request's Host may name, with any port, besides the server's own; * for all",
+       .help = "names and addresses that a request's Host may name, with any port, besides the server's own; "
+               "* for all",
        .check = check_hosts,
        .when_unset = "the server's own, asked for only without a key on a loopback address"},
       {.name = "admin-api-key",
@@ -169,7 +171,8 @@ std::vector<Field> limit_fields(LimitOptions& o) {
       limit("max-connections", o.max_connections, "open sockets; one more gets 429"),
       {.name = "max-connections-per-address",
        .slot = &o.max_connections_per_address,
-       .help = "open sockets of one address (of IPv6: of one /64), or of one client behind --trusted-proxies; one more gets 429",
+       .help = "open sockets of one address (of IPv6: of one /64), or of one client behind "
+               "--trusted-proxies; one more gets 429",
        .min = 0,
        .max = 1 << 30,
        .when_unset = "256; --max-connections for addresses of this machine"},
@@ -184,16 +187,22 @@ std::vector<Field> limit_fields(LimitOptions& o) {
       limit("write-timeout", o.write_timeout_s, "a client that reads nothing for this long is disconnected",
             "seconds"),
       limit("request-timeout", o.request_timeout_s,
-            "from a request's arrival to the end of its answer, if the request names no shorter time: 504 before the first "
-            "token, afterwards the answer ends with what it has", "seconds"),
+            "from a request's arrival to the end of its answer, if the request names no shorter time: 504 "
+            "before the first "
+            "token, afterwards the answer ends with what it has",
+            "seconds"),
       limit("max-stream-buffer-bytes", o.max_stream_buffer_bytes,
             "unread output of one answer; while there is more, its client must read as much within 2 s, or "
-            "--write-timeout once the answer is complete", "bytes", 4096),
-      limit_bytes("max-unsent-bytes", o.max_unsent_bytes, "unread output of all answers; the largest are cut off"),
+            "--write-timeout once the answer is complete",
+            "bytes", 4096),
+      limit_bytes("max-unsent-bytes", o.max_unsent_bytes,
+                  "unread output of all answers; the largest are cut off"),
       limit_bytes("max-buffered-bytes", o.max_buffered_bytes,
-                  "memory of requests that are read or wait for an answer; 503; one larger body 413. For bodies up to 64 KiB there is "
+                  "memory of requests that are read or wait for an answer; 503; one larger body 413. For "
+                  "bodies up to 64 KiB there is "
                   "an eighth more"),
-      limit_bytes("max-answer-bytes", o.max_answer_bytes, "one answer that is not streamed, or what it repeats of its prompt; 400"),
+      limit_bytes("max-answer-bytes", o.max_answer_bytes,
+                  "one answer that is not streamed, or what it repeats of its prompt; 400"),
       {.name = "max-answer-scores",
        .slot = &o.max_answer_scores,
        .help = "log-probabilities of one answer: choices x tokens x candidates; 400",
@@ -210,7 +219,8 @@ std::vector<Field> limit_fields(LimitOptions& o) {
       limit("max-stop-strings", o.max_stop_strings, "stop strings of one request", {}, 0),
       limit("max-stop-bytes", o.max_stop_bytes, "one stop string", "bytes"),
       limit_logprobs("max-logprobs", o.max_logprobs, "top_logprobs and prompt_logprobs; at most 20", -1),
-      limit_logprobs("max-completion-logprobs", o.max_completion_logprobs, "logprobs of a completions request; at most 20", 0),
+      limit_logprobs("max-completion-logprobs", o.max_completion_logprobs,
+                     "logprobs of a completions request; at most 20", 0),
       limit("max-logit-bias", o.max_logit_bias, "entries of logit_bias", {}, 0, kMostLogitBias),
       limit("max-messages", o.max_messages, "messages of one chat request"),
       limit("max-tools", o.max_tools, "tools of one chat request", {}, 0),

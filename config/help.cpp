@@ -13,17 +13,40 @@ namespace troupe::config {
 namespace {
 
 /// What `troupe serve --help` shows; --help=all shows the others as well.
-constexpr std::string_view kCommon[] = {
-    "model", "served-model-name", "tokenizer", "dtype", "download", "reasoning-parser", "tool-call-parser",
-    "host", "port", "metrics-port", "api-key-file", "ssl-certfile", "ssl-keyfile",
-    "device", "gpu-memory-utilization", "quantization", "max-model-len", "max-num-seqs", "max-num-batched-tokens",
-    "swap-space", "config", "dry-run", "dump-config", "quiet", "log-dir", "log-level"};
+constexpr std::string_view kCommon[] = {"model",
+                                        "served-model-name",
+                                        "tokenizer",
+                                        "dtype",
+                                        "download",
+                                        "reasoning-parser",
+                                        "tool-call-parser",
+                                        "host",
+                                        "port",
+                                        "metrics-port",
+                                        "api-key-file",
+                                        "ssl-certfile",
+                                        "ssl-keyfile",
+                                        "device",
+                                        "gpu-memory-utilization",
+                                        "quantization",
+                                        "max-model-len",
+                                        "max-num-seqs",
+                                        "max-num-batched-tokens",
+                                        "swap-space",
+                                        "config",
+                                        "dry-run",
+                                        "dump-config",
+                                        "quiet",
+                                        "log-dir",
+                                        "log-level"};
 
 constexpr const char* kUsage = "troupe serve [--model DIRECTORY] [OPTION…]";
 constexpr const char* kSummary = "serves an ERNIE-4.5 model over an OpenAI-style HTTP API";
 constexpr const char* kRules =
-    "An option is written --name value or --name=value; `_` and `-` are the same. A switch is turned off with\n"
-    "--no-name. Each of these overrides those before it: defaults, --config file, environment, command line.\n";
+    "An option is written --name value or --name=value; `_` and `-` are the same. A switch is turned off "
+    "with\n"
+    "--no-name. Each of these overrides those before it: defaults, --config file, environment, command "
+    "line.\n";
 constexpr const char* kExamples = R"(  troupe serve
         the demo model on http://127.0.0.1:8180
   troupe serve --model /models/ERNIE-4.5-0.3B-PT --port 8180 --metrics-port 8181 --max-model-len 32768
@@ -91,7 +114,8 @@ std::string describe_fields(const std::vector<Field>& fields, int width, bool va
     if (!field.unit.empty()) facts += "; unit " + std::string(field.unit);
     if (variables) facts += "; env " + variables_text(field);
     out += "  " + spelling(field) + "\n" +
-           wrap(std::string(kIndent, ' ') + std::string(field.help) + " [" + facts + "]", kIndent, width) + "\n";
+           wrap(std::string(kIndent, ' ') + std::string(field.help) + " [" + facts + "]", kIndent, width) +
+           "\n";
   }
   return out;
 }
@@ -113,8 +137,8 @@ std::string describe_unread(const std::vector<Field>& fields, Standing standing,
 }
 
 std::string serve_help(const std::string& flags, const std::string& more) {
-  return std::string("troupe serve: ") + kSummary + ".\n\nusage: " + kUsage + "\n\n" + kRules + flags + "\n" + more +
-         "examples:\n" + kExamples + "\n" + kExitCodes;
+  return std::string("troupe serve: ") + kSummary + ".\n\nusage: " + kUsage + "\n\n" + kRules + flags + "\n" +
+         more + "examples:\n" + kExamples + "\n" + kExitCodes;
 }
 
 std::vector<Field> with_standing(std::vector<Field> all, Standing standing) {
@@ -149,7 +173,8 @@ Result<std::string> serve_help_in_form(const std::string& form, int width) {
   if (form == "markdown") return options_markdown();
   Options defaults;
   const std::vector<Field> works = with_standing(fields(defaults), Standing::works);
-  return help_in_form(form, {"serve", kSummary, kUsage, std::string(kRules) + "\n" + kExitCodes, kExamples, works});
+  return help_in_form(form,
+                      {"serve", kSummary, kUsage, std::string(kRules) + "\n" + kExitCodes, kExamples, works});
 }
 
 std::string options_markdown() {
@@ -164,7 +189,8 @@ std::string options_markdown() {
          "a list is repeated or separated by commas. `--config FILE` reads any of them from YAML or JSON. "
          "Each of these overrides those before it: defaults, config file, environment, command line. Every "
          "flag has a variable, `TROUPE_` and its name in capitals; FastDeploy's own name for it, where there "
-         "is one, is read too. What a platform sets for a service with such a name (`TROUPE_PORT=tcp://…`) is not.\n\n"
+         "is one, is read too. What a platform sets for a service with such a name (`TROUPE_PORT=tcp://…`) "
+         "is not.\n\n"
          "All flags are parsed and checked in full, also those of features that are not available yet.\n\n"
          "## What works\n" +
          markdown_table(all, Standing::works) +

@@ -1,6 +1,6 @@
 #pragma once
-// A command line is shown to every user of the machine, in /proc/PID/cmdline and by ps. A process that needs no key gets
-// none.
+// A command line is shown to every user of the machine, in /proc/PID/cmdline and by ps. A process that needs
+// no key gets none.
 #include "config/options.h"
 
 namespace troupe::config {

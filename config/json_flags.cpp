@@ -28,8 +28,8 @@ struct Key {
 constexpr std::size_t kMaxText = 64 << 10;  // options are written by hand
 constexpr int kMaxJsonDepth = 16;
 
-/// The object, or nothing. Depth is bounded before the parser recurses. A key that an object has twice is left in
-/// `twice`; the last value counts.
+/// The object, or nothing. Depth is bounded before the parser recurses. A key that an object has twice is
+/// left in `twice`; the last value counts.
 std::optional<JsonValue> parse_object(std::string_view text, std::string* twice = nullptr) {
   if (text.size() > kMaxText) return std::nullopt;
   bool too_deep = false;
@@ -38,7 +38,8 @@ std::optional<JsonValue> parse_object(std::string_view text, std::string* twice 
     too_deep = too_deep || depth > kMaxJsonDepth;
     if (event == JsonValue::parse_event_t::object_start) keys.emplace_back();
     if (event == JsonValue::parse_event_t::object_end) keys.pop_back();
-    if (event == JsonValue::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second && twice != nullptr) {
+    if (event == JsonValue::parse_event_t::key && !keys.back().insert(value.get<std::string>()).second &&
+        twice != nullptr) {
       *twice = value.get<std::string>();
     }
     return !too_deep;
@@ -57,7 +58,8 @@ Result<JsonValue> read_object(std::string_view text) {
   std::string twice;
   std::optional<JsonValue> object = parse_object(text, &twice);
   if (!object) return not_an_object(text);
-  if (!twice.empty()) return invalid("the key \"" + twice.substr(0, 80) + "\" is given twice", {}, "duplicate_key");
+  if (!twice.empty())
+    return invalid("the key \"" + twice.substr(0, 80) + "\" is given twice", {}, "duplicate_key");
   return *std::move(object);
 }
 
@@ -261,9 +263,7 @@ Status check_rsync_config(std::string_view text) {
   return status;
 }
 
-Status check_json_object(std::string_view text) {
-  return read_object(text).status();
-}
+Status check_json_object(std::string_view text) { return read_object(text).status(); }
 
 bool json_flag(std::string_view text, std::string_view key) {
   const auto object = parse_object(text);

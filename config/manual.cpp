@@ -10,12 +10,14 @@ std::string flag_list(const std::vector<Field>& fields) {
   for (const Field& field : fields) {
     if (field.hidden) continue;
     const std::string values = placeholder(field);
-    out += "--" + std::string(field.name) + "\t" + (values.empty() ? "-" : values) + "\t" + std::string(field.help) + "\n";
+    out += "--" + std::string(field.name) + "\t" + (values.empty() ? "-" : values) + "\t" +
+           std::string(field.help) + "\n";
   }
   return out + "--help\t-\tprint what the flags mean\n";
 }
 
-/// `text` as roff shows it: backslashes and dashes are escaped, a dot or quote at a line's begin is no request.
+/// `text` as roff shows it: backslashes and dashes are escaped, a dot or quote at a line's begin is no
+/// request.
 std::string roff(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -33,9 +35,9 @@ std::string roff(std::string_view text) {
 }
 
 std::string man_page(const Manual& manual) {
-  std::string out = ".TH TROUPE\\-" + roff(manual.name) + " 1\n.SH NAME\ntroupe\\-" + roff(manual.name) + " \\- " +
-                    roff(manual.summary) + "\n.SH SYNOPSIS\n.nf\n" + roff(manual.usage) + "\n.fi\n.SH DESCRIPTION\n.nf\n" +
-                    roff(manual.rules) + "\n.fi\n.SH OPTIONS\n";
+  std::string out = ".TH TROUPE\\-" + roff(manual.name) + " 1\n.SH NAME\ntroupe\\-" + roff(manual.name) +
+                    " \\- " + roff(manual.summary) + "\n.SH SYNOPSIS\n.nf\n" + roff(manual.usage) +
+                    "\n.fi\n.SH DESCRIPTION\n.nf\n" + roff(manual.rules) + "\n.fi\n.SH OPTIONS\n";
   std::string_view group;
   for (const Field& field : manual.fields) {
     if (field.hidden) continue;
@@ -57,7 +59,8 @@ Result<std::string> help_in_form(const std::string& form, const Manual& manual) 
   if (form == "flags") return flag_list(manual.fields);
   if (form == "man") return man_page(manual);
   const bool serve = manual.name == "serve";
-  return invalid("--help=" + form + ": expected " + (serve ? "all, markdown, " : "") + "flags or man", "help");
+  return invalid("--help=" + form + ": expected " + (serve ? "all, markdown, " : "") + "flags or man",
+                 "help");
 }
 
 }  // namespace troupe::config

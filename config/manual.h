@@ -17,8 +17,8 @@ struct Manual {
   const std::vector<Field>& fields;
 };
 
-/// What --help=FORM prints. "flags": a line for each flag, its name, its values ("-" for a switch) and its help, with tabs
-/// between. "man": a page for man(1). invalid_argument for another form.
+/// What --help=FORM prints. "flags": a line for each flag, its name, its values ("-" for a switch) and its
+/// help, with tabs between. "man": a page for man(1). invalid_argument for another form.
 Result<std::string> help_in_form(const std::string& form, const Manual& manual);
 
 }  // namespace troupe::config

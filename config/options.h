@@ -45,12 +45,12 @@ struct HttpOptions {
   /// metrics port.
   std::vector<std::string> api_keys;
   std::string api_key_file;  ///< more keys, one a line; read again on SIGHUP
-  /// Keys that open what client keys do not: the routes that control the server, and all others. Empty, but api_keys
-  /// not: those routes are closed.
+  /// Keys that open what client keys do not: the routes that control the server, and all others. Empty, but
+  /// api_keys not: those routes are closed.
   std::vector<std::string> admin_api_keys;
   std::string admin_api_key_file;  ///< more of them, as api_key_file
-  std::string ssl_certfile;  ///< PEM: the certificate, then its chain; empty: plain HTTP
-  std::string ssl_keyfile;   ///< PEM: its private key; empty: the key is in ssl_certfile too
+  std::string ssl_certfile;        ///< PEM: the certificate, then its chain; empty: plain HTTP
+  std::string ssl_keyfile;         ///< PEM: its private key; empty: the key is in ssl_certfile too
   /// Networks of proxies in front of the server, in CIDR form. X-Forwarded-For is taken from them alone.
   std::vector<std::string> trusted_proxies;
   // What the files held. Not flags: filled by read_credentials(), so that children need not read the files.
@@ -60,8 +60,8 @@ struct HttpOptions {
   std::string private_key_pem;
   /// Origins of web pages that may read answers (CORS): "https://name:port", or "*" for all; empty: none.
   std::vector<std::string> allowed_origins;
-  /// Names under which the server may be asked, without ports, or "*" for all. Empty: its own, which are checked only
-  /// without a key on a loopback address.
+  /// Names under which the server may be asked, without ports, or "*" for all. Empty: its own, which are
+  /// checked only without a key on a loopback address.
   std::vector<std::string> allowed_hosts;
   /// Threads that read and write sockets, each with one session host; 0: half the cores, 1…4. More
   /// help only with thousands of streams.
@@ -76,24 +76,26 @@ inline constexpr int kMostLogprobs = 20;
 /// Limits on what one client may send. Each is a flag; each refusal names the limit.
 struct LimitOptions {
   int max_connections = 4096;  ///< open sockets; one more gets 429
-  /// Of one peer address; one more gets 429. 0: 256, but max_connections for this machine's own addresses. A trusted
-  /// proxy has no such limit: its clients' requests are counted instead.
+  /// Of one peer address; one more gets 429. 0: 256, but max_connections for this machine's own addresses. A
+  /// trusted proxy has no such limit: its clients' requests are counted instead.
   int max_connections_per_address = 0;
-  int max_header_bytes = 16 << 10;        ///< all header lines together; 431
-  int max_header_count = 100;             ///< header lines; 431
-  int max_uri_bytes = 8 << 10;            ///< request target; 414
-  int header_timeout_s = 10;              ///< from the first byte to the end of the headers; 408
-  int body_timeout_s = 30;                ///< for a body that arrives slower than min_body_rate; 408
-  int min_body_rate = 1 << 10;            ///< bytes a second that keep a long upload alive
-  int idle_timeout_s = 75;                ///< keep-alive without a request
-  int write_timeout_s = 30;               ///< a client that reads nothing for this long is dropped
-  int request_timeout_s = 3600;           ///< of a request from its arrival; it may name a shorter time; 504
-  int max_stream_buffer_bytes = 1 << 20;  ///< unread output of one answer; above it a client must read as much in time
-  std::int64_t max_unsent_bytes = 512 << 20;    ///< unread output of all answers; above it the largest are cut
+  int max_header_bytes = 16 << 10;  ///< all header lines together; 431
+  int max_header_count = 100;       ///< header lines; 431
+  int max_uri_bytes = 8 << 10;      ///< request target; 414
+  int header_timeout_s = 10;        ///< from the first byte to the end of the headers; 408
+  int body_timeout_s = 30;          ///< for a body that arrives slower than min_body_rate; 408
+  int min_body_rate = 1 << 10;      ///< bytes a second that keep a long upload alive
+  int idle_timeout_s = 75;          ///< keep-alive without a request
+  int write_timeout_s = 30;         ///< a client that reads nothing for this long is dropped
+  int request_timeout_s = 3600;     ///< of a request from its arrival; it may name a shorter time; 504
+  int max_stream_buffer_bytes =
+      1 << 20;  ///< unread output of one answer; above it a client must read as much in time
+  std::int64_t max_unsent_bytes = 512 << 20;  ///< unread output of all answers; above it the largest are cut
   std::int64_t max_buffered_bytes = 256 << 20;  ///< bodies of all requests that are read; 503
-  std::int64_t max_answer_bytes = 64 << 20;     ///< an answer that is not streamed, and what a stream repeats; 400
-  std::int64_t max_answer_scores = 1'000'000;   ///< log-probabilities in one answer; 400
-  std::int64_t max_body_bytes = 8 << 20;  ///< request body; 413
+  std::int64_t max_answer_bytes =
+      64 << 20;  ///< an answer that is not streamed, and what a stream repeats; 400
+  std::int64_t max_answer_scores = 1'000'000;      ///< log-probabilities in one answer; 400
+  std::int64_t max_body_bytes = 8 << 20;           ///< request body; 413
   bool strict_requests = false;                    ///< unknown top-level fields of a request get 400
   int max_json_depth = 64;                         ///< nesting of a request body
   int max_json_elements = 1'000'000;               ///< values in a request body, all together
@@ -141,15 +143,17 @@ struct ModelOptions {
 
 /// How a chat's answer is taken apart; docs/thinking_and_tools.md.
 struct AnswerOptions {
-  std::string reasoning_parser;   ///< empty: thoughts stay in the answer
-  std::string tool_call_parser;   ///< "none": calls stay text; empty: what the chat template shows
-  std::string thinking_end_text;  ///< ends thoughts at their limit; contains </think>; empty: the parser's own
+  std::string reasoning_parser;  ///< empty: thoughts stay in the answer
+  std::string tool_call_parser;  ///< "none": calls stay text; empty: what the chat template shows
+  std::string
+      thinking_end_text;  ///< ends thoughts at their limit; contains </think>; empty: the parser's own
 };
 
 /// What the model runs on, and how much memory it may take.
 struct DeviceOptions {
   Device device = Device::automatic;
-  int cpu_threads = 0;  ///< of the CPU worker, each pinned to a core; 0: the physical cores, or what a CPU quota allows
+  int cpu_threads =
+      0;  ///< of the CPU worker, each pinned to a core; 0: the physical cores, or what a CPU quota allows
   /// KV memory of the CPU device in bytes, of all ranks together; 0: for each a quarter of its free memory,
   /// at most 4 GiB.
   std::int64_t cpu_kv_bytes = 0;
@@ -172,8 +176,8 @@ struct ParallelOptions {
   bool enable_expert_parallel = false;  ///< whole experts are spread over the ranks, instead of cut
   int ranks_per_gpu = 1;                ///< so many ranks share a GPU and take turns, to try several on one
   bool disable_custom_all_reduce =
-      false;                            ///< GPUs exchange over NCCL, even if they reach each other's memory
-  std::int64_t found_bytes = 0;         ///< host memory of each rank, found at start; 0: what is free now
+      false;                     ///< GPUs exchange over NCCL, even if they reach each other's memory
+  std::int64_t found_bytes = 0;  ///< host memory of each rank, found at start; 0: what is free now
 };
 
 /// How weights, keys and values are stored while the model runs; docs/quantization.md. Activations keep
@@ -194,11 +198,14 @@ constexpr int default_prefill_step_ms(Device device) {
 
 /// How steps are composed. The first three bound the memory of a step.
 struct SchedulerOptions {
-  int max_model_len = 0;           ///< prompt and answer in tokens; 0: what the model allows and memory fits
-  int found_model_len = 0;         ///< when max_model_len is 0: the value chosen at start
+  int max_model_len = 0;    ///< prompt and answer in tokens; 0: what the model allows and memory fits
+  int found_model_len = 0;  ///< when max_model_len is 0: the value chosen at start
 
-  /// Tokens of prompt and answer together: what was asked for, else what was found, else `most`, the model's own limit.
-  int model_len(int most) const { return max_model_len > 0 ? max_model_len : found_model_len > 0 ? found_model_len : most; }
+  /// Tokens of prompt and answer together: what was asked for, else what was found, else `most`, the model's
+  /// own limit.
+  int model_len(int most) const {
+    return max_model_len > 0 ? max_model_len : found_model_len > 0 ? found_model_len : most;
+  }
 
   int max_num_seqs = 0;            ///< sequences in one step, 1…1024; 0: up to 512 on cuda, 32 on cpu
   int max_num_batched_tokens = 0;  ///< tokens in one step; 0: 8192 on cuda, 512 on cpu
@@ -206,8 +213,8 @@ struct SchedulerOptions {
   /// Share of a step that prompts may take at least while others decode; 0: a tenth, but 512 tokens. A long
   /// step delays every token of those.
   double min_prefill_share = 0;
-  /// Most milliseconds that a step with prompt tokens is predicted to take; 0: default_prefill_step_ms(), which
-  /// is set at start.
+  /// Most milliseconds that a step with prompt tokens is predicted to take; 0: default_prefill_step_ms(),
+  /// which is set at start.
   int max_prefill_step_ms = 0;
   int max_num_partial_prefills =
       0;  ///< prompts that are computed at the same time; 0: as many as there are slots
@@ -227,7 +234,7 @@ struct CacheOptions {
   bool enable_prefix_caching = true;  ///< reuse KV blocks of equal prompt beginnings
   bool enable_output_caching = true;  ///< reuse KV blocks of generated tokens too
   double swap_space_gib = 0;  ///< host memory of all ranks for blocks that left the KV memory; 0: none
-  std::string swap_path;              ///< with the CPU device: a file instead of memory; empty: memory
+  std::string swap_path;      ///< with the CPU device: a file instead of memory; empty: memory
 };
 
 /// Converting text to token ids.
@@ -245,8 +252,9 @@ struct GuidedOptions {
 
 /// Processes: ports, files, restarts and timeouts.
 struct ProcessOptions {
-  std::vector<int> engine_worker_queue_ports;  ///< name the step rings: none, the first rank's, or one per rank
-  std::vector<int> cache_queue_ports;          ///< name the cache rings, likewise
+  std::vector<int>
+      engine_worker_queue_ports;       ///< name the step rings: none, the first rank's, or one per rank
+  std::vector<int> cache_queue_ports;  ///< name the cache rings, likewise
   /// Unix sockets and lock files (0700); empty: ${XDG_RUNTIME_DIR:-/tmp/troupe-$UID}/troupe, filled in
   /// by parse.
   std::string runtime_dir;
@@ -272,8 +280,8 @@ struct Options {
   GuidedOptions guided;
   ProcessOptions process;
   LogOptions log;
-  UnreadValues unread;      ///< flags that nothing reads; validate() checks them beside the others
-  std::string config_file;  ///< --config; command line and environment override it
+  UnreadValues unread;       ///< flags that nothing reads; validate() checks them beside the others
+  std::string config_file;   ///< --config; command line and environment override it
   bool dry_run = false;      ///< check everything, print what fits, exit
   bool dump_config = false;  ///< print the values in effect as JSON, exit
   bool quiet = false;        ///< only warnings, errors, and deaths of child processes on the terminal

@@ -66,7 +66,8 @@ class Layers {
 
  private:
   static Status given_twice(const std::string& path, const FileEntry& first, const FileEntry& second) {
-    const std::string names = first.name == second.name ? second.name : second.name + ", which is also " + first.name + ",";
+    const std::string names =
+        first.name == second.name ? second.name : second.name + ", which is also " + first.name + ",";
     return invalid(path + ":" + std::to_string(second.line) + ": " + names + " is given twice, in lines " +
                        std::to_string(first.line) + " and " + std::to_string(second.line),
                    second.name, "duplicate_key");
@@ -213,7 +214,8 @@ Status read_environment(const Environment& environment, const std::vector<Field>
       const auto found = environment.find(name);
       if (field.hidden || found == environment.end() || platform.contains(name)) continue;
       if (found->second.empty() && field.refuses_empty) {
-        return invalid(name + " is set, but empty: unset it, or give it a value", std::string(field.name), "invalid_value");
+        return invalid(name + " is set, but empty: unset it, or give it a value", std::string(field.name),
+                       "invalid_value");
       }
       if (found->second.empty()) continue;
       clear_list(field);
@@ -250,7 +252,8 @@ Result<ParsedOptions> parse(const std::vector<std::string>& arguments, const Env
   if (!status.ok()) return status;
 
   std::vector<std::string> refusals;
-  if (std::string note = platform_note(environment, all, true); !note.empty()) out.warnings.push_back(std::move(note));
+  if (std::string note = platform_note(environment, all, true); !note.empty())
+    out.warnings.push_back(std::move(note));
   judge_fields(all, out.warnings, refusals);
   judge_pairs(options, all, out.warnings);
   judge_variables(environment, out.warnings, refusals);

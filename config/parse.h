@@ -18,20 +18,22 @@ using Environment = std::map<std::string, std::string>;
 Environment process_environment();
 
 /// Sets the fields that a variable names, FastDeploy's first, then TROUPE_NAME. An empty one counts as unset,
-/// but for a key, which it would silently switch off, it is an error. What a platform sets for a service that is named
-/// like an option (config/platform_variables.h) is not read.
+/// but for a key, which it would silently switch off, it is an error. What a platform sets for a service that
+/// is named like an option (config/platform_variables.h) is not read.
 Status read_environment(const Environment& environment, const std::vector<Field>& fields);
 
 /// Directory of the lock files and sockets of running servers: ${XDG_RUNTIME_DIR:-/tmp/troupe-$UID}/troupe.
 std::string default_runtime_dir(const Environment& environment);
 
-/// The socket at which a service manager wants to be told of the start, as NOTIFY_SOCKET names it; else empty.
+/// The socket at which a service manager wants to be told of the start, as NOTIFY_SOCKET names it; else
+/// empty.
 std::string service_manager_socket(const Environment& environment);
 
 struct ParsedOptions {
   Options options;
   std::vector<std::string> warnings;  ///< one line each, to be printed before the start
-  std::string help;  ///< the form that --help=FORM asks for, "text" without one; if set, options are incomplete
+  std::string
+      help;  ///< the form that --help=FORM asks for, "text" without one; if set, options are incomplete
 };
 
 /// Reads the arguments after `serve`. Errors: invalid_argument (exit code 2), unsupported for a feature

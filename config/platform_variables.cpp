@@ -29,7 +29,8 @@ bool names_a_port(std::string_view rest) {
 std::set<std::string> services_in(const Environment& environment) {
   std::set<std::string> services;
   for (const auto& [name, value] : environment) {
-    if (name.ends_with(kPort) && is_address(value)) services.insert(name.substr(0, name.size() - kPort.size()));
+    if (name.ends_with(kPort) && is_address(value))
+      services.insert(name.substr(0, name.size() - kPort.size()));
     if (!name.ends_with(kHost)) continue;
     const std::string service = name.substr(0, name.size() - kHost.size());
     if (environment.contains(service + std::string(kServicePort))) services.insert(service);
@@ -62,8 +63,9 @@ std::set<std::string> platform_variables(const Environment& environment) {
 std::string platform_note(const Environment& environment, const std::vector<Field>& fields, bool all) {
   std::string read, others;
   for (const std::string& name : platform_variables(environment)) {
-    const bool is_read = std::ranges::any_of(
-        fields, [&](const Field& field) { return !field.hidden && (name == field.env || name == variable_name(field)); });
+    const bool is_read = std::ranges::any_of(fields, [&](const Field& field) {
+      return !field.hidden && (name == field.env || name == variable_name(field));
+    });
     std::string& list = is_read ? read : others;
     if (is_read || (all && (name.starts_with("TROUPE_") || name.starts_with("FD_")))) {
       list += (list.empty() ? "" : ", ") + name;

@@ -28,8 +28,8 @@ struct JsonObject {
 };
 
 /// A flag's value. std::monostate: the flag has a member in options.h.
-using UnreadValue = std::variant<std::monostate, bool, UnsetSwitch, int, std::int64_t, double, UnreadBytes, std::string,
-                                 JsonObject, std::vector<int>, std::vector<std::string>>;
+using UnreadValue = std::variant<std::monostate, bool, UnsetSwitch, int, std::int64_t, double, UnreadBytes,
+                                 std::string, JsonObject, std::vector<int>, std::vector<std::string>>;
 
 /// By the flag's name. fields() enters the defaults of those that are missing.
 using UnreadValues = std::map<std::string, UnreadValue, std::less<>>;

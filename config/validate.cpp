@@ -79,10 +79,12 @@ Status check_origins(const HttpOptions& http) {
   for (const std::string& origin : http.allowed_origins) {
     const std::size_t scheme = origin.starts_with("https://") ? 8 : origin.starts_with("http://") ? 7 : 0;
     const std::string_view host = std::string_view(origin).substr(scheme);
-    const bool plain = std::all_of(host.begin(), host.end(), [](char c) { return c > ' ' && c <= '~' && c != '/' && c != '"'; });
+    const bool plain = std::all_of(host.begin(), host.end(),
+                                   [](char c) { return c > ' ' && c <= '~' && c != '/' && c != '"'; });
     if (origin == "*" || (scheme > 0 && !host.empty() && plain)) continue;
-    return conflict("got " + origin.substr(0, 64) + ", expected * or an origin like https://name:port, without a path",
-                    "allowed-origins");
+    return conflict(
+        "got " + origin.substr(0, 64) + ", expected * or an origin like https://name:port, without a path",
+        "allowed-origins");
   }
   return {};
 }
@@ -101,8 +103,9 @@ Status check_ports(const Options& o) {
   const auto take_all = [&](const std::vector<int>& ports, const std::string& flag) -> Status {
     const auto ranks = static_cast<std::size_t>(o.parallel.tensor_parallel_size);
     if (ports.size() > 1 && ports.size() != ranks) {
-      return conflict("got " + std::to_string(ports.size()) + " ports, expected " + (ranks > 1 ? "1 or " : "") +
-                          std::to_string(ranks) + ": one for each rank of --tensor-parallel-size",
+      return conflict("got " + std::to_string(ports.size()) + " ports, expected " +
+                          (ranks > 1 ? "1 or " : "") + std::to_string(ranks) +
+                          ": one for each rank of --tensor-parallel-size",
                       flag);
     }
     for (int port : ports) {
@@ -113,16 +116,19 @@ Status check_ports(const Options& o) {
   };
   Status status = take_all(o.process.engine_worker_queue_ports, "engine-worker-queue-port");
   if (status.ok()) status = take_all(o.process.cache_queue_ports, "cache-queue-port");
-  if (status.ok()) status = take_all(unread_value<std::vector<int>>(o.unread, "pd-comm-port"), "pd-comm-port");
+  if (status.ok())
+    status = take_all(unread_value<std::vector<int>>(o.unread, "pd-comm-port"), "pd-comm-port");
   return status;
 }
 
 Status check_guards(const HttpOptions& http) {
   for (const std::string& key : http.api_keys) {
-    if (key.find_first_not_of(" \t\r\n") == key.npos) return conflict("an empty key, expected a text", "api-key");
+    if (key.find_first_not_of(" \t\r\n") == key.npos)
+      return conflict("an empty key, expected a text", "api-key");
   }
   for (const std::string& key : http.admin_api_keys) {
-    if (key.find_first_not_of(" \t\r\n") == key.npos) return conflict("an empty key, expected a text", "admin-api-key");
+    if (key.find_first_not_of(" \t\r\n") == key.npos)
+      return conflict("an empty key, expected a text", "admin-api-key");
   }
   if (http.ssl_certfile.empty() && !http.ssl_keyfile.empty()) {
     return conflict("got " + http.ssl_keyfile + ", which needs --ssl-certfile", "ssl-keyfile");
@@ -186,8 +192,7 @@ Status check_unread(const Options& o) {
     return conflict("cannot be used with --speculative-config", "guided-decoding-backend");
   }
   if (const std::string mode = text("logprobs-mode"); drafts && mode.starts_with("processed")) {
-    return conflict("got " + mode + ", which cannot be used with --speculative-config",
-                    "logprobs-mode");
+    return conflict("got " + mode + ", which cannot be used with --speculative-config", "logprobs-mode");
   }
   if (drafts && o.limits.max_logprobs == -1) {
     return conflict("-1 cannot be used with --speculative-config", "max-logprobs");
@@ -265,7 +270,8 @@ Status resolve_model(ModelOptions& model, Device device, const std::string& exec
   message +=
       model.model_cache.empty() ? ", and FD_MODEL_CACHE is not set" : ", nor " + places.back().string();
   message += ". `troupe pull " + model.model + "` fetches it";
-  message += model.model_cache.empty() ? " with --to DIRECTORY; then give --model DIRECTORY" : ", and so does --download";
+  message += model.model_cache.empty() ? " with --to DIRECTORY; then give --model DIRECTORY"
+                                       : ", and so does --download";
   return {Code::not_found, message, "model"};
 }
 

@@ -9,13 +9,15 @@
 namespace troupe::fetch {
 namespace {
 
-constexpr int kMaxFailures = 6;    // of a piece, in a row, without a byte in between
-constexpr int kMaxWrongSums = 2;   // of a file
+constexpr int kMaxFailures = 6;   // of a piece, in a row, without a byte in between
+constexpr int kMaxWrongSums = 2;  // of a file
 constexpr int kPollMilliseconds = 100;
 constexpr double kTellSeconds = 0.2;
 constexpr const char* kNoRanges = "no_ranges";  // Status::reason: the whole file came instead of a range
 
-double now_s() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
+double now_s() {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
 
 /// True for "bytes BEGIN-…/SIZE" or "bytes BEGIN-…/*".
 bool is_answer_to(const std::string& content_range, const ByteRange& range, std::uint64_t size) {
@@ -30,15 +32,20 @@ bool is_answer_to(const std::string& content_range, const ByteRange& range, std:
 
 Download::Download(Repository repository, std::filesystem::path folder, DownloadSettings settings,
                    std::function<void(const Progress&)> tell, const std::atomic<bool>& stop)
-    : repository_(std::move(repository)), folder_(std::move(folder)), settings_(settings), tell_(std::move(tell)),
-      stop_(stop), lanes_(stop) {}
+    : repository_(std::move(repository)),
+      folder_(std::move(folder)),
+      settings_(settings),
+      tell_(std::move(tell)),
+      stop_(stop),
+      lanes_(stop) {}
 
 Status Download::open(const std::vector<RemoteFile>& files) {
   // Files without a sum are told apart by the hub's revision at least.
-  const std::string version = std::to_string(static_cast<int>(repository_.hub.source)) + " " + repository_.name + " " +
-                              repository_.revision;
+  const std::string version = std::to_string(static_cast<int>(repository_.hub.source)) + " " +
+                              repository_.name + " " + repository_.revision;
   for (const RemoteFile& file : files) {
-    auto part = PartFile::open(folder_, file, file.sum.kind == SumKind::none ? version : "", settings_.piece_bytes);
+    auto part =
+        PartFile::open(folder_, file, file.sum.kind == SumKind::none ? version : "", settings_.piece_bytes);
     if (!part.ok()) return part.status();
     files_.push_back({*std::move(part)});
     progress_.bytes_total += file.size;
@@ -119,7 +126,8 @@ Status Download::take(Fetched& file, const Piece& piece, const AnswerHead& head,
   if (missing.begin == piece.done_at_start) {  // the first bytes of this answer
     if (head.content_type == "text/html" && !remote.path.ends_with(".html")) {
       return invalid(remote.path + ": " + repository_.hub.endpoint +
-                     " answered with a web page (text/html) instead of the file. Does a proxy or a login page stand in between?");
+                     " answered with a web page (text/html) instead of the file. Does a proxy or a login "
+                     "page stand in between?");
     }
     if (!file.one_piece && head.status != 206) {
       Status whole = failure(Code::unavailable, remote.path + ": the server sends no parts of files");
@@ -128,7 +136,8 @@ Status Download::take(Fetched& file, const Piece& piece, const AnswerHead& head,
     }
     if (!file.one_piece && !is_answer_to(head.content_range, missing, remote.size)) {
       return invalid(remote.path + ": asked for the bytes from " + std::to_string(missing.begin) + " of " +
-                     std::to_string(remote.size) + ", the server sent \"" + head.content_range.substr(0, 80) + "\"");
+                     std::to_string(remote.size) + ", the server sent \"" + head.content_range.substr(0, 80) +
+                     "\"");
     }
   }
   return file.part.write(piece.index, bytes);
@@ -155,10 +164,12 @@ Status Download::settle(const Lanes::Finished& finished) {
   piece.failures = arrived ? 0 : piece.failures + 1;
   if (piece.failures >= kMaxFailures) {
     const std::string why = status.ok() ? "the server ends its answers too early" : status.message;
-    return failure(Code::unavailable, file.part.file().path + ": given up after " + std::to_string(kMaxFailures) +
-                                          " attempts: " + why + ". The same command goes on from here");
+    return failure(Code::unavailable, file.part.file().path + ": given up after " +
+                                          std::to_string(kMaxFailures) + " attempts: " + why +
+                                          ". The same command goes on from here");
   }
-  piece.not_before_s = piece.failures == 0 ? 0 : now_s() + retry_delay_s(piece.failures, finished.retry_after_s);
+  piece.not_before_s =
+      piece.failures == 0 ? 0 : now_s() + retry_delay_s(piece.failures, finished.retry_after_s);
   if (file.one_piece) {
     if (Status s = file.part.forget(piece.index); !s.ok()) return s;
   }
@@ -180,13 +191,16 @@ Status Download::settle_restart(std::size_t index) {
 void Download::check_when_complete(std::size_t index) {
   Fetched& file = files_[index];
   if (!file.part.complete() || file.checking.valid()) return;
-  file.checking = std::async(std::launch::async, [this, &file] { return verify_sum(file.part.descriptor(), file.part.file(), stop_); });
+  file.checking = std::async(std::launch::async, [this, &file] {
+    return verify_sum(file.part.descriptor(), file.part.file(), stop_);
+  });
 }
 
 Status Download::collect_checks() {
   for (std::size_t i = 0; i < files_.size(); ++i) {
     std::future<Status>& checking = files_[i].checking;
-    if (!checking.valid() || checking.wait_for(std::chrono::seconds(0)) != std::future_status::ready) continue;
+    if (!checking.valid() || checking.wait_for(std::chrono::seconds(0)) != std::future_status::ready)
+      continue;
     if (Status s = end_check(i, checking.get()); !s.ok()) return s;
   }
   return {};
@@ -199,7 +213,8 @@ Status Download::end_check(std::size_t index, const Status& result) {
   Status restarted = file.part.restart(file.one_piece);  // wrong bytes must not be kept, whatever follows
   if (!restarted.ok()) return restarted;
   if (++file.wrong_sums >= kMaxWrongSums) {
-    return failure(Code::unavailable, result.message + ". It was fetched " + std::to_string(kMaxWrongSums) + " times");
+    return failure(Code::unavailable,
+                   result.message + ". It was fetched " + std::to_string(kMaxWrongSums) + " times");
   }
   queue_pieces(index);
   return {};

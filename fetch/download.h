@@ -1,6 +1,6 @@
 #pragma once
-// Fetches the files of a repository into a folder: in pieces, several at a time, with retries, each file checked by its
-// sum. What an earlier process has fetched into the folder is kept.
+// Fetches the files of a repository into a folder: in pieces, several at a time, with retries, each file
+// checked by its sum. What an earlier process has fetched into the folder is kept.
 #include <atomic>
 #include <cstdint>
 #include <deque>
@@ -33,15 +33,15 @@ class Download {
   /// Opens the files and finds out what is there. Once, before run().
   Status open(const std::vector<RemoteFile>& files);
 
-  /// Fetches what is missing. Errors: cancelled after `stop`; what failed in spite of retries, named. Everything that
-  /// arrived stays for the next run.
+  /// Fetches what is missing. Errors: cancelled after `stop`; what failed in spite of retries, named.
+  /// Everything that arrived stays for the next run.
   Status run();
 
  private:
   struct Fetched {
     PartFile part;
-    bool one_piece = false;      ///< the server does not send ranges
-    bool restart = false;        ///< as one piece, when its transfers have ended
+    bool one_piece = false;  ///< the server does not send ranges
+    bool restart = false;    ///< as one piece, when its transfers have ended
     int transfers = 0;
     int wrong_sums = 0;
     std::future<Status> checking;
@@ -49,7 +49,7 @@ class Download {
   struct Piece {
     std::size_t file = 0;
     std::size_t index = 0;
-    int failures = 0;      ///< in a row without a byte
+    int failures = 0;  ///< in a row without a byte
     double not_before_s = 0;
     std::uint64_t done_at_start = 0;
   };

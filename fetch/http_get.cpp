@@ -21,12 +21,14 @@ void start_library() {
 
 std::string lower(std::string_view text) {
   std::string out(text);
-  std::ranges::transform(out, out.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+  std::ranges::transform(out, out.begin(),
+                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
   return out;
 }
 
 std::string_view trim(std::string_view text) {
-  while (!text.empty() && (text.back() == '\r' || text.back() == '\n' || text.back() == ' ')) text.remove_suffix(1);
+  while (!text.empty() && (text.back() == '\r' || text.back() == '\n' || text.back() == ' '))
+    text.remove_suffix(1);
   while (text.starts_with(' ')) text.remove_prefix(1);
   return text;
 }
@@ -36,7 +38,8 @@ std::string next_link(std::string_view value) {
   const std::size_t mark = value.find("rel=\"next\"");
   const std::size_t end = mark == std::string_view::npos ? mark : value.rfind('>', mark);
   const std::size_t begin = end == std::string_view::npos ? end : value.rfind('<', end);
-  return begin == std::string_view::npos ? std::string() : std::string(value.substr(begin + 1, end - begin - 1));
+  return begin == std::string_view::npos ? std::string()
+                                         : std::string(value.substr(begin + 1, end - begin - 1));
 }
 
 bool is_transient(CURLcode code) {
@@ -54,7 +57,9 @@ bool is_transient(CURLcode code) {
   }
 }
 
-bool is_transient_status(long status) { return status == 408 || status == 425 || status == 429 || status >= 500; }
+bool is_transient_status(long status) {
+  return status == 408 || status == 425 || status == 429 || status >= 500;
+}
 
 }  // namespace
 
@@ -115,7 +120,8 @@ HttpGet::HttpGet(GetRequest request, Body body, const std::atomic<bool>& stop)
   set(CURLOPT_REDIR_PROTOCOLS_STR, protocols);
   set(CURLOPT_FOLLOWLOCATION, 1L);
   set(CURLOPT_MAXREDIRS, kMaxRedirects);
-  set(CURLOPT_HTTP_VERSION, static_cast<long>(CURL_HTTP_VERSION_1_1));  // parallel ranges need connections of their own
+  set(CURLOPT_HTTP_VERSION,
+      static_cast<long>(CURL_HTTP_VERSION_1_1));  // parallel ranges need connections of their own
   set(CURLOPT_BUFFERSIZE, 512L << 10);
   set(CURLOPT_CONNECTTIMEOUT, kConnectSeconds);
   set(CURLOPT_LOW_SPEED_LIMIT, 1L);
@@ -166,7 +172,8 @@ Outcome HttpGet::finish(int code) {
   AnswerHead& head = state.head;
   curl_easy_getinfo(state.easy, CURLINFO_RESPONSE_CODE, &head.status);
   curl_off_t wait = 0;
-  if (curl_easy_getinfo(state.easy, CURLINFO_RETRY_AFTER, &wait) == CURLE_OK) head.retry_after_s = static_cast<double>(wait);
+  if (curl_easy_getinfo(state.easy, CURLINFO_RETRY_AFTER, &wait) == CURLE_OK)
+    head.retry_after_s = static_cast<double>(wait);
   if (head.status >= 200 && head.status <= 299) return {};
   const std::string said = url + " answered " + std::to_string(head.status);
   if (head.status == 401 || head.status == 403) return {failure(Code::unauthorized, said)};
@@ -179,16 +186,20 @@ double retry_delay_s(int failures, double retry_after_s) {
   return std::max(own, std::min(retry_after_s, 60.0));
 }
 
-Result<std::string> get_page(const GetRequest& request, std::size_t limit, const std::atomic<bool>& stop, AnswerHead* head) {
+Result<std::string> get_page(const GetRequest& request, std::size_t limit, const std::atomic<bool>& stop,
+                             AnswerHead* head) {
   for (int attempt = 1;; ++attempt) {
     std::string page;
-    HttpGet get(request, [&](const AnswerHead&, std::string_view bytes) -> Status {
-      if (page.size() + bytes.size() > limit) {
-        return invalid(request.url + ": the answer is larger than " + std::to_string(limit) + " bytes");
-      }
-      page += bytes;
-      return {};
-    }, stop);
+    HttpGet get(
+        request,
+        [&](const AnswerHead&, std::string_view bytes) -> Status {
+          if (page.size() + bytes.size() > limit) {
+            return invalid(request.url + ": the answer is larger than " + std::to_string(limit) + " bytes");
+          }
+          page += bytes;
+          return {};
+        },
+        stop);
     const Outcome outcome = get.perform();
     if (outcome.status.ok()) {
       if (head != nullptr) *head = get.head();
@@ -197,7 +208,8 @@ Result<std::string> get_page(const GetRequest& request, std::size_t limit, const
     if (!outcome.transient || attempt == kPageAttempts) return outcome.status;
     const auto end = std::chrono::steady_clock::now() +
                      std::chrono::duration<double>(retry_delay_s(attempt, get.head().retry_after_s));
-    while (!stop && std::chrono::steady_clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    while (!stop && std::chrono::steady_clock::now() < end)
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
   }
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// One HTTP GET through libcurl: redirects, proxies, time limits, and what a failure means. Only this pair of files and
-// lanes.* know libcurl. libcurl itself reads the variables of proxies (https_proxy, no_proxy, …).
+// One HTTP GET through libcurl: redirects, proxies, time limits, and what a failure means. Only this pair of
+// files and lanes.* know libcurl. libcurl itself reads the variables of proxies (https_proxy, no_proxy, …).
 #include <atomic>
 #include <cstdint>
 #include <functional>
@@ -67,8 +67,8 @@ class HttpGet {
 Result<std::string> get_page(const GetRequest& request, std::size_t limit, const std::atomic<bool>& stop,
                              AnswerHead* head = nullptr);
 
-/// Waits for a retry: half a second, doubled with each failure in a row, at most 8 s; what the server asked for counts
-/// if it is longer, up to a minute.
+/// Waits for a retry: half a second, doubled with each failure in a row, at most 8 s; what the server asked
+/// for counts if it is longer, up to a minute.
 double retry_delay_s(int failures, double retry_after_s);
 
 }  // namespace troupe::fetch

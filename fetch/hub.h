@@ -1,5 +1,6 @@
 #pragma once
-// The hubs that models can be fetched from: addresses, requests, tokens. The only place that names their hosts.
+// The hubs that models can be fetched from: addresses, requests, tokens. The only place that names their
+// hosts.
 #include <atomic>
 #include <map>
 #include <string>
@@ -16,11 +17,11 @@ using config::ModelSource;
 
 struct Hub {
   ModelSource source = ModelSource::aistudio;
-  std::string title;           ///< "Hugging Face"
-  std::string endpoint;        ///< "https://HOST", no slash at the end
-  std::string endpoint_name;   ///< the variable that sets it
-  std::string token_name;      ///< the variable of the token
-  std::string token;           ///< empty: none
+  std::string title;          ///< "Hugging Face"
+  std::string endpoint;       ///< "https://HOST", no slash at the end
+  std::string endpoint_name;  ///< the variable that sets it
+  std::string token_name;     ///< the variable of the token
+  std::string token;          ///< empty: none
 };
 
 /// A repository at a revision.
@@ -37,8 +38,8 @@ struct Repository {
 /// Errors: an endpoint that is no http(s) URL; a token that would travel unencrypted to another machine.
 Result<Hub> find_hub(ModelSource source, const std::map<std::string, std::string>& variables);
 
-/// `name` as the user wrote it. The revision "master", the default, is Hugging Face's "main"; the organisation "baidu"
-/// is called PaddlePaddle at AI Studio.
+/// `name` as the user wrote it. The revision "master", the default, is Hugging Face's "main"; the
+/// organisation "baidu" is called PaddlePaddle at AI Studio.
 Result<Repository> find_repository(Hub hub, const std::string& name, const std::string& revision);
 
 /// Asks the hub for its files. Errors name the repository and what to do.

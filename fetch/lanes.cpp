@@ -7,7 +7,8 @@ namespace troupe::fetch {
 Lanes::Lanes(const std::atomic<bool>& stop) : multi_(curl_multi_init()), stop_(stop) {}
 
 Lanes::~Lanes() {
-  for (const auto& [handle, transfer] : running_) curl_multi_remove_handle(static_cast<CURLM*>(multi_), handle);
+  for (const auto& [handle, transfer] : running_)
+    curl_multi_remove_handle(static_cast<CURLM*>(multi_), handle);
   curl_multi_cleanup(static_cast<CURLM*>(multi_));
 }
 

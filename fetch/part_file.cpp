@@ -40,7 +40,9 @@ bool write_all(int fd, const void* bytes, std::size_t count, std::uint64_t offse
   return true;
 }
 
-void copy_text(const std::string& text, char* to, std::size_t room) { std::memcpy(to, text.data(), std::min(text.size(), room - 1)); }
+void copy_text(const std::string& text, char* to, std::size_t room) {
+  std::memcpy(to, text.data(), std::min(text.size(), room - 1));
+}
 
 CountsHead head_of(const RemoteFile& file, const std::string& version, std::uint64_t piece_bytes) {
   CountsHead head;
@@ -73,9 +75,14 @@ Result<PartFile> PartFile::open(const fs::path& folder, const RemoteFile& file, 
 }
 
 PartFile::PartFile(PartFile&& other) noexcept
-    : file_(std::move(other.file_)), version_(std::move(other.version_)), data_fd_(std::exchange(other.data_fd_, -1)),
-      counts_fd_(std::exchange(other.counts_fd_, -1)), piece_bytes_(other.piece_bytes_), bytes_done_(other.bytes_done_),
-      done_(std::move(other.done_)), verified_(other.verified_) {}
+    : file_(std::move(other.file_)),
+      version_(std::move(other.version_)),
+      data_fd_(std::exchange(other.data_fd_, -1)),
+      counts_fd_(std::exchange(other.counts_fd_, -1)),
+      piece_bytes_(other.piece_bytes_),
+      bytes_done_(other.bytes_done_),
+      done_(std::move(other.done_)),
+      verified_(other.verified_) {}
 
 PartFile::~PartFile() {
   if (data_fd_ >= 0) ::close(data_fd_);
@@ -105,7 +112,8 @@ bool PartFile::read_counts() {
   piece_bytes_ = found.piece_bytes;
   done_.assign(pieces, 0);
   const std::size_t bytes = done_.size() * sizeof done_[0];
-  if (bytes > 0 && ::pread(counts_fd_, done_.data(), bytes, sizeof found) != static_cast<ssize_t>(bytes)) return false;
+  if (bytes > 0 && ::pread(counts_fd_, done_.data(), bytes, sizeof found) != static_cast<ssize_t>(bytes))
+    return false;
   bytes_done_ = 0;
   for (std::size_t i = 0; i < done_.size(); ++i) {
     if (done_[i] > length(i)) return false;
@@ -131,7 +139,9 @@ Status PartFile::start(std::uint64_t piece_bytes) {
   return {};
 }
 
-std::uint64_t PartFile::length(std::size_t i) const { return std::min(piece_bytes_, file_.size - i * piece_bytes_); }
+std::uint64_t PartFile::length(std::size_t i) const {
+  return std::min(piece_bytes_, file_.size - i * piece_bytes_);
+}
 
 ByteRange PartFile::missing(std::size_t i) const {
   const std::uint64_t begin = i * piece_bytes_;
@@ -165,7 +175,8 @@ Status PartFile::restart(bool as_one_piece) { return start(as_one_piece ? file_.
 Status PartFile::set_verified() {
   if (::fdatasync(data_fd_) != 0) return failed("cannot be written");
   const std::uint64_t yes = 1;
-  if (!write_all(counts_fd_, &yes, sizeof yes, offsetof(CountsHead, verified))) return failed("cannot be counted");
+  if (!write_all(counts_fd_, &yes, sizeof yes, offsetof(CountsHead, verified)))
+    return failed("cannot be counted");
   verified_ = true;
   return {};
 }

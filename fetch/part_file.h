@@ -1,7 +1,7 @@
 #pragma once
-// A file while it is being fetched, in pieces that may arrive in any order. How far each piece is stands in a second
-// file, so that a later process goes on where this one ended, however it ended. Data are written before the count that
-// vouches for them; what a power failure makes of that, the checksum finds.
+// A file while it is being fetched, in pieces that may arrive in any order. How far each piece is stands in a
+// second file, so that a later process goes on where this one ended, however it ended. Data are written
+// before the count that vouches for them; what a power failure makes of that, the checksum finds.
 #include <cstdint>
 #include <filesystem>
 #include <string>
@@ -16,10 +16,10 @@ namespace troupe::fetch {
 
 class PartFile {
  public:
-  /// Opens or creates `folder`/PATH and its counts in `folder`/.troupe/PATH. Counts of another size, checksum or
-  /// `version` are forgotten. `piece_bytes` > 0 is for new counts; old ones keep theirs.
-  static Result<PartFile> open(const std::filesystem::path& folder, const RemoteFile& file, const std::string& version,
-                               std::uint64_t piece_bytes);
+  /// Opens or creates `folder`/PATH and its counts in `folder`/.troupe/PATH. Counts of another size, checksum
+  /// or `version` are forgotten. `piece_bytes` > 0 is for new counts; old ones keep theirs.
+  static Result<PartFile> open(const std::filesystem::path& folder, const RemoteFile& file,
+                               const std::string& version, std::uint64_t piece_bytes);
   PartFile(PartFile&& other) noexcept;
   PartFile& operator=(PartFile&&) = delete;
   ~PartFile();
@@ -41,7 +41,8 @@ class PartFile {
   Status restart(bool as_one_piece);
 
   bool verified() const { return verified_; }
-  /// The checksum was right: a later process need not read the file again. Writes the data through to the disk.
+  /// The checksum was right: a later process need not read the file again. Writes the data through to the
+  /// disk.
   Status set_verified();
 
  private:

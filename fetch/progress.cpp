@@ -14,7 +14,9 @@ std::string formatted(const char* format, double value) {
   return text;
 }
 
-std::string three_digits(double value) { return formatted(value < 10 ? "%.2f" : value < 100 ? "%.1f" : "%.0f", value); }
+std::string three_digits(double value) {
+  return formatted(value < 10 ? "%.2f" : value < 100 ? "%.1f" : "%.0f", value);
+}
 
 std::string time_text(double seconds) {
   const auto whole = static_cast<long>(seconds + 0.5);
@@ -35,8 +37,10 @@ std::string byte_text(std::uint64_t bytes) {
 }
 
 std::string to_string(const Progress& p) {
-  const double share = p.bytes_total == 0 ? 1 : static_cast<double>(p.bytes_done) / static_cast<double>(p.bytes_total);
-  std::string out = std::to_string(static_cast<int>(share * 100)) + " %, " + byte_text(p.bytes_done) + " of " + byte_text(p.bytes_total);
+  const double share =
+      p.bytes_total == 0 ? 1 : static_cast<double>(p.bytes_done) / static_cast<double>(p.bytes_total);
+  std::string out = std::to_string(static_cast<int>(share * 100)) + " %, " + byte_text(p.bytes_done) +
+                    " of " + byte_text(p.bytes_total);
   if (p.bytes_per_s > 0) {
     out += ", " + formatted("%.2f GB/s", p.bytes_per_s * 1e-9);
     out += ", " + time_text(static_cast<double>(p.bytes_total - p.bytes_done) / p.bytes_per_s) + " left";

@@ -1,6 +1,6 @@
 #pragma once
-// A model from a hub into a folder. Until it is complete it lies in FOLDER.part, which another call continues; then that
-// folder gets its name. So a folder with the model's name is always a whole model.
+// A model from a hub into a folder. Until it is complete it lies in FOLDER.part, which another call
+// continues; then that folder gets its name. So a folder with the model's name is always a whole model.
 #include <atomic>
 #include <cstdint>
 #include <filesystem>
@@ -26,9 +26,9 @@ struct Pulled {
   bool was_there = false;       ///< the folder was complete already; nothing was fetched
 };
 
-/// Fetches what is missing. Errors leave what has arrived in FOLDER.part, and FOLDER as it was: cancelled after `stop`,
-/// unauthorized and not_found as the hub says, too_large for a disk without room, invalid_argument if FOLDER holds other
-/// files or another process fetches into it.
+/// Fetches what is missing. Errors leave what has arrived in FOLDER.part, and FOLDER as it was: cancelled
+/// after `stop`, unauthorized and not_found as the hub says, too_large for a disk without room,
+/// invalid_argument if FOLDER holds other files or another process fetches into it.
 Result<Pulled> pull(const PullSettings& settings, const std::function<void(const Progress&)>& tell,
                     const std::atomic<bool>& stop);
 

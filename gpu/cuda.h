@@ -116,7 +116,8 @@ class Cuda {
   int multiprocessors() const { return multiprocessors_; }
   /// Shared memory that one block may have, in bytes.
   int block_shared_bytes() const { return block_shared_bytes_; }
-  /// What the memory can move: its clock × its bus. A copy reaches 85 to 90 % of it. 0: the driver does not say.
+  /// What the memory can move: its clock × its bus. A copy reaches 85 to 90 % of it. 0: the driver does not
+  /// say.
   double memory_bytes_per_s() const { return memory_bytes_per_s_; }
   /// Highest clock of a multiprocessor. 0: the driver does not say.
   double clock_hz() const { return clock_hz_; }

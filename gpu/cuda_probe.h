@@ -12,8 +12,8 @@ struct CudaProbe {
   std::string name;  ///< as Cuda::describe()
   std::uint64_t free = 0;
   std::uint64_t total = 0;
-  int capability = 0;  ///< as Cuda::capability()
-  int devices = 0;     ///< as cuda_devices()
+  int capability = 0;         ///< as Cuda::capability()
+  int devices = 0;            ///< as cuda_devices()
   std::uint64_t reaches = 0;  ///< bit i: the GPU can use the memory of GPU i
 };
 

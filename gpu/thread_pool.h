@@ -34,8 +34,8 @@ class ThreadPool {
 
   int threads() const { return threads_; }
 
-  /// From now on the caller's thread raises `word` after every chunk that it runs, and after every loop: a sign for
-  /// others that a long loop goes on. Nobody else may write the word meanwhile. Null: no more.
+  /// From now on the caller's thread raises `word` after every chunk that it runs, and after every loop: a
+  /// sign for others that a long loop goes on. Nobody else may write the word meanwhile. Null: no more.
   void count_progress(std::atomic<std::int64_t>* word) { progress_ = word; }
 
   /// Raises that word, for a caller that waits for something outside of the pool.
@@ -83,7 +83,7 @@ class ThreadPool {
   std::uint32_t count_ = 0;
   std::uint32_t chunk_ = 1;
   std::vector<Word> next_;  ///< by share: the next chunk to claim
-  Word round_;   ///< rises with every job; idle threads wait for a change
+  Word round_;              ///< rises with every job; idle threads wait for a change
   Word state_;   ///< the threads inside the round, and whether it is open (kOpen) and awaited (kParked)
   Word asleep_;  ///< threads that sleep on the futex of round_; if 0, no wake-up call is needed
   std::atomic<bool> stop_{false};

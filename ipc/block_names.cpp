@@ -20,14 +20,16 @@ namespace {
 constexpr auto kRelaxed = std::memory_order_relaxed;
 constexpr std::uint64_t kMostEntries = std::numeric_limits<BlockId>::max();
 
-std::uint64_t bytes_of(std::uint64_t entries) { return kBlockNamesHeaderBytes + entries * sizeof(BlockNameEntry); }
+std::uint64_t bytes_of(std::uint64_t entries) {
+  return kBlockNamesHeaderBytes + entries * sizeof(BlockNameEntry);
+}
 
 }  // namespace
 
 Result<Fd> BlockNames::create(std::uint64_t entries) {
   if (entries == 0 || entries > kMostEntries) {
-    return invalid("a table of block names has " + std::to_string(entries) + " entries; it must have from 1 to " +
-                   std::to_string(kMostEntries));
+    return invalid("a table of block names has " + std::to_string(entries) +
+                   " entries; it must have from 1 to " + std::to_string(kMostEntries));
   }
   NamesKey key;
   if (getrandom(&key, sizeof key, 0) != sizeof key) return system_failure("the system gives no random bits");
@@ -52,7 +54,8 @@ Result<BlockNames> BlockNames::attach(int fd, Access access) {
   const auto& h = *static_cast<const BlockNamesHeader*>((*region)->get_address());
   if (h.magic != kBlockNamesMagic) return not_ours("its first word is another");
   if (h.version != wire::kVersion) {
-    return not_ours("it has wire version " + std::to_string(h.version) + ", not " + std::to_string(wire::kVersion));
+    return not_ours("it has wire version " + std::to_string(h.version) + ", not " +
+                    std::to_string(wire::kVersion));
   }
   if (h.entry_bytes != sizeof(BlockNameEntry) || h.entries == 0 || h.entries > kMostEntries ||
       bytes_of(h.entries) != bytes) {

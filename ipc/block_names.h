@@ -1,12 +1,12 @@
 #pragma once
-// The names of the KV blocks whose contents may be found again, in shared memory that outlives the engine: the
-// workers keep their memory when an engine dies, and the next engine finds in this table what is there.
+// The names of the KV blocks whose contents may be found again, in shared memory that outlives the engine:
+// the workers keep their memory when an engine dies, and the next engine finds in this table what is there.
 //
-// One process writes, the engine (its CACHE MANAGER); any number may read. There is no lock. The writer may be
-// killed at any instruction: every entry then is absent or was written whole, and the next writer goes on.
+// One process writes, the engine (its CACHE MANAGER); any number may read. There is no lock. The writer may
+// be killed at any instruction: every entry then is absent or was written whole, and the next writer goes on.
 //
-// The table says nothing of when contents change. Its writer sets an entry after the step that filled the block has
-// come back, and clears it before it lets a plan or a command write the block.
+// The table says nothing of when contents change. Its writer sets an entry after the step that filled the
+// block has come back, and clears it before it lets a plan or a command write the block.
 #include <atomic>
 #include <cstdint>
 
@@ -38,12 +38,13 @@ struct BlockNamesHeader {
   std::uint32_t entry_bytes = 0;
   std::uint64_t entries = 0;
   NamesKey key{};
-  alignas(64) std::atomic<std::uint64_t> memory{0};  ///< the life of the workers' memory that entries are about; 0: none
-  std::atomic<std::uint64_t> used{0};                ///< entries behind these have not been set since begin()
+  alignas(64) std::atomic<std::uint64_t> memory{
+      0};                              ///< the life of the workers' memory that entries are about; 0: none
+  std::atomic<std::uint64_t> used{0};  ///< entries behind these have not been set since begin()
 };
 
-/// The other words are valid while `state` is odd. Every change raises it, so that a reader who sees the same odd
-/// number before and after has read words of one name.
+/// The other words are valid while `state` is odd. Every change raises it, so that a reader who sees the same
+/// odd number before and after has read words of one name.
 struct BlockNameEntry {
   std::atomic<std::uint64_t> state{0};
   std::atomic<std::uint64_t> hi{0};
@@ -58,8 +59,9 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 
 class BlockNames {
  public:
-  /// Entries of a table unless create() is told another number: 4 Mi blocks of 64 tokens are 268 million tokens. The
-  /// table is made before any worker knows how many blocks it has; entries that are never set take no memory.
+  /// Entries of a table unless create() is told another number: 4 Mi blocks of 64 tokens are 268 million
+  /// tokens. The table is made before any worker knows how many blocks it has; entries that are never set
+  /// take no memory.
   static constexpr std::uint64_t kMostBlocks = std::uint64_t{1} << 22;
 
   /// A new empty table with a new key from the system's randomness.
@@ -89,10 +91,12 @@ class BlockNames {
   /// Clears the table; from now on its entries are about the memory with this id. O(end()).
   void begin(std::uint64_t memory);
 
-  /// What the table says may be wrong: its entries are about no memory from now on. Any thread of the writing process.
+  /// What the table says may be wrong: its entries are about no memory from now on. Any thread of the writing
+  /// process.
   void distrust() { header_->memory.store(0, std::memory_order_release); }
 
-  /// Requires that hash is not zero. A block behind the last entry gets none: the next engine does not find it.
+  /// Requires that hash is not zero. A block behind the last entry gets none: the next engine does not find
+  /// it.
   void set(BlockId block, const BlockName& name);
 
   /// Nothing when the block has no entry.

@@ -4,10 +4,10 @@
 // and worker; each attaches its end.
 //
 // Epoch. The step segment carries the current epoch, the records carry the one they were written in.
-// The supervisor calls LinkMonitor::reaped() when a process has ended and before it starts the successor: that
-// raises the epoch and wakes both sides. The survivor gets Received::Kind::epoch_changed once; from then on it
-// writes the new epoch, and records of the old one are dropped unread and counted. A process that attaches
-// later starts in the current epoch and gets no epoch_changed.
+// The supervisor calls LinkMonitor::reaped() when a process has ended and before it starts the successor:
+// that raises the epoch and wakes both sides. The survivor gets Received::Kind::epoch_changed once; from then
+// on it writes the new epoch, and records of the old one are dropped unread and counted. A process that
+// attaches later starts in the current epoch and gets no epoch_changed.
 //
 // Threads: receive() and done() belong to one thread, try_send() to one thread per channel (it may be
 // another); everything else may be called from anywhere.
@@ -71,17 +71,17 @@ class LinkMonitor {
   /// Sets the epoch and wakes both sides.
   void set_epoch(std::uint32_t epoch);
 
-  /// A side's process has ended and was waited for. Clears what it has said of itself, raises the epoch by one and
-  /// wakes both sides. Call it before the successor starts. Returns the new epoch.
+  /// A side's process has ended and was waited for. Clears what it has said of itself, raises the epoch by
+  /// one and wakes both sides. Call it before the successor starts. Returns the new epoch.
   std::uint32_t reaped(Side side);
 
   /// Monotonic time of the side's last heartbeat, or a little more after signs of progress; 0 while it is not
-  /// attached. An attached end beats at every receive() and at least twice a second while it waits there, unless
-  /// beat_elsewhere() was called.
+  /// attached. An attached end beats at every receive() and at least twice a second while it waits there,
+  /// unless beat_elsewhere() was called.
   std::int64_t heartbeat_ns(Side side) const;
 
-  /// The last epoch of which the side's process has called LinkEnd::join(); 0: of none. Stays when the process has
-  /// ended, until reaped().
+  /// The last epoch of which the side's process has called LinkEnd::join(); 0: of none. Stays when the
+  /// process has ended, until reaped().
   std::uint32_t joined(Side side) const;
 
   /// Of the four rings, in the order plan, result, cache_down, cache_up.
@@ -136,11 +136,12 @@ class LinkEnd : public LinkMonitor {
   /// A heartbeat from a thread that is not in receive(). Cheap; may be called often.
   void beat() { beat_at(Clock::now()); }
 
-  /// receive() beats no more: who calls beat() from now on speaks for the whole process. Before the first receive().
+  /// receive() beats no more: who calls beat() from now on speaks for the whole process. Before the first
+  /// receive().
   void beat_elsewhere() { beats_in_receive_ = false; }
 
-  /// This side's heartbeat, for the thread that receives: between two calls of receive() it may raise the word as a
-  /// sign of progress.
+  /// This side's heartbeat, for the thread that receives: between two calls of receive() it may raise the
+  /// word as a sign of progress.
   std::atomic<std::int64_t>& heartbeat() { return header().sides[static_cast<int>(side_)].heartbeat_ns; }
 
   /// This side is ready in epoch(): who loses it now loses something.

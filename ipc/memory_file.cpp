@@ -44,7 +44,8 @@ Result<MappedRegion> map(int fd, bip::mode_t mode, std::uint64_t bytes) {
     return std::make_unique<bip::mapped_region>(Mapping{fd}, mode, 0, bytes);
   } catch (const bip::interprocess_exception& e) {
     const std::string what = "a shared segment of " + std::to_string(bytes) + " bytes cannot be mapped";
-    if (e.get_native_error() == ENOMEM) return failure(Code::unavailable, what + " for lack of memory" + address_space_remark());
+    if (e.get_native_error() == ENOMEM)
+      return failure(Code::unavailable, what + " for lack of memory" + address_space_remark());
     return failure(Code::internal, what + ": " + e.what());
   }
 }
@@ -78,7 +79,8 @@ Result<Fd> make_constant_file(const char* name, std::string_view contents) {
     if (n <= 0) return system_failure("a memory file cannot be filled");
     done += static_cast<std::size_t>(n);
   }
-  if (fcntl(fd.get(), F_ADD_SEALS, kConstantSeals) != 0) return system_failure("a memory file cannot be sealed");
+  if (fcntl(fd.get(), F_ADD_SEALS, kConstantSeals) != 0)
+    return system_failure("a memory file cannot be sealed");
   return fd;
 }
 
@@ -86,8 +88,8 @@ Result<ConstantBytes> map_constant_file(int fd) {
   const auto bytes = sealed_size(fd, kConstantSeals, "its contents are not sealed");
   if (!bytes.ok()) return bytes.status();
   if (*bytes == 0) return not_ours("it is empty");
-  // Before Linux 6.7 a shared mapping of a file that is sealed against writing is refused, even one that only reads. A
-  // private one has the same pages until it writes.
+  // Before Linux 6.7 a shared mapping of a file that is sealed against writing is refused, even one that only
+  // reads. A private one has the same pages until it writes.
   auto region = map(fd, bip::read_private, *bytes);
   if (!region.ok()) return region.status();
   const std::shared_ptr<const bip::mapped_region> owner(*std::move(region));

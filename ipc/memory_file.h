@@ -18,13 +18,14 @@ namespace troupe::ipc {
 
 using MappedRegion = std::unique_ptr<boost::interprocess::mapped_region>;
 
-/// A new one of zeros, sealed against shrinking, growing and further seals. Pages take memory when they are touched.
+/// A new one of zeros, sealed against shrinking, growing and further seals. Pages take memory when they are
+/// touched.
 Result<Fd> make_memory_file(const char* name, std::uint64_t bytes);
 
 enum class Access { read, write };
 
-/// Maps the whole file after checking its seals. invalid_argument when it is not sealed or has fewer bytes than
-/// `least`. Does not keep the descriptor.
+/// Maps the whole file after checking its seals. invalid_argument when it is not sealed or has fewer bytes
+/// than `least`. Does not keep the descriptor.
 Result<MappedRegion> map_memory_file(int fd, std::uint64_t least, Access access = Access::write);
 
 /// A memory file with these bytes, which nobody can change any more.
@@ -36,7 +37,8 @@ struct ConstantBytes {
   std::shared_ptr<const void> owner;
 };
 
-/// Maps the whole of such a file. invalid_argument when it is empty or could be changed. Does not keep the descriptor.
+/// Maps the whole of such a file. invalid_argument when it is empty or could be changed. Does not keep the
+/// descriptor.
 Result<ConstantBytes> map_constant_file(int fd);
 
 /// "not a shared segment of this program: what".

@@ -57,8 +57,8 @@ struct flock whole_file() {
   return lock;
 }
 
-// How long a lock is tried for whose holder is not the process that the file names: one that removes left files holds it for
-// a moment.
+// How long a lock is tried for whose holder is not the process that the file names: one that removes left
+// files holds it for a moment.
 constexpr Duration kMomentaryHold = std::chrono::milliseconds(200);
 
 bool is_alive(int pid) { return pid > 0 && (kill(pid, 0) == 0 || errno != ESRCH); }
@@ -98,7 +98,8 @@ struct PortName {
 std::optional<PortName> port_named(std::string_view name) {
   if (!name.ends_with(".lock") && !name.ends_with(".sock")) return std::nullopt;
   name.remove_suffix(std::strlen(".lock"));
-  for (const PortKind kind : {PortKind::http, PortKind::metrics, PortKind::engine_worker_queue, PortKind::cache_queue}) {
+  for (const PortKind kind :
+       {PortKind::http, PortKind::metrics, PortKind::engine_worker_queue, PortKind::cache_queue}) {
     const std::string prefix = std::string(name_of(kind)) + "-";
     if (!name.starts_with(prefix)) continue;
     const std::string_view digits = name.substr(prefix.size());
@@ -245,7 +246,8 @@ Fd PortLock::accept_peer() const {
 void remove_left_files(const std::string& runtime_dir) {
   std::error_code error;
   std::vector<PortName> named;
-  for (std::filesystem::directory_iterator it(runtime_dir, error), end; !error && it != end; it.increment(error)) {
+  for (std::filesystem::directory_iterator it(runtime_dir, error), end; !error && it != end;
+       it.increment(error)) {
     if (const auto name = port_named(it->path().filename().string())) named.push_back(*name);
   }
   for (const PortName& name : named) {
@@ -257,8 +259,8 @@ void remove_left_files(const std::string& runtime_dir) {
     struct stat ours {
     }, there{};
     if (!lock || fcntl(lock.get(), F_OFD_SETLK, &whole) != 0) continue;  // its owner is alive
-    if (fstat(lock.get(), &ours) != 0 || stat((stem + ".lock").c_str(), &there) != 0 || ours.st_ino != there.st_ino ||
-        ours.st_dev != there.st_dev) {
+    if (fstat(lock.get(), &ours) != 0 || stat((stem + ".lock").c_str(), &there) != 0 ||
+        ours.st_ino != there.st_ino || ours.st_dev != there.st_dev) {
       continue;  // it was removed meanwhile, and may be another's by now
     }
     unlink((stem + ".sock").c_str());

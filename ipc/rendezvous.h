@@ -61,8 +61,9 @@ class PortLock {
   Fd socket_;
 };
 
-/// Removes the files of owners that are dead, of every kind and port. Those of a port at which something still listens
-/// stay: it may be a child of the dead owner that is ending, which the next owner of the port has to wait for.
+/// Removes the files of owners that are dead, of every kind and port. Those of a port at which something
+/// still listens stay: it may be a child of the dead owner that is ending, which the next owner of the port
+/// has to wait for.
 void remove_left_files(const std::string& runtime_dir);
 
 struct PortOwner {
@@ -72,7 +73,8 @@ struct PortOwner {
 /// Live owners of one kind of port, by port. A missing directory has none.
 std::vector<PortOwner> live_owners(const std::string& runtime_dir, PortKind kind);
 
-/// Connects to a port's socket; not_found if no process listens there, timeout when the owner does not accept.
+/// Connects to a port's socket; not_found if no process listens there, timeout when the owner does not
+/// accept.
 Result<Fd> connect_port(const std::string& runtime_dir, PortKind kind, int port, TimePoint deadline);
 
 /// Ok when the process at the other end of a unix socket runs under our uid.

@@ -39,7 +39,7 @@ Result<Segment> Segment::attach(int fd, SegmentKind kind) {
   if (h.magic != kSegmentMagic) return not_ours("its first word is another");
   if (h.version != wire::kVersion) {
     return not_ours("it has wire version " + std::to_string(h.version) + ", not " +
-                 std::to_string(wire::kVersion));
+                    std::to_string(wire::kVersion));
   }
   if (h.kind != kind) return not_ours("it is of kind " + std::to_string(static_cast<std::uint32_t>(h.kind)));
   const std::uint32_t down = h.down_bytes, up = h.up_bytes;

@@ -1,7 +1,7 @@
 #pragma once
-// Shared memory without a name: a memfd, sealed so that no process can shrink, grow or unseal it, mapped in every
-// process that has the descriptor. The kernel frees it with its last user, however that process ended. One
-// segment holds two rings, one in each direction, behind a page of control words.
+// Shared memory without a name: a memfd, sealed so that no process can shrink, grow or unseal it, mapped in
+// every process that has the descriptor. The kernel frees it with its last user, however that process ended.
+// One segment holds two rings, one in each direction, behind a page of control words.
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -14,8 +14,8 @@
 
 namespace troupe::ipc {
 
-/// The two ends of a link: the upper one is nearer to the clients, the engine's above a worker's, the front's above an engine's.
-/// "Down" is from the upper to the lower one.
+/// The two ends of a link: the upper one is nearer to the clients, the engine's above a worker's, the front's
+/// above an engine's. "Down" is from the upper to the lower one.
 enum class Side : std::uint32_t { upper = 0, lower = 1 };
 
 enum class SegmentKind : std::uint32_t {
@@ -25,7 +25,8 @@ enum class SegmentKind : std::uint32_t {
 
 /// Written by one side, read by the supervisor and the peer.
 struct SideWords {
-  alignas(kCacheLine) std::atomic<std::int64_t> heartbeat_ns{0};  ///< monotonic; 0 while no process is attached
+  alignas(kCacheLine) std::atomic<std::int64_t> heartbeat_ns{
+      0};                                ///< monotonic; 0 while no process is attached
   std::atomic<std::uint32_t> joined{0};  ///< the last epoch that the process has taken part in; 0: none yet
 };
 

@@ -1,7 +1,7 @@
 #pragma once
-// How one side sleeps until the other has written. The writer makes no syscall while nobody sleeps. A Doorbell
-// lies in shared memory, one for each side, and serves all rings that this side reads, so that one thread can
-// wait for several rings.
+// How one side sleeps until the other has written. The writer makes no syscall while nobody sleeps. A
+// Doorbell lies in shared memory, one for each side, and serves all rings that this side reads, so that one
+// thread can wait for several rings.
 //
 //   sleeper                                     ringer
 //   parked ← 1          (seq_cst)               publish the record (release)
@@ -10,8 +10,8 @@
 //
 // The two fences order each side's store before its load: either the sleeper sees the record or the
 // ringer sees that it is parked. A ringer killed between its last two steps leaves the sleeper asleep until
-// its deadline; the supervisor therefore calls shout() when a process has ended. A sleeper killed while parked
-// costs its peer one unnecessary wake.
+// its deadline; the supervisor therefore calls shout() when a process has ended. A sleeper killed while
+// parked costs its peer one unnecessary wake.
 #include <atomic>
 #include <cstdint>
 

@@ -3,8 +3,8 @@
 //
 // A record is one contiguous, 8-byte aligned piece of memory: a fixed, trivially copyable header and
 // the arrays that its Spans name by offset. It holds no pointer, so it is copied as bytes and means
-// the same in both processes. RecordWriter builds one, RecordView reads one and checks every offset against the
-// record's size, because the writing process may be broken.
+// the same in both processes. RecordWriter builds one, RecordView reads one and checks every offset against
+// the record's size, because the writing process may be broken.
 //
 // This file holds data and its two accessors only: no Boost, no syscalls, nothing of the ring.
 #include <cstddef>
@@ -38,7 +38,7 @@ enum class RecordKind : std::uint32_t {
   inventory,      ///< worker → engine, cache ring: what it still holds, after hello
   step_masks,     ///< engine → worker, step ring: what the gated rows of a plan may sample
   step_end,       ///< worker → engine, step ring: a rank above 0 has run a plan
-  message,        ///< between the front and an engine, both ways: a message of actors/messages.h, or a piece of one
+  message,  ///< between the front and an engine, both ways: a message of actors/messages.h, or a piece of one
 };
 
 /// A typed array inside the same record.
@@ -70,7 +70,8 @@ struct Capacity {
   std::uint64_t weight_bytes = 0;
   std::uint64_t kv_bytes = 0;
   std::uint64_t arena_bytes = 0;  ///< activations
-  std::int32_t swap_blocks = 0;   ///< blocks that host memory (or the swap file) holds beside kv_blocks; 0: no swap space
+  std::int32_t swap_blocks =
+      0;  ///< blocks that host memory (or the swap file) holds beside kv_blocks; 0: no swap space
   std::int32_t padding = 0;
 };
 
@@ -79,7 +80,8 @@ struct Hello {
   std::uint32_t version = kVersion;
   std::int32_t rank = 0;
   std::uint64_t spec_hash = 0;  ///< hash of the model's shape; both sides must have read the same model
-  std::uint64_t memory = 0;     ///< random; names this life of the KV memory. 0: contents are not to be trusted later
+  std::uint64_t memory =
+      0;  ///< random; names this life of the KV memory. 0: contents are not to be trusted later
   Capacity capacity{};
   Span<char> device{};  ///< "cpu: avx512_bf16, 2 threads"
 };
@@ -95,7 +97,7 @@ struct TokenLogprobs {
   SlotRef slot{};
   std::int32_t position = 0;  ///< index of the token in its sequence; < prompt length for a prompt token
   Logprob chosen{};
-  Span<Logprob> top{};        ///< most likely first
+  Span<Logprob> top{};  ///< most likely first
 };
 
 enum class RowError : std::uint32_t { none = 0, not_finite, no_such_slot };
@@ -114,7 +116,7 @@ struct StepResult {
   std::uint64_t step = 0;       ///< the plan's
   std::int64_t started_ns = 0;  ///< monotonic clock
   std::int64_t finished_ns = 0;
-  Span<ResultRow> rows{};       ///< one per plan row with kSamples, in plan order
+  Span<ResultRow> rows{};  ///< one per plan row with kSamples, in plan order
   Span<TokenId> tokens{};
   Span<TokenLogprobs> logprobs{};
 };
@@ -122,8 +124,9 @@ struct StepResult {
 /// Of a rank above 0, instead of a StepResult: rank 0's is the result for all.
 struct StepEnd {
   Header header{};
-  std::uint64_t step = 0;    ///< the plan's
-  std::uint64_t digest = 0;  ///< of the StepResult that it stands for: digest_of() in actors/worker/step_digest.h
+  std::uint64_t step = 0;  ///< the plan's
+  std::uint64_t digest =
+      0;  ///< of the StepResult that it stands for: digest_of() in actors/worker/step_digest.h
 };
 
 // -------------------------------------------------------------------------------- step ring, down
@@ -133,13 +136,13 @@ struct Sampling {
   float temperature = 1.0f;  ///< 0 is greedy
   float top_p = 1.0f;        ///< in (0, 1]
   float min_p = 0.0f;
-  std::int32_t top_k = 0;    ///< 0 is off
-  float repetition_penalty = 1.0f;  ///< over prompt and output
-  float presence_penalty = 0.0f;    ///< over output
-  float frequency_penalty = 0.0f;   ///< over output
-  std::int32_t min_tokens = 0;      ///< stop ids cannot be sampled before so many output tokens
-  std::uint64_t seed = 0;           ///< Philox key, word 0–1
-  std::uint32_t choice = 0;         ///< Philox key: index of this choice in its request
+  std::int32_t top_k = 0;             ///< 0 is off
+  float repetition_penalty = 1.0f;    ///< over prompt and output
+  float presence_penalty = 0.0f;      ///< over output
+  float frequency_penalty = 0.0f;     ///< over output
+  std::int32_t min_tokens = 0;        ///< stop ids cannot be sampled before so many output tokens
+  std::uint64_t seed = 0;             ///< Philox key, word 0–1
+  std::uint32_t choice = 0;           ///< Philox key: index of this choice in its request
   std::int32_t logprobs = -1;         ///< top entries per output token; 0 the chosen one alone; -1 none
   std::int32_t prompt_logprobs = -1;  ///< likewise, for prompt tokens
   std::uint32_t padding = 0;
@@ -157,7 +160,7 @@ struct StartSequence {
   std::int32_t prompt_tokens = 0;  ///< where the prompt ends: output position 0 is this index
   std::int32_t known_tokens = 0;   ///< prompt and, after a recompute, the output so far
   Sampling sampling{};
-  Span<TokenId> stop_ids{};        ///< cannot be sampled before min_tokens; the engine does the stopping
+  Span<TokenId> stop_ids{};  ///< cannot be sampled before min_tokens; the engine does the stopping
   Span<LogitBias> logit_bias{};
 };
 
@@ -180,11 +183,13 @@ struct BlockRun {
 enum RowFlags : std::uint32_t {
   kSamples = 1u << 0,  ///< its last position's logits yield the next token
   kGated = 1u << 1,    ///< with kSamples: waits for a grammar mask before it samples
-  kAgain = 1u << 2,    ///< with kSamples: forgets what the slot has sampled behind this row's end, and samples it again
+  kAgain =
+      1u
+      << 2,  ///< with kSamples: forgets what the slot has sampled behind this row's end, and samples it again
 };
 
-/// Tokens [position, position + tokens) of a sequence run through the model in this step. An id that no TokenRun
-/// contains is the one that the slot itself sampled at that position; it never left the device.
+/// Tokens [position, position + tokens) of a sequence run through the model in this step. An id that no
+/// TokenRun contains is the one that the slot itself sampled at that position; it never left the device.
 struct PlanRow {
   SlotRef slot{};
   std::int32_t position = 0;
@@ -241,8 +246,8 @@ struct BlockCopy {
   BlockId to = 0;
 };
 
-/// Ids rise by one in the order of arrival; they start at 1 in every epoch. A command runs when all commands up to
-/// `after` have ended. Apart from that, commands may run and end in any order.
+/// Ids rise by one in the order of arrival; they start at 1 in every epoch. A command runs when all commands
+/// up to `after` have ended. Apart from that, commands may run and end in any order.
 struct CacheCommand {
   Header header{};
   std::uint64_t id = 0;
@@ -255,7 +260,7 @@ struct CacheCommand {
 struct CacheDone {
   Header header{};
   std::uint64_t id = 0;
-  std::uint32_t failed = 0;     ///< 1: the contents of the targets are unknown
+  std::uint32_t failed = 0;  ///< 1: the contents of the targets are unknown
   std::uint32_t padding = 0;
   std::int64_t started_ns = 0;  ///< monotonic clock; of the copies, without the time that the command waited
   std::int64_t finished_ns = 0;
@@ -276,7 +281,8 @@ struct Inventory {
   Span<HeldSequence> sequences{};
 };
 
-/// A message between the front and an engine, or a piece of one that is too long for a record (actors/link/link.h).
+/// A message between the front and an engine, or a piece of one that is too long for a record
+/// (actors/link/link.h).
 struct Message {
   Header header{};
   std::uint64_t number = 0;  ///< of the record, among those of its direction in this epoch, from 1
@@ -290,15 +296,24 @@ struct Message {
 
 template <class R>
 inline constexpr RecordKind kKindOf = RecordKind{};
-template <> inline constexpr RecordKind kKindOf<Hello> = RecordKind::hello;
-template <> inline constexpr RecordKind kKindOf<StepPlan> = RecordKind::step_plan;
-template <> inline constexpr RecordKind kKindOf<StepResult> = RecordKind::step_result;
-template <> inline constexpr RecordKind kKindOf<CacheCommand> = RecordKind::cache_command;
-template <> inline constexpr RecordKind kKindOf<CacheDone> = RecordKind::cache_done;
-template <> inline constexpr RecordKind kKindOf<Inventory> = RecordKind::inventory;
-template <> inline constexpr RecordKind kKindOf<StepMasks> = RecordKind::step_masks;
-template <> inline constexpr RecordKind kKindOf<StepEnd> = RecordKind::step_end;
-template <> inline constexpr RecordKind kKindOf<Message> = RecordKind::message;
+template <>
+inline constexpr RecordKind kKindOf<Hello> = RecordKind::hello;
+template <>
+inline constexpr RecordKind kKindOf<StepPlan> = RecordKind::step_plan;
+template <>
+inline constexpr RecordKind kKindOf<StepResult> = RecordKind::step_result;
+template <>
+inline constexpr RecordKind kKindOf<CacheCommand> = RecordKind::cache_command;
+template <>
+inline constexpr RecordKind kKindOf<CacheDone> = RecordKind::cache_done;
+template <>
+inline constexpr RecordKind kKindOf<Inventory> = RecordKind::inventory;
+template <>
+inline constexpr RecordKind kKindOf<StepMasks> = RecordKind::step_masks;
+template <>
+inline constexpr RecordKind kKindOf<StepEnd> = RecordKind::step_end;
+template <>
+inline constexpr RecordKind kKindOf<Message> = RecordKind::message;
 
 template <class T>
 concept Plain = std::is_trivially_copyable_v<T> && alignof(T) <= kAlignment;
@@ -308,8 +323,10 @@ static_assert(sizeof(StartSequence) == 104 && sizeof(TokenRun) == 24 && sizeof(B
 static_assert(sizeof(StepPlan) == 72 && sizeof(StepResult) == 64 && sizeof(ResultRow) == 24);
 static_assert(sizeof(TokenLogprobs) == 28 && sizeof(CacheCommand) == 48 && sizeof(CacheDone) == 48);
 static_assert(Plain<Hello> && Plain<StepPlan> && Plain<StepResult> && Plain<StartSequence>);
-static_assert(sizeof(StepMasks) == 32 && sizeof(RowMask) == 20 && sizeof(StepEnd) == 32 && sizeof(Message) == 56);
-static_assert(Plain<CacheCommand> && Plain<CacheDone> && Plain<Inventory> && Plain<StepMasks> && Plain<StepEnd> && Plain<Message>);
+static_assert(sizeof(StepMasks) == 32 && sizeof(RowMask) == 20 && sizeof(StepEnd) == 32 &&
+              sizeof(Message) == 56);
+static_assert(Plain<CacheCommand> && Plain<CacheDone> && Plain<Inventory> && Plain<StepMasks> &&
+              Plain<StepEnd> && Plain<Message>);
 
 /// Builds one record in a buffer that is kept for the next: no allocation once it has grown.
 /// begin(), then fill the fixed part through record() and the arrays through array(), then finish().
@@ -340,7 +357,9 @@ class RecordWriter {
     return {static_cast<std::uint32_t>(at), static_cast<std::uint32_t>(items.size())};
   }
   template <Plain T>
-  Span<T> array(const std::vector<T>& items) { return array(std::span<const T>(items)); }
+  Span<T> array(const std::vector<T>& items) {
+    return array(std::span<const T>(items));
+  }
 
   /// Seals the record and returns its bytes, valid until the next begin().
   std::span<const std::byte> finish() {

@@ -60,7 +60,9 @@ class AttentionPlan {
   std::int64_t floats_per_span() const { return kAttendRows * floats_per_row(); }
 
  private:
-  int row_pieces(const SequenceRows& s) const { return (s.tokens + tokens_per_piece_ - 1) / tokens_per_piece_; }
+  int row_pieces(const SequenceRows& s) const {
+    return (s.tokens + tokens_per_piece_ - 1) / tokens_per_piece_;
+  }
 
   /// Visits a sequence's last tokens first: they have the longest past, so the longest pieces start first.
   template <class Take>

@@ -68,8 +68,8 @@ class KvPiece {
   const std::byte* at_;
 };
 
-/// A block computes one row and one head, in tiles of 64 tokens: all scores of a tile, then what it adds to every
-/// dimension of the output.
+/// A block computes one row and one head, in tiles of 64 tokens: all scores of a tile, then what it adds to
+/// every dimension of the output.
 template <class Element, bool kCodes>
 __global__ void __launch_bounds__(kThreads) generic_attention_kernel(const GenericAttentionArgs p) {
   troupe::cuda::wait_for_previous();
@@ -183,7 +183,8 @@ void run(Cuda& device, const Attention& op) {
   void* const memory = device.scratch(cuda::scratch_bytes(op, gpu));
   using cuda::AttentionWay, cuda::DecodeRows;
   if (choice.decodes == AttentionWay::decode)
-    cuda::run_decode_attention(device, op, choice.one_launch() ? DecodeRows::all : DecodeRows::single, memory);
+    cuda::run_decode_attention(device, op, choice.one_launch() ? DecodeRows::all : DecodeRows::single,
+                               memory);
   if (choice.decodes == AttentionWay::generic) {
     cuda::run_generic_attention(device, op,
                                 choice.pieces == AttentionWay::flash ? DecodeRows::single : DecodeRows::all);

@@ -15,7 +15,8 @@ using namespace decode;
 
 static_assert(kMaxGroup == kDecodeGroup && kClusterBlocks == kDecodeCluster &&
               kBlocksPerMultiprocessor == kDecodeBlocksPerMultiprocessor &&
-              partial_floats(64) == decode_partial_floats(64) && partial_floats(128) == decode_partial_floats(128));
+              partial_floats(64) == decode_partial_floats(64) &&
+              partial_floats(128) == decode_partial_floats(128));
 
 template <class Element, int kHeadDim, KvFormat kFormat>
 __global__ void __launch_bounds__(kThreads, kBlocksPerMultiprocessor)

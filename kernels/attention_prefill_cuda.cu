@@ -45,7 +45,8 @@ void run_flash(Cuda& device, const Attention& op, void* partials) {
     arguments.count = std::min(kFlashSequences, op.batch.count - first);
     with_flash_shape(op.kv, [&](auto shape) {
       using S = decltype(shape);
-      static_assert(S::kWarpgroups == kFlashWarpgroups && S::kPartialFloats == flash_partial_floats(S::kHeadDim));
+      static_assert(S::kWarpgroups == kFlashWarpgroups &&
+                    S::kPartialFloats == flash_partial_floats(S::kHeadDim));
       launch_flash<S>(device, arguments);
     });
   }

@@ -39,7 +39,7 @@ struct KvSlot {
 /// tokens 0, rows with slots[r].block == kPaddingBlock; the Cpu is never given any.
 struct Batch {
   const SequenceRows* sequences = nullptr;  ///< (count), rising `row`, covering [0, rows)
-  const KvSlot* slots = nullptr;        ///< (rows)
+  const KvSlot* slots = nullptr;            ///< (rows)
   std::int32_t count = 0;
   std::int32_t rows = 0;
 };
@@ -51,8 +51,8 @@ struct Batch {
 ///   and 64 inputs (tokens); attention is the linear ops' inner product on them. Codes: of both, panels of 32
 ///   outputs that lie side by side for each input, as in a packed f32 matrix.
 ///   Cuda: kernels/cuda/product/layout.h.
-/// With `ids` a block ends with the ids of its 64 tokens: they are where their keys and values are, also after a copy or in
-/// the swap space.
+/// With `ids` a block ends with the ids of its 64 tokens: they are where their keys and values are, also
+/// after a copy or in the swap space.
 struct KvCache {
   void* data = nullptr;  ///< blocks × block_bytes(), zeroed before first use
   DType dtype =
@@ -74,7 +74,9 @@ struct KvCache {
   constexpr std::size_t piece_bytes() const { return code_bytes() + scale_bytes(); }
   constexpr std::size_t layer_bytes() const { return std::size_t(kv_heads) * 2 * piece_bytes(); }
   constexpr std::size_t id_offset() const { return std::size_t(layers) * layer_bytes(); }  ///< in a block
-  constexpr std::size_t block_bytes() const { return id_offset() + (ids ? kBlockTokens * sizeof(TokenId) : 0); }
+  constexpr std::size_t block_bytes() const {
+    return id_offset() + (ids ? kBlockTokens * sizeof(TokenId) : 0);
+  }
 
   constexpr std::size_t key_offset(BlockId block, int layer, int kv_head) const {
     return std::size_t(block) * block_bytes() + std::size_t(layer) * layer_bytes() +

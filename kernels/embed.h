@@ -6,8 +6,8 @@
 
 namespace troupe::kernels {
 
-/// out[r] = table[tokens[r] - first], as fp32: the residual stream; zeros for tokens that the table does not have. A tied
-/// lm_head shares `table`.
+/// out[r] = table[tokens[r] - first], as fp32: the residual stream; zeros for tokens that the table does not
+/// have. A tied lm_head shares `table`.
 struct Embed {
   float* out = nullptr;             ///< (rows, padded(table.inputs))
   const TokenId* tokens = nullptr;  ///< (rows)

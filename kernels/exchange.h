@@ -11,9 +11,9 @@
 // An inbox has two halves that exchanges use in turn. A rank may write a half again, because it has finished
 // the exchange before, for which every other rank must have finished the one before that.
 //
-// Numbers are 32 bits and come again after some weeks. What a half holds from an exchange long ago must not pass for a
-// new one: after its last exchange of a round each rank clears its half, which no other rank writes until this rank has
-// sent its part of the next exchange.
+// Numbers are 32 bits and come again after some weeks. What a half holds from an exchange long ago must not
+// pass for a new one: after its last exchange of a round each rank clears its half, which no other rank
+// writes until this rank has sent its part of the next exchange.
 #include <cstddef>
 #include <cstdint>
 
@@ -30,8 +30,8 @@ constexpr std::size_t most_in_pieces(int ranks) {
   return kOfAll / static_cast<std::size_t>(ranks) / kWhole * kWhole;
 }
 
-/// Numbers of exchanges. 0 is what a cleared inbox holds. They are even in number, so that halves take turns at the end
-/// of a round too.
+/// Numbers of exchanges. 0 is what a cleared inbox holds. They are even in number, so that halves take turns
+/// at the end of a round too.
 inline constexpr std::uint32_t kFirstExchange = 2, kLastExchange = 0xffffffff;
 constexpr std::uint32_t exchange_after(std::uint32_t number) {
   return number == kLastExchange ? kFirstExchange : number + 1;

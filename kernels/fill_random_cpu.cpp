@@ -31,7 +31,8 @@ void fill(const FillRandom& op, const std::array<Element, kQuantiles>& table, in
     const int from = std::max(op.part.first, group * kDrawsPerHash),
               to = std::min(end, (group + 1) * kDrawsPerHash);
     for (int o = output; o < output + rows; ++o) {
-      std::uint64_t bits = draw_bits(op.seed, static_cast<std::uint32_t>(op.first_output + o), static_cast<std::uint32_t>(group));
+      std::uint64_t bits = draw_bits(op.seed, static_cast<std::uint32_t>(op.first_output + o),
+                                     static_cast<std::uint32_t>(group));
       bits >>= 16 * (from % kDrawsPerHash);
       const int placed = placed_output(op.place, op.first, o);
       for (int i = from; i < to; ++i, bits >>= 16) {

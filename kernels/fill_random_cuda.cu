@@ -16,7 +16,8 @@ constexpr std::size_t kPieceBytes = std::size_t{64} << 20;  // of rows that are 
 
 // The quantiles are in shared memory. A thread makes the four draws of one hash and stores them together.
 template <class Element>
-__global__ void __launch_bounds__(kThreads) fill_kernel(FillRandom op, int first_draw, const float* quantiles) {
+__global__ void __launch_bounds__(kThreads)
+    fill_kernel(FillRandom op, int first_draw, const float* quantiles) {
   const int first_group = op.part.first / kDrawsPerHash;
   __shared__ Element table[kQuantiles];
   troupe::cuda::wait_for_previous();
@@ -32,8 +33,8 @@ __global__ void __launch_bounds__(kThreads) fill_kernel(FillRandom op, int first
   for (std::size_t n = static_cast<std::size_t>(blockIdx.x) * kThreads + threadIdx.x; n < all;
        n += static_cast<std::size_t>(gridDim.x) * kThreads) {
     const int o = static_cast<int>(n / groups), group = static_cast<int>(n % groups);
-    std::uint64_t bits =
-        draw_bits(op.seed, static_cast<std::uint32_t>(first_draw + o), static_cast<std::uint32_t>(first_group + group));
+    std::uint64_t bits = draw_bits(op.seed, static_cast<std::uint32_t>(first_draw + o),
+                                   static_cast<std::uint32_t>(first_group + group));
     Element* to = static_cast<Element*>(op.into.data) +
                   static_cast<std::size_t>(cuda::placed_row(op.place, op.first, o)) * stride +
                   group * kDrawsPerHash;
@@ -76,8 +77,7 @@ void fill_quantised(Cuda& device, const FillRandom& op) {
   for (int output = 0; output < op.outputs; output += at_once) {
     const int count = std::min(at_once, op.outputs - output);
     const Matrix rows{memory + sizeof(float) * kQuantiles, DType::bf16, count, inputs};
-    fill(device,
-         {.into = rows, .outputs = count, .seed = op.seed, .deviation = op.deviation, .part = drawn},
+    fill(device, {.into = rows, .outputs = count, .seed = op.seed, .deviation = op.deviation, .part = drawn},
          op.first_output + output, quantiles);
     cuda::quantise(device, {.into = op.into,
                             .place = op.place,

@@ -86,8 +86,9 @@ void run_expanded(Cuda& device, const Linear& linear, int tile) {
   const Matrix& weight = linear.weight;
   const bool grouped = linear.groups.offsets != nullptr;
   const int groups = grouped ? linear.groups.count : 1, at_once = groups_expanded_at_once(weight, groups);
-  void* memory = linear.working_memory != nullptr ? linear.working_memory
-                                                  : device.scratch(working_bytes(linear, LinearWay::expanded));
+  void* memory = linear.working_memory != nullptr
+                     ? linear.working_memory
+                     : device.scratch(working_bytes(linear, LinearWay::expanded));
   const std::size_t scales_at = weight_bytes(weight.format, weight.outputs, weight.inputs);
   for (int first = 0; first < groups; first += at_once) {
     const int count = std::min(at_once, groups - first);

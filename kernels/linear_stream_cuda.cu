@@ -21,10 +21,10 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   extern __shared__ __align__(1024) char shared[];
   StreamBlock<Tile> block{.a = a, .shared = shared};
   const bool dense = a.groups.offsets == nullptr;
-  // Blocks that may run beside the previous kernel. The others start when one of these has ended, and so the previous
-  // kernel: their wait returns at once, and after it any load of the offsets is right.
-  const bool early = a.groups.settled &&
-                     blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z) < static_cast<unsigned>(a.first_blocks);
+  // Blocks that may run beside the previous kernel. The others start when one of these has ended, and so the
+  // previous kernel: their wait returns at once, and after it any load of the offsets is right.
+  const bool early = a.groups.settled && blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z) <
+                                             static_cast<unsigned>(a.first_blocks);
   if (dense) troupe::cuda::let_next_start();
   if (block.warp == Tile::kWarps) {
     if (block.lane == 0) {
@@ -40,8 +40,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     __syncwarp();
     if (dense) block.fill_ring(&weight_map);
   } else if (early && block.warp == 0) {
-    const RowTile rows = find_rows<true>(a.groups.offsets, a.groups.count, a.rows, Tile::kN,
-                                         static_cast<int>(blockIdx.y));
+    const RowTile rows =
+        find_rows<true>(a.groups.offsets, a.groups.count, a.rows, Tile::kN, static_cast<int>(blockIdx.y));
     if (block.lane == 0) *block.settled_rows() = rows;
   }
   __syncthreads();
@@ -49,8 +49,9 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     if (!early) troupe::cuda::wait_for_previous();
     troupe::cuda::let_next_start();  // not earlier: this kernel holds the next one, if it is not settled
   }
-  block.rows = early ? *block.settled_rows()
-                     : find_rows(a.groups.offsets, a.groups.count, a.rows, Tile::kN, static_cast<int>(blockIdx.y));
+  block.rows =
+      early ? *block.settled_rows()
+            : find_rows(a.groups.offsets, a.groups.count, a.rows, Tile::kN, static_cast<int>(blockIdx.y));
   if (block.rows.count <= 0) return troupe::cuda::wait_for_previous();
   if (a.cluster > 1) {
     if (threadIdx.x == 0)

@@ -14,8 +14,9 @@ namespace {
 using namespace strips;
 
 template <WeightKind kKind>
-using StripCodes = std::conditional_t<kKind == WeightKind::int8, Int8Codes,
-                                      std::conditional_t<kKind == WeightKind::int4, GroupedInt4Codes, PlainCodes>>;
+using StripCodes =
+    std::conditional_t<kKind == WeightKind::int8, Int8Codes,
+                       std::conditional_t<kKind == WeightKind::int4, GroupedInt4Codes, PlainCodes>>;
 
 template <int kIndex, int kRowSets>
 __global__ void __launch_bounds__(kThreads, 2) strip_kernel(const StripArgs a) {
@@ -36,7 +37,8 @@ __global__ void __launch_bounds__(kThreads, 2) strip_kernel(const StripArgs a) {
       ptx::mbarrier_init(strip.full + static_cast<ptx::SharedAddress>(i * 8), 1);
     if constexpr (kCluster == 2) {
       ptx::mbarrier_init(peer_barrier, 1);
-      ptx::mbarrier_arrive_expect(peer_barrier, max(0, min(half, strip.outputs - strip.rank * half)) * a.rows * 4);
+      ptx::mbarrier_arrive_expect(peer_barrier,
+                                  max(0, min(half, strip.outputs - strip.rank * half)) * a.rows * 4);
     }
     ptx::fence_mbarrier_init();
   }
@@ -82,7 +84,8 @@ __global__ void __launch_bounds__(kThreads, 2) strip_kernel(const StripArgs a) {
     float4* const inbox =
         reinterpret_cast<float4*>(shared + kStripHeaderBytes) + (n * half + m - owner * half) / 4;
     if (!finishes)
-      return ptx::store_async(ptx::peer_address(ptx::shared_address(inbox), owner), y, ptx::peer_address(peer_barrier, owner));
+      return ptx::store_async(ptx::peer_address(ptx::shared_address(inbox), owner), y,
+                              ptx::peer_address(peer_barrier, owner));
     ptx::mbarrier_wait(peer_barrier, 0);
     y = make_float4(y.x + inbox->x, y.y + inbox->y, y.z + inbox->z, y.w + inbox->w);
   }
@@ -119,8 +122,8 @@ void launch_strips(Cuda& device, const Linear& linear, const StripPlan& plan) {
               .scale_group = linear.weight.format.group,
               .rows = linear.rows,
               .outputs = plan.outputs,
-              .copy_interval_cycles =
-                  static_cast<unsigned>(kStripRowsPerCopy * block_row_bytes / 1024.0 * plan.copy_interval_cycles),
+              .copy_interval_cycles = static_cast<unsigned>(kStripRowsPerCopy * block_row_bytes / 1024.0 *
+                                                            plan.copy_interval_cycles),
               .sums_offset = plan.sums_offset,
               .sums_overwrite_weights = plan.sums_overwrite_weights,
               .ending = ending_of(linear),

@@ -8,8 +8,9 @@ namespace troupe::kernels {
 /// logits[r][v] = weight[v] · x[r] in fp32; no rounding after the sum.
 struct LmHead {
   float* logits = nullptr;  ///< (rows, padded(weight.outputs))
-  const void* x = nullptr;  ///< (rows, padded(weight.inputs)) of weight.activations(); normed, sampling rows only
-  Matrix weight{};          ///< vocab outputs, hidden inputs; the embedding table when tied
+  const void* x =
+      nullptr;      ///< (rows, padded(weight.inputs)) of weight.activations(); normed, sampling rows only
+  Matrix weight{};  ///< vocab outputs, hidden inputs; the embedding table when tied
   int rows = 0;
 };
 

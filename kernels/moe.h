@@ -43,13 +43,13 @@ struct Moe {
   const void* x = nullptr;      ///< (rows, padded(hidden)) of the experts' dtype
   Matrix router{};              ///< f32 whatever the experts' dtype; `experts` outputs, hidden inputs
   const float* bias = nullptr;  ///< (experts) e_score_correction_bias
-  MatrixStack gate_up{};        ///< in_stacks() + shared; gate_up_outputs(intermediate) outputs, hidden inputs
-  MatrixStack down{};           ///< in_stacks() + shared; hidden outputs, intermediate inputs
-  int experts = 0;              ///< that the router knows, without the shared slices; at most kMostExperts
-  int first = 0;                ///< of the experts in the stacks
-  int held = 0;                 ///< so many are in the stacks, the others add nothing; 0: all
-  int shared = 0;               ///< slices
-  int top_k = 0;                ///< 1 … experts, at most kMostChosen
+  MatrixStack gate_up{};  ///< in_stacks() + shared; gate_up_outputs(intermediate) outputs, hidden inputs
+  MatrixStack down{};     ///< in_stacks() + shared; hidden outputs, intermediate inputs
+  int experts = 0;        ///< that the router knows, without the shared slices; at most kMostExperts
+  int first = 0;          ///< of the experts in the stacks
+  int held = 0;           ///< so many are in the stacks, the others add nothing; 0: all
+  int shared = 0;         ///< slices
+  int top_k = 0;          ///< 1 … experts, at most kMostChosen
   int rows = 0;
   AddRmsNorm norm{};               ///< if it has a weight, it runs first; its `out` is x
   const KvSlot* slots = nullptr;   ///< rows whose block is kPaddingBlock touch no expert; null: all count

@@ -134,7 +134,7 @@ void run(Cuda& device, const Moe& op) {
                          .out = layout.outputs,
                          .scale = routing.scale},
             layout.down);
-  const CombineArgs arguments{op.residual,     layout.outputs, routing.places, routing.offsets, op.slots,
+  const CombineArgs arguments{op.residual,    layout.outputs, routing.places, routing.offsets, op.slots,
                               op.in_stacks(), op.shared,      op.top_k,       hidden};
   const int threads = hidden / kColumns;  // of a row, in equal blocks
   const int blocks = (threads + kMostThreads - 1) / kMostThreads;

@@ -50,17 +50,17 @@ struct RowPart {
 struct Pack {
   Matrix into{};
   const void* source = nullptr;      ///< host memory; aligned to its element size
-  const ByteSource* file = nullptr;  ///< instead of `source`: the tensor begins at `offset` bytes of it, at any
-                                     ///< alignment. Read on several threads, and no more after run()
+  const ByteSource* file = nullptr;  ///< instead of `source`: the tensor begins at `offset` bytes of it, at
+                                     ///< any alignment. Read on several threads, and no more after run()
   std::uint64_t offset = 0;
   DType source_dtype = DType::bf16;
   bool transposed = false;           ///< false: source[out][in]; true: source[in][out]
   std::ptrdiff_t source_stride = 0;  ///< elements from one source line to the next; 0: dense. Longer when
                                      ///< the source is some columns of a joined q|k|v or gate|up
   Place place = Place::rows;
-  int first = 0;    ///< for Place::rows
-  int outputs = 0;  ///< rows of the source; its inputs are part.inputs(into)
-  RowPart part{};   ///< of a source without scales
+  int first = 0;          ///< for Place::rows
+  int outputs = 0;        ///< rows of the source; its inputs are part.inputs(into)
+  RowPart part{};         ///< of a source without scales
   StoredScales scales{};  ///< from a file that is not transposed; the Cpu has no fp8
 };
 

@@ -81,11 +81,11 @@ void quantise_kv(Cuda& device, const QkvRopeKvWrite& op) {
   if (!op.kv.quantised()) return;
   TROUPE_CHECK(op.kv.head_dim <= kMostHeadDim);
   const QuantiseKvArgs arguments{.from = op.kv.unquantised(op.unquantised),
-                               .to = op.kv,
-                               .block_bytes = op.kv.block_bytes(),
-                               .first = op.kv.key_offset(0, op.layer, 0),
-                               .slots = op.batch.slots,
-                               .items = op.batch.rows * 2 * op.kv.kv_heads};
+                                 .to = op.kv,
+                                 .block_bytes = op.kv.block_bytes(),
+                                 .first = op.kv.key_offset(0, op.layer, 0),
+                                 .slots = op.batch.slots,
+                                 .items = op.batch.rows * 2 * op.kv.kv_heads};
   with_element(op.kv.dtype, [&](auto element) {
     troupe::cuda::launch(device, quantise_kv_kernel<decltype(element)>,
                          {.grid = unsigned((arguments.items + kWarps - 1) / kWarps), .block = 32 * kWarps},

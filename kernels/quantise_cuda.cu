@@ -16,12 +16,12 @@ struct QuantiseWeightsArgs {
   std::byte* codes;  ///< of output 0 of the matrix
   void* scales;
   WeightFormat format;
-  int inputs;          ///< of the matrix
-  int skipped;         ///< inputs of a source row before them
+  int inputs;              ///< of the matrix
+  int skipped;             ///< inputs of a source row before them
   int row_inputs, stride;  ///< of a source row
-  int matrix_outputs;  ///< with padding
-  int row_bytes;       ///< of a row of codes
-  float largest;       ///< code
+  int matrix_outputs;      ///< with padding
+  int row_bytes;           ///< of a row of codes
+  float largest;           ///< code
   Place place;
   int first, output, outputs;
   const void* rows;

@@ -1,6 +1,6 @@
 #pragma once
-// How numbers become codes and scales. Both devices and tools/generate/quantise_reference.py follow these rules to the
-// bit.
+// How numbers become codes and scales. Both devices and tools/generate/quantise_reference.py follow these
+// rules to the bit.
 //
 //   scale = largest magnitude / largest code, in fp32; of a group (WeightFormat::group) rounded to bf16
 //   code  = number / scale in fp32, rounded to the nearest, ties to even, and clamped to the largest code

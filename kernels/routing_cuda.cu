@@ -286,15 +286,14 @@ void launch_tensor_route(Cuda& device, RoutingArgs a) {
   }
   troupe::cuda::allow_shared(kernel, kBytes);
   const int blocks = (a.experts + 8 * kNs - 1) / (8 * kNs);
-  troupe::cuda::launch(device, kernel,
-                       {.grid = dim3(unsigned(blocks), unsigned(a.tiles)),
-                        .block = 32 * kWarps,
-                        .shared_bytes = kBytes,
-                        .cluster = kCluster ? blocks : 1,
-                        .overlap = {.holds_next = true,
-                                    .reads_constant = a.router,
-                                    .writes_settled = a.to.offsets}},
-                       a);
+  troupe::cuda::launch(
+      device, kernel,
+      {.grid = dim3(unsigned(blocks), unsigned(a.tiles)),
+       .block = 32 * kWarps,
+       .shared_bytes = kBytes,
+       .cluster = kCluster ? blocks : 1,
+       .overlap = {.holds_next = true, .reads_constant = a.router, .writes_settled = a.to.offsets}},
+      a);
   if (a.tile_rows == kSmallTile && a.tiles <= kTilesPlacedAtOnce) return;
   launch_place(device, a);
 }

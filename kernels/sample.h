@@ -45,9 +45,9 @@ struct SampleRow {
   float frequency_penalty = 0;
   std::uint64_t seed = 0;
   std::uint32_t choice = 0;
-  std::uint32_t position = 0;       ///< output tokens before this one
-  /// The sequence so far; read only when a penalty is set. With `blocks`, which only Cuda takes: the ids of block 0; those
-  /// of token i lie blocks[i / 64] * block_ids + i % 64 behind it.
+  std::uint32_t position = 0;  ///< output tokens before this one
+  /// The sequence so far; read only when a penalty is set. With `blocks`, which only Cuda takes: the ids of
+  /// block 0; those of token i lie blocks[i / 64] * block_ids + i % 64 behind it.
   const TokenId* tokens = nullptr;
   const BlockId* blocks = nullptr;
   std::int64_t block_ids = 0;
@@ -75,8 +75,8 @@ struct TopLogprob {
 struct SampleResult {
   TokenId token = 0;
   SampleError error = SampleError::none;
-  float logprob = 0;                    ///< of the token; when row.logprobs >= 0
-  std::int32_t top_count = 0;           ///< min(row.logprobs, vocab)
+  float logprob = 0;                  ///< of the token; when row.logprobs >= 0
+  std::int32_t top_count = 0;         ///< min(row.logprobs, vocab)
   TopLogprob top[kMaxTopLogprobs]{};  ///< most likely first; lowest id first among equals
 };
 

@@ -176,7 +176,9 @@ struct SampleLaunch {
 SampleLaunch plan_for(const Cuda& device, int count, int vocab) {
   const SampleChoice choice = choose(SampleShape{.rows = count, .vocab = vocab}, traits_of(device));
   const int team = choice.blocks;
-  SampleLaunch plan{.resident = choice.resident, .few_rows = choice.threads == kThreadsForFewRows, .length = choice.block_logits};
+  SampleLaunch plan{.resident = choice.resident,
+                    .few_rows = choice.threads == kThreadsForFewRows,
+                    .length = choice.block_logits};
   const std::size_t slice = sizeof(float) * static_cast<std::size_t>(plan.length);
   const std::size_t tables = plan.resident ? table_bytes<true>(plan.length) : table_bytes<false>(plan.length);
   plan.tables = static_cast<int>(tables);
@@ -202,15 +204,14 @@ void run(Cuda& device, const Sample& op) {
   if (op.count == 0) return;
   const cuda::SampleLaunch plan = cuda::plan_for(device, op.count, op.vocab);
   auto* const working = static_cast<float*>(device.scratch(cuda::scratch_bytes(op, cuda::traits_of(device))));
-  const cuda::SampleArgs args{
-      .results = op.results,
-      .rows = op.rows,
-      .logits = op.logits,
-      .working = plan.resident ? nullptr : working,
-      .vocab = op.vocab,
-      .stride = op.stride,
-      .length = plan.length,
-      .tables = plan.tables};
+  const cuda::SampleArgs args{.results = op.results,
+                              .rows = op.rows,
+                              .logits = op.logits,
+                              .working = plan.resident ? nullptr : working,
+                              .vocab = op.vocab,
+                              .stride = op.stride,
+                              .length = plan.length,
+                              .tables = plan.tables};
   cuda::launch_planned(device,
                        !plan.resident  ? cuda::sample_kernel<false, cuda::kThreadsForFewRows>
                        : plan.few_rows ? cuda::sample_kernel<true, cuda::kThreadsForFewRows>

@@ -63,7 +63,7 @@ struct StepArrays {
   TokenId* tokens = nullptr;          ///< (rows)
   std::int32_t* positions = nullptr;  ///< (rows)
   KvSlot* slots = nullptr;            ///< (rows)
-  SequenceRows* sequences = nullptr;      ///< (sequences)
+  SequenceRows* sequences = nullptr;  ///< (sequences)
   SampleRow* samples = nullptr;       ///< (samples)
   std::int32_t* picks = nullptr;      ///< (samples), room for an even number
 };
@@ -79,15 +79,16 @@ struct StepClock {
 
 /// Reads piece `clock->collected % pieces`: so many rows, sequences and samples, padding among them, which
 /// the host has written (token 0 in kPaddingBlock, 0 tokens, logits_row -1), and all deltas. Deltas may not
-/// overlap what rows take as sampled. The ids of the rows also go to where their blocks have them (KvCache::ids).
+/// overlap what rows take as sampled. The ids of the rows also go to where their blocks have them
+/// (KvCache::ids).
 struct StepInputs {
   const std::byte* ring = nullptr;  ///< pinned
   PieceLayout layout{};
   int pieces = 0;
   StepClock* clock = nullptr;
   StepArrays into{};
-  const TokenId* sampled = nullptr;  ///< (slots) the id last sampled
-  TokenId* block_ids = nullptr;      ///< those of block 0; null: blocks have none
+  const TokenId* sampled = nullptr;    ///< (slots) the id last sampled
+  TokenId* block_ids = nullptr;        ///< those of block 0; null: blocks have none
   std::int64_t ids_to_next_block = 0;  ///< from a block's ids to the next one's, counted in ids
   int rows = 0;
   int sequences = 0;
@@ -129,8 +130,8 @@ struct CollectOutcome {
   int pieces = 0;
   int most_samples = 0;
   StepClock* clock = nullptr;
-  const SampleRow* rows = nullptr;        ///< (samples); null when there are none
-  const SampleRow* held_rows = nullptr;   ///< (samples) those whose entry in `rows` is padding; null: not held
+  const SampleRow* rows = nullptr;       ///< (samples); null when there are none
+  const SampleRow* held_rows = nullptr;  ///< (samples) those whose entry in `rows` is padding; null: not held
   const SampleResult* results = nullptr;  ///< (samples)
   int samples = 0;
 };

@@ -31,8 +31,8 @@ static_assert(kWordsOfDelta == 4 * kThreads);
 // For pinned memory: the host changes it between two launches of a graph, so it must not stay in an L1 cache.
 using ptx::load_no_allocate;
 
-// One word of the arrays: its source, and its destination unless it is a row's token and position. The thread of a row
-// takes its KvSlot too.
+// One word of the arrays: its source, and its destination unless it is a row's token and position. The thread
+// of a row takes its KvSlot too.
 struct WordCopy {
   std::uint32_t from = 0;
   Word* to = nullptr;
@@ -55,8 +55,7 @@ __device__ WordCopy word_copy(const StepInputs& op, int i) {
 }
 
 __host__ __device__ int total_words(const StepInputs& op) {
-  return op.rows + kSequenceWords * op.sequences + kSampleWords * op.samples +
-         (op.samples + 1) / 2;
+  return op.rows + kSequenceWords * op.sequences + kSampleWords * op.samples + (op.samples + 1) / 2;
 }
 
 __device__ void store_row(const StepInputs& op, int r, Word word, Word slot_word) {
@@ -159,7 +158,8 @@ __global__ void __launch_bounds__(kCollectThreads)
 }  // namespace
 
 void run(Cuda& device, const StepInputs& op) {
-  const int blocks = std::clamp(std::max((total_words(op) + kThreads - 1) / kThreads, op.deltas), 1, kMostBlocks);
+  const int blocks =
+      std::clamp(std::max((total_words(op) + kThreads - 1) / kThreads, op.deltas), 1, kMostBlocks);
   cuda::launch(device, step_inputs,
                {.grid = dim3(static_cast<unsigned>(blocks)),
                 .block = dim3(kThreads),

@@ -17,8 +17,9 @@ namespace {
 
 class CpuExecutor final : public QueuedExecutor {
  public:
-  CpuExecutor(const wire::Capacity& capacity, std::unique_ptr<Cpu> device, std::unique_ptr<Collective<Cpu>> ranks,
-              std::unique_ptr<Decoder<Cpu>> decoder, std::unique_ptr<SwapCopier> swap)
+  CpuExecutor(const wire::Capacity& capacity, std::unique_ptr<Cpu> device,
+              std::unique_ptr<Collective<Cpu>> ranks, std::unique_ptr<Decoder<Cpu>> decoder,
+              std::unique_ptr<SwapCopier> swap)
       : QueuedExecutor(capacity, swap.get()),
         device_(std::move(device)),
         ranks_(std::move(ranks)),
@@ -45,7 +46,7 @@ class CpuExecutor final : public QueuedExecutor {
     if (ranks_ != nullptr) ranks_->begin_epoch(epoch);
   }
 
-  std::unique_ptr<Cpu> device_;  // outlives the decoder's memory
+  std::unique_ptr<Cpu> device_;             // outlives the decoder's memory
   std::unique_ptr<Collective<Cpu>> ranks_;  // null: alone
   std::unique_ptr<Decoder<Cpu>> decoder_;
   std::unique_ptr<SwapCopier> swap_;  // last: its thread uses the decoder's memory
@@ -56,13 +57,15 @@ std::vector<int> cores_of(const Shard& shard) {
   const std::vector<int> all = physical_cores();
   const auto count = static_cast<int>(all.size());
   if (shard.alone() || count < shard.ranks) return {};
-  return {all.begin() + count * shard.rank / shard.ranks, all.begin() + count * (shard.rank + 1) / shard.ranks};
+  return {all.begin() + count * shard.rank / shard.ranks,
+          all.begin() + count * (shard.rank + 1) / shard.ranks};
 }
 
 CpuOptions cpu_of(const config::Options& options, const Shard& shard) {
   CpuOptions made{.threads = options.device.cpu_threads, .cores = cores_of(shard)};
   const bool crowded = !shard.alone() && made.cores.empty();
-  const int allowed = std::max(1, static_cast<int>(usable_cores()) / shard.ranks);  // less than the cores under a quota
+  const int allowed =
+      std::max(1, static_cast<int>(usable_cores()) / shard.ranks);  // less than the cores under a quota
   const bool limited = allowed < static_cast<int>(made.cores.size());
   if (made.threads == 0 && (crowded || limited)) made.threads = crowded ? 1 : allowed;
   if (crowded || limited) made.pin = false;  // ranks would be pinned to the same cores, or containers
@@ -88,8 +91,9 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, con
     Result<std::unique_ptr<Collective<Cpu>>> attached = Collective<Cpu>::attach(place.memory_fd, place.shard);
     if (!attached) return attached.status();
     ranks = std::move(*attached);
-    ranks->set_patience(std::max(RankMeeting::kPatience,
-                                 step_patience(place.shard, std::chrono::seconds(options.process.worker_timeout_s))));
+    ranks->set_patience(
+        std::max(RankMeeting::kPatience,
+                 step_patience(place.shard, std::chrono::seconds(options.process.worker_timeout_s))));
   }
   const Result<TensorMap> map = files.map_of(place.shard);
   if (!map) return map.status();
@@ -107,8 +111,8 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, con
                           .kv_format = files.formats.kv},
                          nullptr, ranks.get());
   if (!decoder) return decoder.status();
-  return std::unique_ptr<Executor>(
-      std::make_unique<CpuExecutor>(capacity, std::move(device), std::move(ranks), std::move(*decoder), std::move(swap)));
+  return std::unique_ptr<Executor>(std::make_unique<CpuExecutor>(
+      capacity, std::move(device), std::move(ranks), std::move(*decoder), std::move(swap)));
 }
 
 }  // namespace troupe::model

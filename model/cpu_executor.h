@@ -12,10 +12,12 @@
 
 namespace troupe::model {
 
-/// Loads the weights, or a rank's part of them (or draws dummy ones), and takes all memory of `capacity`, which size_cpu() made. Pins
-/// the calling thread; only that thread may use the executor. The files are not needed afterwards.
+/// Loads the weights, or a rank's part of them (or draws dummy ones), and takes all memory of `capacity`,
+/// which size_cpu() made. Pins the calling thread; only that thread may use the executor. The files are not
+/// needed afterwards.
 Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, const config::Options& options,
                                                     const wire::Capacity& capacity,
-                                                    const LoadProgress& progress = {}, const RankPlace& place = {});
+                                                    const LoadProgress& progress = {},
+                                                    const RankPlace& place = {});
 
 }  // namespace troupe::model

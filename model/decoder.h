@@ -1,8 +1,8 @@
 #pragma once
 // The network: takes a batch of tokens, gives a sampled token or a log-probability for each row that asks.
 //
-// It is written once for every device: forward_pass.inl is the forward pass as a paper would print it. Each line
-// is an op that every device implements in kernels/.
+// It is written once for every device: forward_pass.inl is the forward pass as a paper would print it. Each
+// line is an op that every device implements in kernels/.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -29,7 +29,7 @@ struct DecoderLimits {
   int kv_blocks = 0;
   kernels::KvFormat kv_format = kernels::KvFormat::plain;
   bool kv_ids = false;  ///< KvCache::ids
-  bool staged = true;  ///< true: step() and logits() may be called; false: only forward(), sample(), score()
+  bool staged = true;   ///< true: step() and logits() may be called; false: only forward(), sample(), score()
 };
 
 /// A step whose inputs are already in device memory.
@@ -56,15 +56,16 @@ struct DeviceScores {
 /// Working memory of a step. Columns are padded; the padding is zero and no op writes anything else there.
 struct Activations {
   float* residual = nullptr;  ///< (rows, hidden): the residual stream
-  float* partial = nullptr;   ///< (rows, hidden): a rank's part of a sum over the ranks; null where one rank runs alone
-  void* x = nullptr;          ///< (rows, hidden) of dtype: the normalised input of attention or of the MLP
-  void* q = nullptr;          ///< (rows, heads · head_dim) of dtype
-  void* attended = nullptr;   ///< (rows, heads · head_dim) of dtype
-  void* mlp = nullptr;        ///< (rows, intermediate) of dtype
-  void* kv = nullptr;         ///< QkvRopeKvWrite::unquantised
-  float* rope = nullptr;      ///< (rows, head_dim / 2, 2)
-  void* picked = nullptr;     ///< (sequences, hidden) of dtype: normalised rows whose logits are wanted
-  float* logits = nullptr;    ///< (sequences, vocab)
+  float* partial =
+      nullptr;  ///< (rows, hidden): a rank's part of a sum over the ranks; null where one rank runs alone
+  void* x = nullptr;             ///< (rows, hidden) of dtype: the normalised input of attention or of the MLP
+  void* q = nullptr;             ///< (rows, heads · head_dim) of dtype
+  void* attended = nullptr;      ///< (rows, heads · head_dim) of dtype
+  void* mlp = nullptr;           ///< (rows, intermediate) of dtype
+  void* kv = nullptr;            ///< QkvRopeKvWrite::unquantised
+  float* rope = nullptr;         ///< (rows, head_dim / 2, 2)
+  void* picked = nullptr;        ///< (sequences, hidden) of dtype: normalised rows whose logits are wanted
+  float* logits = nullptr;       ///< (sequences, vocab)
   float* held_logits = nullptr;  ///< (sequences, tokens held); null where one rank runs alone
   kernels::SampleResult* results = nullptr;  ///< (sequences)
   float* inverse_frequencies = nullptr;      ///< (head_dim / 2), constant
@@ -92,8 +93,8 @@ template <Device D>
 class Decoder {
  public:
   /// `kv`: zeroed memory for limits.kv_blocks blocks that outlives the decoder; null: the decoder allocates
-  /// its own. `ranks`: where `spec` is of a rank's part, it and its ranks; outlives the decoder, which must not be asked for
-  /// anything but a new step once it is abandoned.
+  /// its own. `ranks`: where `spec` is of a rank's part, it and its ranks; outlives the decoder, which must
+  /// not be asked for anything but a new step once it is abandoned.
   static Result<std::unique_ptr<Decoder>> make(D& device, const ModelSpec& spec, const WeightFormats& formats,
                                                Weights<D> weights, const DecoderLimits& limits,
                                                void* kv = nullptr, Collective<D>* ranks = nullptr);

@@ -52,8 +52,8 @@ class Executor {
   /// time.
   virtual bool waits_for_record() const { return false; }
 
-  /// From now on a call of poll() that computes raises `word` now and then: who watches it sees that a long step
-  /// goes on. Does nothing on a device with its own queue. The word outlives the last call.
+  /// From now on a call of poll() that computes raises `word` now and then: who watches it sees that a long
+  /// step goes on. Does nothing on a device with its own queue. The word outlives the last call.
   virtual void count_progress(std::atomic<std::int64_t>& word) { static_cast<void>(word); }
 
   /// Forgets every sequence; weights and KV memory stay. Waits for running work, for a bounded time; if that

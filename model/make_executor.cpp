@@ -15,8 +15,8 @@
 
 namespace troupe::model {
 
-Result<std::unique_ptr<Executor>> make_executor(const config::Options& options,
-                                                const LoadProgress& progress, const RankPlace& place) {
+Result<std::unique_ptr<Executor>> make_executor(const config::Options& options, const LoadProgress& progress,
+                                                const RankPlace& place) {
   config::Device device = options.device.device;
   if (device == config::Device::automatic) {
     device = Cuda::available() ? config::Device::cuda : config::Device::cpu;

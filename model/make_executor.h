@@ -14,6 +14,7 @@ namespace troupe::model {
 /// options.device. Takes seconds for a large model. Call it on the thread that will use the executor: the CPU
 /// device pins that thread to its cores. Errors: those of preflight(), except for the tokenizer's.
 Result<std::unique_ptr<Executor>> make_executor(const config::Options& options,
-                                                const LoadProgress& progress = {}, const RankPlace& place = {});
+                                                const LoadProgress& progress = {},
+                                                const RankPlace& place = {});
 
 }  // namespace troupe::model

@@ -193,7 +193,8 @@ Status PlanCheck::take_row(const wire::PlanRow& row, StepSize& size) {
   }
   if (row.flags == wire::kGated) return wrong(row.slot, "a row that does not sample waits for a mask");
   const bool again = (row.flags & wire::kAgain) != 0;
-  if (again && (row.flags & wire::kSamples) == 0) return wrong(row.slot, "a row that does not sample samples again");
+  if (again && (row.flags & wire::kSamples) == 0)
+    return wrong(row.slot, "a row that does not sample samples again");
   if ((row.flags & wire::kGated) != 0 && std::exchange(slots_[row.slot.slot].has_gated_row, true)) {
     return wrong(row.slot, "two rows of one slot wait for masks");
   }

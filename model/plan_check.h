@@ -24,7 +24,8 @@ class PlanCheck {
   /// - its step follows the last accepted one;
   /// - slots, block ids, token ids and lengths are within the capacity, parameters are finite and in range;
   /// - a sequence starts in a free slot; its ids and blocks arrive without gaps, at most known_tokens ids;
-  /// - a row computes known ids and writes to blocks that the sequence has, of ids that were sampled the last one alone;
+  /// - a row computes known ids and writes to blocks that the sequence has, of ids that were sampled the last
+  /// one alone;
   ///   a sequence has at most one row; a
   ///   row samples only if it ends at the last known id, and is gated only if it samples. A row that samples
   ///   again may end before ids that the slot has sampled: they are not known any more. A slot has at

@@ -94,7 +94,8 @@ struct SizedRank {
 
 /// The KV blocks of a GPU are an estimate; the worker measures when everything else is loaded.
 Result<std::vector<SizedRank>> size_ranks(const ModelFiles& files, const config::Options& options,
-                                          const Preflight& made, const CudaProbe& gpu, const HostMemory& memory) {
+                                          const Preflight& made, const CudaProbe& gpu,
+                                          const HostMemory& memory) {
   std::vector<SizedRank> sized;
   for (Shard shard = made.shard; shard.rank < shard.ranks; ++shard.rank) {
     Result<ModelSpec> part = part_of(files.spec, shard);
@@ -242,7 +243,8 @@ std::string summary(const Preflight& p) {
   if (p.device != config::Device::echo) text += ", " + to_string(p.formats, *p.spec);
   text += "\nmemory    weights " + bytes_text(c.weight_bytes) + ", KV " + bytes_text(c.kv_bytes) +
           ", activations " + bytes_text(c.arena_bytes) +
-          (p.reserved_bytes > 0 ? ", the rest " + bytes_text(p.reserved_bytes) : "") + "; free " + bytes_text(p.available_bytes) + "\n";
+          (p.reserved_bytes > 0 ? ", the rest " + bytes_text(p.reserved_bytes) : "") + "; free " +
+          bytes_text(p.available_bytes) + "\n";
   if (!p.sizes.empty()) text += "weights   " + sizes_text(p.sizes) + "\n";
   text += "KV cache  " + std::to_string(c.kv_blocks) + " blocks of " + std::to_string(c.block_tokens) +
           " tokens, " + std::to_string(std::int64_t{c.kv_blocks} * c.block_tokens) + " tokens; " +

@@ -40,8 +40,8 @@ class QueuedExecutor : public Executor {
   /// Samples for the batch that ran last, which has its masks, and answers samples[i] for batch.samples[i].
   virtual void sample(const StepBatch& batch, std::span<kernels::SampleResult> samples) = 0;
   virtual void copy(std::span<const kernels::BlockPair> pairs) = 0;
-  /// Of a rank among others: true if the step that runs cannot end, because another rank has died or does not come. Nothing
-  /// runs any more until reset(); poll() answers late(), if it is not ok, and else nothing.
+  /// Of a rank among others: true if the step that runs cannot end, because another rank has died or does not
+  /// come. Nothing runs any more until reset(); poll() answers late(), if it is not ok, and else nothing.
   virtual bool abandoned() const { return false; }
   virtual Status late() const { return {}; }
   /// reset() has been called: begin again with the other ranks.

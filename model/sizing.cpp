@@ -56,8 +56,8 @@ Status too_little(const wire::Capacity& capacity, const std::string& kv, std::ui
     sum += bytes;
   }
   return failure(Code::unavailable, "Too little memory: " + text + " take " + bytes_text(sum) + ", " +
-                                        bytes_text(memory.available) + " are free" + memory.limit + "; " + advice +
-                                        ".");
+                                        bytes_text(memory.available) + " are free" + memory.limit + "; " +
+                                        advice + ".");
 }
 
 // The limits, which do not depend on the device's memory; `sequences` and `tokens` are its defaults.
@@ -80,7 +80,8 @@ Result<wire::Capacity> common(const config::Options& options, int max_positions,
   capacity.max_model_len = or_default(
       asked.max_model_len, std::min(or_default(asked.found_model_len, max_positions), max_positions));
   capacity.vocab_size = vocab;
-  static_assert(config::kMostLogprobs == kernels::kMaxTopLogprobs, "what --max-logprobs allows, the kernels give");
+  static_assert(config::kMostLogprobs == kernels::kMaxTopLogprobs,
+                "what --max-logprobs allows, the kernels give");
   capacity.max_logprobs = std::min(kernels::kMaxTopLogprobs, vocab);
   return capacity;
 }

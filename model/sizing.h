@@ -13,11 +13,12 @@
 namespace troupe::model {
 
 /// Sizes a CPU worker: first weights and activations, then KV blocks. `spec`: what the rank holds of the
-/// model. `memory`: what the process may allocate; what is reserved of it stays free. Limits that are not set get defaults: 32
-/// sequences, 512 tokens a step; for KV a quarter of what is left, but room for 1,024 tokens, at most 4 GiB and at
-/// most what all sequences at full length use. Limits that are set and do not fit are an error that says what each part needs,
-/// the sum, what is free and which flag to change. found_model_len is only an upper bound: a smaller max_model_len
-/// that fits is no error. The swap space is what is asked for, from what is left then (swap/swap_sizing.h).
+/// model. `memory`: what the process may allocate; what is reserved of it stays free. Limits that are not set
+/// get defaults: 32 sequences, 512 tokens a step; for KV a quarter of what is left, but room for 1,024
+/// tokens, at most 4 GiB and at most what all sequences at full length use. Limits that are set and do not
+/// fit are an error that says what each part needs, the sum, what is free and which flag to change.
+/// found_model_len is only an upper bound: a smaller max_model_len that fits is no error. The swap space is
+/// what is asked for, from what is left then (swap/swap_sizing.h).
 Result<wire::Capacity> size_cpu(const ModelSpec& spec, const WeightFormats& formats, bool tied,
                                 const config::Options& options, const HostMemory& memory);
 

@@ -105,7 +105,8 @@ class Choices {
                         choice.way == gpu::RoutingWay::generic});
     const auto grouped = [&](LinearShape shape) {
       shape.groups = spec_.experts_held() + spec_.shared_experts;
-      shape.rows = gpu::expected_places(step_.rows, spec_.top_k, spec_.shared_experts, spec_.experts_held(), spec_.experts);
+      shape.rows = gpu::expected_places(step_.rows, spec_.top_k, spec_.shared_experts, spec_.experts_held(),
+                                        spec_.experts);
       return shape;
     };
     add("experts gate_up",

@@ -10,14 +10,16 @@ WeightLayout WeightLayout::make(const ModelSpec& spec, const WeightFormats& form
                            inputs};
   };
   const auto stack = [&](int outputs, int inputs) {
-    kernels::MatrixStack made{{nullptr, formats.experts, outputs, inputs}, spec.experts_held() + spec.shared_experts};
+    kernels::MatrixStack made{{nullptr, formats.experts, outputs, inputs},
+                              spec.experts_held() + spec.shared_experts};
     made.first.data = arena.take_bytes(made.stride() * static_cast<std::size_t>(made.count));
     return made;
   };
   const auto norm = [&] { return arena.take<float>(static_cast<std::size_t>(kernels::padded(spec.hidden))); };
   layout.embedding = matrix(formats.embedding, spec.tokens_held(), spec.hidden);
-  layout.lm_head = tied && formats.lm_head == formats.embedding ? layout.embedding
-                                                                : matrix(formats.lm_head, spec.tokens_held(), spec.hidden);
+  layout.lm_head = tied && formats.lm_head == formats.embedding
+                       ? layout.embedding
+                       : matrix(formats.lm_head, spec.tokens_held(), spec.hidden);
   layout.final_norm = norm();
   layout.layers.reserve(static_cast<std::size_t>(spec.layers));
   for (int i = 0; i < spec.layers; ++i) {

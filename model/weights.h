@@ -60,19 +60,20 @@ inline constexpr float kLowestBias = 22, kBiasLevels = 41, kLeastBiasDeviation =
 template <Device D>
 class Weights {
  public:
-  /// Reads, converts or quantises, and packs every source. The checkpoint is not needed afterwards. A file that
-  /// cannot be read any more is a Status that names it; so is a tensor to be quantised with a NaN or infinity.
-  static Result<Weights> load(D& device, const ModelSpec& spec, const WeightFormats& formats, const TensorMap& map,
-                              const LoadProgress& progress = {});
+  /// Reads, converts or quantises, and packs every source. The checkpoint is not needed afterwards. A file
+  /// that cannot be read any more is a Status that names it; so is a tensor to be quantised with a NaN or
+  /// infinity.
+  static Result<Weights> load(D& device, const ModelSpec& spec, const WeightFormats& formats,
+                              const TensorMap& map, const LoadProgress& progress = {});
 
   /// Every weight is drawn as kernels::FillRandom says, from `seed` and the weight's name. With r the spec's
-  /// initializer_range: matrices N(0, r), norms 1 + N(0, r). Correction biases are as in released models: a level of the
-  /// layer, kLowestBias to kBiasLevels above it, and around it N(0, r²), at least N(0, kLeastBiasDeviation), whose numbers
-  /// have bf16. The spread is small beside the probabilities that it is added to, so routing stays nearly as even as
-  /// without it.
-  /// Quantised formats quantise the same numbers. `spec` is the model's; a rank draws its part of the same numbers.
-  static Result<Weights> dummy(D& device, const ModelSpec& spec, const WeightFormats& formats, std::uint64_t seed,
-                               const Shard& shard = {});
+  /// initializer_range: matrices N(0, r), norms 1 + N(0, r). Correction biases are as in released models: a
+  /// level of the layer, kLowestBias to kBiasLevels above it, and around it N(0, r²), at least N(0,
+  /// kLeastBiasDeviation), whose numbers have bf16. The spread is small beside the probabilities that it is
+  /// added to, so routing stays nearly as even as without it. Quantised formats quantise the same numbers.
+  /// `spec` is the model's; a rank draws its part of the same numbers.
+  static Result<Weights> dummy(D& device, const ModelSpec& spec, const WeightFormats& formats,
+                               std::uint64_t seed, const Shard& shard = {});
 
   const WeightLayout& layout() const { return layout_; }
   std::size_t bytes() const { return memory_.bytes(); }

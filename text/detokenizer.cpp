@@ -17,7 +17,7 @@ std::string Detokenizer::append(TokenId id) {
       break;
     }
     out += step.kind == utf8::SequenceKind::character ? std::string_view(bytes).substr(at, step.bytes)
-                                              : utf8::kReplacement;
+                                                      : utf8::kReplacement;
     at += step.bytes;
   }
   return out;

@@ -36,7 +36,8 @@ void BlockPool::restore() {
 /// Nothing while a copy writes what the name stands for: the copy's end keeps it.
 void BlockPool::keep_name(BlockId block) {
   const Entry& entry = at(block);
-  if (names_ != nullptr && !entry.filling && entry.hash != BlockHash{}) names_->set(block, {entry.hash, entry.place});
+  if (names_ != nullptr && !entry.filling && entry.hash != BlockHash{})
+    names_->set(block, {entry.hash, entry.place});
 }
 
 void BlockPool::append(BlockId block) {

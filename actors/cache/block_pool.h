@@ -18,9 +18,9 @@
 // later blocks may outlive the copy that is found. They are then of no use until drop() publishes the other
 // copy, or they are evicted.
 //
-// With a table of names (ipc/block_names.h) the pool keeps there which blocks hold published contents that no copy
-// writes any more, so that another pool over the same memory can restore() them. The table's entry of a block is
-// cleared before take() or begin_fill() returns, and so before anything can write the block.
+// With a table of names (ipc/block_names.h) the pool keeps there which blocks hold published contents that no
+// copy writes any more, so that another pool over the same memory can restore() them. The table's entry of a
+// block is cleared before take() or begin_fill() returns, and so before anything can write the block.
 //
 // Cached blocks that will be evicted next can be marked as saved: someone has copied their contents, or
 // decided against it. The saved ones are the oldest, without gaps.
@@ -35,16 +35,17 @@
 
 namespace troupe {
 
-/// Reference counts over block ids [0, total). Every call is O(1) but sound(), forget(), restore() and the constructor.
-/// Used by one thread; allocates in the constructor and in restore() only.
+/// Reference counts over block ids [0, total). Every call is O(1) but sound(), forget(), restore() and the
+/// constructor. Used by one thread; allocates in the constructor and in restore() only.
 class BlockPool {
  public:
-  /// All blocks are free. `names` is borrowed and may be null; what it holds has to be restored or cleared before any
-  /// other call.
+  /// All blocks are free. `names` is borrowed and may be null; what it holds has to be restored or cleared
+  /// before any other call.
   explicit BlockPool(std::int32_t total = 0, ipc::BlockNames* names = nullptr);
 
-  /// Blocks that the table names are cached from now on. The last blocks of chains are evicted first. Of several blocks
-  /// with one name the first is cached; the others, and ids that this pool has not, lose their names. O(total).
+  /// Blocks that the table names are cached from now on. The last blocks of chains are evicted first. Of
+  /// several blocks with one name the first is cached; the others, and ids that this pool has not, lose their
+  /// names. O(total).
   void restore();
 
   /// Blocks that take() can give: free and cached ones.
@@ -62,8 +63,8 @@ class BlockPool {
   void drop(BlockId block);
 
   /// The contents of a held block are complete and will not change. Changes nothing when they are published
-  /// already. When a held block has the same contents, that one is found as long as it is held. A cached one is free from now
-  /// on: nobody needs the contents twice. `place` is the block's index in its chain.
+  /// already. When a held block has the same contents, that one is found as long as it is held. A cached one
+  /// is free from now on: nobody needs the contents twice. `place` is the block's index in its chain.
   void publish(BlockId block, const BlockHash& hash, std::int32_t place);
 
   /// The block's contents must not be found any more. Requires that it is held.
@@ -112,7 +113,7 @@ class BlockPool {
  private:
   struct Entry {
     std::int32_t holders = 0;
-    std::int32_t place = 0;  ///< of published contents: index in their chain
+    std::int32_t place = 0;     ///< of published contents: index in their chain
     std::uint64_t used_by = 0;  ///< the last unfinished command that reads or writes it; 0 none
     bool filling = false;  ///< an unfinished command writes what the hash names, or what its holder waits for
     bool saved = false;

@@ -134,8 +134,8 @@ void CacheManager::begin_with_found(LeaseIndex at, std::span<const BlockHash> ha
     BlockId block = found_[i].block;
     if (block == kNoBlock) {
       block = swap_.take(pool_, commands_);
-      // Published before it is filled: another lease that finds it waits for the same copy. It counts as moving first,
-      // so that no other manager trusts the name while the contents are under way.
+      // Published before it is filled: another lease that finds it waits for the same copy. It counts as
+      // moving first, so that no other manager trusts the name while the contents are under way.
       pool_.begin_fill(block);
       pool_.publish(block, hashes[i], static_cast<std::int32_t>(i));
       swap_.fetch(found_[i].swap, block, commands_);

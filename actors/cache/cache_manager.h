@@ -1,8 +1,9 @@
 #pragma once
 // Leases on KV blocks, one per sequence, and the copies that forks need. Pure: no CAF, no clock, no I/O.
 //
-// CacheManager carries out the asks. It has the block tables in LeaseTable, the states of blocks in BlockPool, what moves to
-// the swap space and back in SwapMoves, and the copies for the worker in CopyCommands.
+// CacheManager carries out the asks. It has the block tables in LeaseTable, the states of blocks in
+// BlockPool, what moves to the swap space and back in SwapMoves, and the copies for the worker in
+// CopyCommands.
 //
 // A lease is the block table of one sequence: entry i holds positions [i·block_tokens, (i+1)·block_tokens).
 // release() ends it, whatever way its sequence ends. A fork shares the parent's full blocks, which are never
@@ -48,16 +49,17 @@ class CacheManager {
  public:
   static constexpr std::size_t kBlocksOfACommand = CopyCommands::kBlocksOfACommand;
 
-  /// Where to keep the names of published blocks, so that another manager finds them; null: nowhere. Before the first
-  /// reset().
+  /// Where to keep the names of published blocks, so that another manager finds them; null: nowhere. Before
+  /// the first reset().
   void keep_names(std::shared_ptr<ipc::BlockNames> names) { names_ = std::move(names); }
 
   /// A worker was attached. There are `blocks` blocks and swap.blocks swap blocks, all free; every lease and
   /// unfinished copy is void, and command ids start at 1 again. Before the first reset() there is no block to
   /// grant.
   ///
-  /// `memory` names the life of the worker's KV memory, 0 none. When the kept names are about the same life, what they
-  /// name is cached from the start; otherwise they are cleared. What was in the swap space is forgotten.
+  /// `memory` names the life of the worker's KV memory, 0 none. When the kept names are about the same life,
+  /// what they name is cached from the start; otherwise they are cleared. What was in the swap space is
+  /// forgotten.
   void reset(std::uint32_t epoch, std::int32_t blocks, std::int32_t block_tokens, const SwapShape& swap = {},
              std::uint64_t memory = 0);
 
@@ -75,8 +77,9 @@ class CacheManager {
   std::size_t commands() const { return commands_.records().size(); }
   std::span<const std::byte> command(std::size_t i) const { return commands_.records()[i]; }
 
-  /// The worker reports the end of a command. Fills `update` (cleared first) with the leases whose fetches have
-  /// ended. False when a fork's copy failed or the record is malformed: the owner has to give up this epoch.
+  /// The worker reports the end of a command. Fills `update` (cleared first) with the leases whose fetches
+  /// have ended. False when a fork's copy failed or the record is malformed: the owner has to give up this
+  /// epoch.
   [[nodiscard]] bool done(const wire::CacheDone& record, CacheGrants& update);
 
   /// Blocks of a lease in table order; empty when there is none.

@@ -24,7 +24,9 @@ void CopyCommands::reset(std::uint32_t epoch) {
   records_.clear();
 }
 
-bool CopyCommands::may_save() const { return of(CacheOp::swap_out).unfinished < kMostSaving && flying_ < kMostCommands; }
+bool CopyCommands::may_save() const {
+  return of(CacheOp::swap_out).unfinished < kMostSaving && flying_ < kMostCommands;
+}
 
 bool CopyCommands::may_fetch(std::size_t others) const {
   return of(CacheOp::swap_in).unfinished + others < kMostFetching && flying_ < kMostCommands;
@@ -37,7 +39,8 @@ void CopyCommands::add(CacheOp op, wire::BlockCopy copy) {
 
 void CopyCommands::write(BlockPool& pool) {
   records_.clear();
-  for (const CacheOp op : {CacheOp::swap_out, CacheOp::copy_blocks, CacheOp::swap_in}) write_commands(op, pool);
+  for (const CacheOp op : {CacheOp::swap_out, CacheOp::copy_blocks, CacheOp::swap_in})
+    write_commands(op, pool);
 }
 
 /// As many commands as the copies of one kind need.
@@ -74,7 +77,8 @@ void CopyCommands::write_command(CacheOp op, std::span<const wire::BlockCopy> co
   writer.record().copies = span;
   records_.push_back(writer.finish());
 
-  auto unused = std::find_if(in_flight_.begin(), in_flight_.end(), [](const InFlight& c) { return c.id == 0; });
+  auto unused =
+      std::find_if(in_flight_.begin(), in_flight_.end(), [](const InFlight& c) { return c.id == 0; });
   if (unused == in_flight_.end()) unused = in_flight_.insert(unused, InFlight{});
   unused->id = id;
   unused->op = op;
@@ -84,7 +88,8 @@ void CopyCommands::write_command(CacheOp op, std::span<const wire::BlockCopy> co
 
 const CopyCommands::InFlight* CopyCommands::find(std::uint64_t id) const {
   if (id == 0) return nullptr;
-  const auto found = std::find_if(in_flight_.begin(), in_flight_.end(), [id](const InFlight& c) { return c.id == id; });
+  const auto found =
+      std::find_if(in_flight_.begin(), in_flight_.end(), [id](const InFlight& c) { return c.id == id; });
   return found == in_flight_.end() ? nullptr : &*found;
 }
 

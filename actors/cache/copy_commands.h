@@ -1,7 +1,7 @@
 #pragma once
-// The block copies that the worker is to make: those of the answer being made, the CacheCommand records that carry them,
-// and the commands that have not ended. In a BlockPool each command is noted as the user of its blocks from the record on
-// until its end, so that commands which touch the same block run in their order.
+// The block copies that the worker is to make: those of the answer being made, the CacheCommand records that
+// carry them, and the commands that have not ended. In a BlockPool each command is noted as the user of its
+// blocks from the record on until its end, so that commands which touch the same block run in their order.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -29,8 +29,8 @@ class CopyCommands {
   /// A worker was attached: nothing is in flight, and command ids start at 1 again.
   void reset(std::uint32_t epoch);
 
-  /// True when the worker's rings and queues have room for one copy more out of the KV memory, or for one more into it
-  /// after `others` that are not added yet.
+  /// True when the worker's rings and queues have room for one copy more out of the KV memory, or for one
+  /// more into it after `others` that are not added yet.
   bool may_save() const;
   bool may_fetch(std::size_t others) const;
 
@@ -39,15 +39,16 @@ class CopyCommands {
 
   /// A new answer begins: the records of the last one end.
   void clear_records() { records_.clear(); }
-  /// Writes the records for all copies added since the last call, and notes their use of the blocks of `pool`. Saves come
-  /// first: the targets of the other copies may be blocks whose contents are saved.
+  /// Writes the records for all copies added since the last call, and notes their use of the blocks of
+  /// `pool`. Saves come first: the targets of the other copies may be blocks whose contents are saved.
   void write(BlockPool& pool);
   /// The records, in the order in which they are to be sent. Valid until clear_records() or write().
   std::span<const std::span<const std::byte>> records() const { return records_; }
 
   /// The unfinished command with this id; null: there is none. Valid until end() or write().
   const InFlight* find(std::uint64_t id) const;
-  /// A command of find() has ended: it uses no block of `pool` any more. With `failed`, what a fetch was to write is lost.
+  /// A command of find() has ended: it uses no block of `pool` any more. With `failed`, what a fetch was to
+  /// write is lost.
   void end(const InFlight& command, bool failed, BlockPool& pool);
 
  private:

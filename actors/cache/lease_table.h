@@ -1,6 +1,6 @@
 #pragma once
-// The block tables of all sequences, one lease for each. Knows which block is at which place of which table; what the blocks
-// hold and who may take them is the BlockPool's.
+// The block tables of all sequences, one lease for each. Knows which block is at which place of which table;
+// what the blocks hold and who may take them is the BlockPool's.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -25,7 +25,8 @@ struct Lease {
   std::int32_t arrived = 0;  ///< and no copy writes the first `arrived` of these any more
 };
 
-/// Used by one thread. Finding, opening and closing a lease is O(1); a closed lease keeps its memory for the next one.
+/// Used by one thread. Finding, opening and closing a lease is O(1); a closed lease keeps its memory for the
+/// next one.
 class LeaseTable {
  public:
   /// Closes every lease.
@@ -35,7 +36,8 @@ class LeaseTable {
   LeaseIndex find(const RequestKey& key) const;
   /// A new lease without blocks that publishes. Requires that the sequence has none. References of at() end.
   LeaseIndex open(const RequestKey& key);
-  /// Ends an open lease, with its wait for copies. Its blocks are forgotten: the caller has dropped them from the pool.
+  /// Ends an open lease, with its wait for copies. Its blocks are forgotten: the caller has dropped them from
+  /// the pool.
   void close(const RequestKey& key);
 
   Lease& at(LeaseIndex lease) { return leases_[lease]; }
@@ -45,10 +47,11 @@ class LeaseTable {
   /// No lease that is open now publishes any more.
   void stop_publishing();
 
-  /// Copies to some of the first `blocks` blocks of an open lease are under way; end_fetches() reports their end.
+  /// Copies to some of the first `blocks` blocks of an open lease are under way; end_fetches() reports their
+  /// end.
   void await_fetch(const RequestKey& key, std::int32_t blocks);
-  /// Appends to `ended` the leases for which no copy is under way any more, and forgets that they wait. One has failed when
-  /// a block that it waited for lost its contents. O(waiting leases).
+  /// Appends to `ended` the leases for which no copy is under way any more, and forgets that they wait. One
+  /// has failed when a block that it waited for lost its contents. O(waiting leases).
   void end_fetches(const BlockPool& pool, std::vector<FetchOutcome>& ended);
 
   /// How many leases name each of the blocks [0, total). O(total + blocks of all leases).

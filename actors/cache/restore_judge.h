@@ -14,19 +14,23 @@ class RestoreJudge {
 
   /// What the last steps have computed; 0: not known yet.
   void set_prefill_speed(double tokens_per_s) { prefill_tokens_per_s_ = tokens_per_s; }
-  /// So many blocks were copied out of the KV memory, or into it, within `seconds`. Ignored when either is not above 0.
+  /// So many blocks were copied out of the KV memory, or into it, within `seconds`. Ignored when either is
+  /// not above 0.
   void add_out(std::int64_t blocks, double seconds) { out_speed_.add(bytes_of(blocks), seconds); }
   void add_in(std::int64_t blocks, double seconds) { in_speed_.add(bytes_of(blocks), seconds); }
 
-  /// The cheaper way to have the contents of so many blocks again. `out`, `in`: what copying them includes. Blocks that are
-  /// not worth a copy are counted as declined. After many in a row the speeds are forgotten, so that they are measured again.
+  /// The cheaper way to have the contents of so many blocks again. `out`, `in`: what copying them includes.
+  /// Blocks that are not worth a copy are counted as declined. After many in a row the speeds are forgotten,
+  /// so that they are measured again.
   Restore judge(std::int64_t blocks, bool out, bool in);
 
   /// Blocks declined since reset().
   std::int64_t declined() const { return declined_; }
 
  private:
-  double bytes_of(std::int64_t blocks) const { return static_cast<double>(blocks) * static_cast<double>(block_bytes_); }
+  double bytes_of(std::int64_t blocks) const {
+    return static_cast<double>(blocks) * static_cast<double>(block_bytes_);
+  }
 
   std::int64_t block_tokens_ = 1;
   std::uint64_t block_bytes_ = 0;

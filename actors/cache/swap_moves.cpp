@@ -16,8 +16,8 @@ void SwapMoves::reset(const SwapShape& shape, std::int32_t block_tokens) {
   out_ = in_ = failed_ = 0;
 }
 
-void SwapMoves::look_up(std::span<const BlockHash> hashes, const BlockPool& pool, const CopyCommands& commands,
-                        std::vector<FoundBlock>& found) {
+void SwapMoves::look_up(std::span<const BlockHash> hashes, const BlockPool& pool,
+                        const CopyCommands& commands, std::vector<FoundBlock>& found) {
   std::size_t first_swapped = hashes.size();
   std::size_t swapped = 0;
   for (const BlockHash& hash : hashes) {
@@ -36,7 +36,8 @@ void SwapMoves::look_up(std::span<const BlockHash> hashes, const BlockPool& pool
 }
 
 BlockId SwapMoves::take(BlockPool& pool, CopyCommands& commands) {
-  if (const BlockId victim = pool.next_victim(); victim != kNoBlock && !pool.saved(victim)) save(victim, pool, commands);
+  if (const BlockId victim = pool.next_victim(); victim != kNoBlock && !pool.saved(victim))
+    save(victim, pool, commands);
   return pool.take();
 }
 
@@ -45,13 +46,15 @@ BlockId SwapMoves::take(BlockPool& pool, CopyCommands& commands) {
 void SwapMoves::save(BlockId block, const BlockPool& pool, CopyCommands& commands) {
   const BlockHash& contents = pool.contents(block);
   if (!swap_.can_save() || !commands.may_save()) return;
-  if (swap_.knows(contents) || pool.filling(block) || judge_.judge(1, true, true) == Restore::recompute) return;
+  if (swap_.knows(contents) || pool.filling(block) || judge_.judge(1, true, true) == Restore::recompute)
+    return;
   commands.add(wire::CacheOp::swap_out, {block, swap_.begin_save(contents)});
 }
 
 void SwapMoves::save_ahead(BlockPool& pool, CopyCommands& commands) {
   const std::int32_t wanted = std::max(1, pool.status().total / kReadyShare);
-  while (swap_.can_save() && commands.may_save() && pool.ready() < wanted && pool.next_unsaved() != kNoBlock) {
+  while (swap_.can_save() && commands.may_save() && pool.ready() < wanted &&
+         pool.next_unsaved() != kNoBlock) {
     save(pool.next_unsaved(), pool, commands);
     pool.mark_saved();
   }

@@ -1,6 +1,7 @@
 #pragma once
-// What is copied to the swap space of a worker and comes back from there: contents that are about to be evicted, and those
-// that a new lease finds. Each copy must be worth it (RestoreJudge) and have room (SwapPool, CopyCommands).
+// What is copied to the swap space of a worker and comes back from there: contents that are about to be
+// evicted, and those that a new lease finds. Each copy must be worth it (RestoreJudge) and have room
+// (SwapPool, CopyCommands).
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -26,8 +27,8 @@ struct FoundBlock {
   BlockId swap = kNoBlock;
 };
 
-/// Owner of the swap blocks. Used by one thread. `pool` and `commands` are the same ones in every call. Allocates in reset()
-/// only; copies are added to `commands`.
+/// Owner of the swap blocks. Used by one thread. `pool` and `commands` are the same ones in every call.
+/// Allocates in reset() only; copies are added to `commands`.
 class SwapMoves {
  public:
   /// A worker was attached. The swap space is empty, and nothing is measured yet.
@@ -35,14 +36,17 @@ class SwapMoves {
 
   void set_prefill_speed(double tokens_per_s) { judge_.set_prefill_speed(tokens_per_s); }
 
-  /// Appends to `found`, which is empty, the blocks that hold the first contents named, up to the first that are nowhere, or
-  /// that are not worth a copy. Hold each of them before any other call: a block in `pool` by share(), a swap block by hold().
+  /// Appends to `found`, which is empty, the blocks that hold the first contents named, up to the first that
+  /// are nowhere, or that are not worth a copy. Hold each of them before any other call: a block in `pool` by
+  /// share(), a swap block by hold().
   void look_up(std::span<const BlockHash> hashes, const BlockPool& pool, const CopyCommands& commands,
                std::vector<FoundBlock>& found);
   /// A found swap block will be fetched: it is not taken for other contents until that copy has ended.
   void hold(BlockId swap) { swap_.begin_fetch(swap); }
   /// Adds the copy from a held swap block to a block just taken.
-  void fetch(BlockId swap, BlockId block, CopyCommands& commands) { commands.add(wire::CacheOp::swap_in, {swap, block}); }
+  void fetch(BlockId swap, BlockId block, CopyCommands& commands) {
+    commands.add(wire::CacheOp::swap_in, {swap, block});
+  }
 
   /// A block of `pool` as BlockPool::take() gives it; the contents that are evicted for it are saved first.
   BlockId take(BlockPool& pool, CopyCommands& commands);

@@ -23,8 +23,8 @@ int run_child(const char* name, const std::vector<std::string>& words, const Chi
   // As top and ps show it; the file it was started from is /proc/self/exe.
   ::pthread_setname_np(::pthread_self(), (std::string("troupe-") + name).c_str());
   std::signal(SIGPIPE, SIG_IGN);
-  // A terminal or a service manager sends these signals to all processes. Only the supervisor handles them: it
-  // asks its children over the control channel to end, and they end with it in any case.
+  // A terminal or a service manager sends these signals to all processes. Only the supervisor handles them:
+  // it asks its children over the control channel to end, and they end with it in any case.
   std::signal(SIGINT, SIG_IGN);
   std::signal(SIGTERM, SIG_IGN);
   supervisor::Control control{ipc::Fd(arguments->control_fd)};

@@ -19,7 +19,8 @@ constexpr Duration kTellAgain = std::chrono::milliseconds(250);
 
 /// What the model's tokens print: shared with the other processes, else read from the tokenizer's files.
 Result<std::shared_ptr<const TokenTexts>> read_texts(const config::ModelOptions& model, int vocabulary_fd) {
-  if (const auto shared = map_vocabulary(vocabulary_fd); shared.ok()) return std::shared_ptr<const TokenTexts>(*shared);
+  if (const auto shared = map_vocabulary(vocabulary_fd); shared.ok())
+    return std::shared_ptr<const TokenTexts>(*shared);
   const auto tokenizer = Tokenizer::load(model.directory, model.tokenizer);
   if (!tokenizer.ok()) return tokenizer.status();
   return std::shared_ptr<const TokenTexts>(VocabularyImage::copy_of(**tokenizer));
@@ -64,7 +65,9 @@ Status Engine::Impl::build(const config::Options& options, const EngineFds& fds)
   setup.build = TROUPE_VERSION;
   if (Status status = read_model(options, fds.vocabulary, setup); !status.ok()) return status;
   if (fds.step.empty() || fds.step.size() != fds.cache.size() || fds.fronts.empty()) {
-    return failure(Code::internal, "the engine needs a step segment and a cache segment for each rank, and a link to a front");
+    return failure(
+        Code::internal,
+        "the engine needs a step segment and a cache segment for each rank, and a link to a front");
   }
   for (std::size_t rank = 0; rank < fds.step.size(); ++rank) {
     auto attached = ipc::UpperEnd::attach(fds.step[rank], fds.cache[rank]);

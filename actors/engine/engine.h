@@ -1,6 +1,6 @@
 #pragma once
-// Everything between the links to the fronts and those to the workers, started and stopped as one object. engine_main.cpp
-// passes the links from the supervisor; a bench or a test can pass its own.
+// Everything between the links to the fronts and those to the workers, started and stopped as one object.
+// engine_main.cpp passes the links from the supervisor; a bench or a test can pass its own.
 #include <memory>
 #include <string>
 #include <utility>
@@ -13,17 +13,18 @@ namespace troupe {
 
 /// Inherited descriptors.
 struct EngineFds {
-  std::vector<int> step;   ///< the workers' step segments, by rank
-  std::vector<int> cache;  ///< the workers' cache segments, by rank
+  std::vector<int> step;                    ///< the workers' step segments, by rank
+  std::vector<int> cache;                   ///< the workers' cache segments, by rank
   std::vector<std::pair<int, int>> fronts;  ///< the fronts' segments, step and cache
-  int names = -1;  ///< the table of the names of KV blocks; -1: this engine's names end with it
+  int names = -1;       ///< the table of the names of KV blocks; -1: this engine's names end with it
   int vocabulary = -1;  ///< a VocabularyImage of the model's tokenizer; -1: the engine loads the tokenizer
 };
 
 class Engine {
  public:
-  /// Reads config.json and, for forms, generation_config.json of options.model.directory, and starts the actors. Requests are
-  /// taken when the worker has attached. `options` are resolved: limits and directories are known.
+  /// Reads config.json and, for forms, generation_config.json of options.model.directory, and starts the
+  /// actors. Requests are taken when the worker has attached. `options` are resolved: limits and directories
+  /// are known.
   static Result<std::unique_ptr<Engine>> start(const config::Options& options, const EngineFds& fds);
 
   ~Engine();  ///< stops
@@ -31,8 +32,8 @@ class Engine {
   /// A worker is attached. Lock-free.
   bool ready() const;
 
-  /// Asks every part for a sign of life, tells the fronts who stands still, and beats on the links unless a part of the
-  /// engine does. Call it at least eight times a second, from one thread.
+  /// Asks every part for a sign of life, tells the fronts who stands still, and beats on the links unless a
+  /// part of the engine does. Call it at least eight times a second, from one thread.
   void beat();
 
   /// The part that stands still, as of the last beat(): of the engine, or a worker. Empty: none does.

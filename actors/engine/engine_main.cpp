@@ -14,8 +14,8 @@ using supervisor::Control;
 
 constexpr auto kTick = std::chrono::milliseconds(20);
 
-/// The engine process's main loop: obeys the supervisor and reports to it. Returns when the supervisor has gone or asks it
-/// to end, or an actor that cannot be replaced has died.
+/// The engine process's main loop: obeys the supervisor and reports to it. Returns when the supervisor has
+/// gone or asks it to end, or an actor that cannot be replaced has died.
 Status run(Engine& engine, Control& control) {
   std::string told_state;
   SilenceReport silence(control);
@@ -24,7 +24,10 @@ Status run(Engine& engine, Control& control) {
     engine.beat();
     silence.tell(engine.silent());
     was_ready |= engine.ready();
-    if (std::string state = engine.ready() ? "ready" : was_ready ? "restarting" : "loading"; state != told_state) {
+    if (std::string state = engine.ready() ? "ready"
+                            : was_ready    ? "restarting"
+                                           : "loading";
+        state != told_state) {
       control.tell({{"event", "state"}, {"state", state}});
       told_state = std::move(state);
     }
@@ -36,17 +39,19 @@ Status run(Engine& engine, Control& control) {
 }  // namespace
 
 int engine_main(const std::vector<std::string>& words) {
-  return run_child("engine", words, [](const auto& arguments, Control& control, const config::Options& options) {
-    EngineFds fds{arguments.step_fds, arguments.cache_fds, {}, arguments.names_fd, arguments.vocabulary_fd};
-    for (std::size_t i = 0; i < arguments.link_step_fds.size(); ++i) {
-      fds.fronts.emplace_back(arguments.link_step_fds[i], arguments.link_cache_fds[i]);
-    }
-    auto engine = Engine::start(options, fds);
-    if (!engine.ok()) return engine.status();
-    Status status = run(**engine, control);
-    (*engine)->stop();
-    return status;
-  });
+  return run_child(
+      "engine", words, [](const auto& arguments, Control& control, const config::Options& options) {
+        EngineFds fds{
+            arguments.step_fds, arguments.cache_fds, {}, arguments.names_fd, arguments.vocabulary_fd};
+        for (std::size_t i = 0; i < arguments.link_step_fds.size(); ++i) {
+          fds.fronts.emplace_back(arguments.link_step_fds[i], arguments.link_cache_fds[i]);
+        }
+        auto engine = Engine::start(options, fds);
+        if (!engine.ok()) return engine.status();
+        Status status = run(**engine, control);
+        (*engine)->stop();
+        return status;
+      });
 }
 
 }  // namespace troupe

@@ -23,7 +23,8 @@ void Watchdog::watch(WatchdogPart part, std::function<std::uint64_t()> count) {
 }
 
 void Watchdog::check(TimePoint now) {
-  const Duration since_last = checked_ == TimePoint{} ? Duration{} : std::min<Duration>(now - checked_, kAskPeriod);
+  const Duration since_last =
+      checked_ == TimePoint{} ? Duration{} : std::min<Duration>(now - checked_, kAskPeriod);
   checked_ = now;
   for (Watched& one : parts_) {
     const std::uint64_t count = one.count();

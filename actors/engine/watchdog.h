@@ -1,6 +1,7 @@
 #pragma once
-// Which part of the engine has stood still, and for how long. A thread that no actor runs on asks every part for a
-// beat four times a second and counts the answers: a part that works late answers late, a frozen one never.
+// Which part of the engine has stood still, and for how long. A thread that no actor runs on asks every part
+// for a beat four times a second and counts the answers: a part that works late answers late, a frozen one
+// never.
 #include <algorithm>
 #include <cstdint>
 #include <deque>
@@ -27,7 +28,7 @@ struct Silence {
   static constexpr Duration kLate = std::chrono::milliseconds(600);
 
   const WatchdogPart* part = nullptr;  ///< lives as long as the Watchdog; null: there are no parts
-  Duration time{};                  ///< beyond the part's patience
+  Duration time{};                     ///< beyond the part's patience
 
   bool late() const { return time >= kLate; }
   bool stands_still() const { return time >= kStandsStill; }
@@ -46,18 +47,22 @@ class Watchdog {
   using Ask = std::function<void(const std::shared_ptr<Pulse>&)>;
   void watch(WatchdogPart part, Ask ask);
 
-  /// A part that beats unasked: its count rises at least four times a second, or is 0 while the part is not there.
+  /// A part that beats unasked: its count rises at least four times a second, or is 0 while the part is not
+  /// there.
   void watch(WatchdogPart part, std::function<std::uint64_t()> count);
 
   /// Forgets all parts and what asks them.
   void clear() { parts_.clear(); }
 
-  /// Looks at every part and asks those that have answered. Call it at least twice in each kAskPeriod: time beyond
-  /// one period between two calls does not count as silence, since who stops this thread has stopped the parts too.
+  /// Looks at every part and asks those that have answered. Call it at least twice in each kAskPeriod: time
+  /// beyond one period between two calls does not count as silence, since who stops this thread has stopped
+  /// the parts too.
   void check(TimePoint now);
 
   /// The part that has been silent the longest, as of the last check().
-  Silence longest() const { return longest([](const WatchdogPart&) { return true; }); }
+  Silence longest() const {
+    return longest([](const WatchdogPart&) { return true; });
+  }
   /// The same of this process's own parts.
   Silence longest_in_engine() const {
     return longest([](const WatchdogPart& part) { return part.in_engine; });
@@ -67,9 +72,9 @@ class Watchdog {
   struct Watched {
     WatchdogPart part;
     std::function<std::uint64_t()> count;
-    std::function<void()> ask;    // empty: the part beats unasked
-    std::uint64_t seen = 0;       // its count at the last check
-    std::uint64_t when_asked = 0; // its count when it was asked last
+    std::function<void()> ask;     // empty: the part beats unasked
+    std::uint64_t seen = 0;        // its count at the last check
+    std::uint64_t when_asked = 0;  // its count when it was asked last
     TimePoint asked{};
     Duration silence{};
   };

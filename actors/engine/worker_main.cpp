@@ -19,7 +19,8 @@ constexpr int kLastWords = 500;  // milliseconds
 /// Tells the supervisor of the progress of loading a few times a second, and logs it at most once a second.
 model::LoadProgress progress_to(const Control& control, const Log& log) {
   const TimePoint begin = Clock::now();
-  return [&control, log, begin, reported = TimePoint{}, last = begin](std::uint64_t done, std::uint64_t total) mutable {
+  return [&control, log, begin, reported = TimePoint{}, last = begin](std::uint64_t done,
+                                                                      std::uint64_t total) mutable {
     const TimePoint now = Clock::now();
     if (now - reported >= std::chrono::milliseconds(200) || done == total) {
       reported = now;
@@ -34,8 +35,10 @@ model::LoadProgress progress_to(const Control& control, const Log& log) {
   };
 }
 
-model::RankPlace place_of(const supervisor::ChildArguments& arguments, const config::ParallelOptions& parallel) {
-  return {{arguments.rank, parallel.tensor_parallel_size, parallel.enable_expert_parallel}, arguments.ranks_fd};
+model::RankPlace place_of(const supervisor::ChildArguments& arguments,
+                          const config::ParallelOptions& parallel) {
+  return {{arguments.rank, parallel.tensor_parallel_size, parallel.enable_expert_parallel},
+          arguments.ranks_fd};
 }
 
 /// Not zero.
@@ -44,11 +47,13 @@ std::uint64_t random_id() {
   return (std::uint64_t{random()} << 32) | random() | 1;
 }
 
-Status serve(const supervisor::ChildArguments& arguments, Control& control, const Log& log, const config::Options& options) {
+Status serve(const supervisor::ChildArguments& arguments, Control& control, const Log& log,
+             const config::Options& options) {
   const TimePoint start = Clock::now();
   auto hash = model::model_spec_hash(options);
   if (!hash.ok()) return hash.status();
-  auto executor = model::make_executor(options, progress_to(control, log), place_of(arguments, options.parallel));
+  auto executor =
+      model::make_executor(options, progress_to(control, log), place_of(arguments, options.parallel));
   if (!executor.ok()) return executor.status();
   const wire::Capacity capacity = (*executor)->capacity();
   log.info("loaded", {kv("device", (*executor)->device()), kv("weight_bytes", capacity.weight_bytes),
@@ -59,8 +64,10 @@ Status serve(const supervisor::ChildArguments& arguments, Control& control, cons
   auto link = ipc::LowerEnd::attach(arguments.step_fds.front(), arguments.cache_fds.front());
   if (!link.ok()) return link.status();
   control.tell({{"event", "state"}, {"state", "ready"}});
-  const WorkerIdentity identity{*hash, arguments.rank, random_id(), std::chrono::seconds(options.process.start_timeout_s)};
-  return run_worker(*link, **executor, identity, log, [&control] { return asked_to_end(control.receive(TimePoint{})); });
+  const WorkerIdentity identity{*hash, arguments.rank, random_id(),
+                                std::chrono::seconds(options.process.start_timeout_s)};
+  return run_worker(*link, **executor, identity, log,
+                    [&control] { return asked_to_end(control.receive(TimePoint{})); });
 }
 
 }  // namespace

@@ -39,7 +39,8 @@ struct ModelFiles {
 std::shared_ptr<const VocabularyImage> shared_texts(int fd, const Log& log) {
   const auto shared = map_vocabulary(fd);
   if (shared.ok()) return *shared;
-  if (shared.status().code != Code::not_found) log.warning("own_vocabulary", {kv("why", shared.status().message)});
+  if (shared.status().code != Code::not_found)
+    log.warning("own_vocabulary", {kv("why", shared.status().message)});
   return nullptr;
 }
 
@@ -58,7 +59,8 @@ Result<ModelFiles> read_model(const config::Options& options, int vocabulary_fd,
   auto loaded = ChatTemplate::load(directory, options.model.chat_template, options.model.tokenizer);
   if (loaded.ok()) {
     files.chat = *loaded;
-    for (const std::string& name : files.chat->missing()) log.warning("chat_template_lacks", {kv("name", name)});
+    for (const std::string& name : files.chat->missing())
+      log.warning("chat_template_lacks", {kv("name", name)});
   } else if (loaded.status().code != Code::not_found) {
     return loaded.status();
   } else {
@@ -158,7 +160,8 @@ Status Front::Impl::build(const FrontFds& fds) {
   }
 
   const std::vector<std::string> names = model_names(options.model);
-  http::ServerSetup setup{options.http, options.limits, {names, files->spec.vocab, options.guided.on()}, fds.listen, fds.metrics};
+  http::ServerSetup setup{
+      options.http, options.limits, {names, files->spec.vocab, options.guided.on()}, fds.listen, fds.metrics};
 
   const Deliver deliver = [this](std::uint32_t io, std::vector<http::Output>&& outputs) {
     server->deliver(io, std::move(outputs));
@@ -187,8 +190,12 @@ Status Front::Impl::build(const FrontFds& fds) {
   };
   front.sessions = files->sessions;
   front.io_threads = server->io_threads();
-  front.constants = {TROUPE_VERSION, names.front(), options.scheduler.max_num_seqs, options.scheduler.block_size,
-                     cache_type(options, files->spec), options.device.gpu_memory_utilization};
+  front.constants = {TROUPE_VERSION,
+                     names.front(),
+                     options.scheduler.max_num_seqs,
+                     options.scheduler.block_size,
+                     cache_type(options, files->spec),
+                     options.device.gpu_memory_utilization};
   front.health = health;
   front.deliver = deliver;
   front.progress = progress;
@@ -215,16 +222,20 @@ void Front::Impl::watch() {
   actors->watch_by(watchdog);
   for (std::uint32_t io = 0; io < server->io_threads(); ++io) {
     watchdog.watch({"http-" + std::to_string(io)},
-                [this, io](std::shared_ptr<Pulse> pulse) { server->ask_for_beat(io, std::move(pulse)); });
+                   [this, io](std::shared_ptr<Pulse> pulse) { server->ask_for_beat(io, std::move(pulse)); });
   }
   for (std::size_t i = 0; i < http::kParsers; ++i) {
-    watchdog.watch({http::kParserNames[i], true, http::parse_time(options.limits)}, [this, i] { return server->parser_beats(i); });
+    watchdog.watch({http::kParserNames[i], true, http::parse_time(options.limits)},
+                   [this, i] { return server->parser_beats(i); });
   }
   for (std::size_t i = 0; i < texts.size(); ++i) {
-    watchdog.watch({"text-" + std::to_string(i), false},
-                   [link = texts[i]] { return static_cast<std::uint64_t>(link->end().heartbeat_ns(ipc::Side::lower)); });
+    watchdog.watch({"text-" + std::to_string(i), false}, [link = texts[i]] {
+      return static_cast<std::uint64_t>(link->end().heartbeat_ns(ipc::Side::lower));
+    });
   }
-  watchdog.watch({"engine", false}, [link = link] { return static_cast<std::uint64_t>(link->end().heartbeat_ns(ipc::Side::lower)); });
+  watchdog.watch({"engine", false}, [link = link] {
+    return static_cast<std::uint64_t>(link->end().heartbeat_ns(ipc::Side::lower));
+  });
 }
 
 /// The actors of the front and of the engine, the arrows between them, and the link.
@@ -239,18 +250,22 @@ std::string Front::Impl::opening() {
   return all.dump();
 }
 
-/// The supervisor's part is what `troupe status` shows. It asks this front in turn, through the control thread.
+/// The supervisor's part is what `troupe status` shows. It asks this front in turn, through the control
+/// thread.
 LiveState Front::Impl::look() const {
   LiveState live;
   live.state = std::string(http::to_string(health->get()));
-  if (const auto page = supervisor::query_status(options.process.runtime_dir, options.http.port, kLookPatience); page.ok()) {
+  if (const auto page =
+          supervisor::query_status(options.process.runtime_dir, options.http.port, kLookPatience);
+      page.ok()) {
     live.server = *page;
   }
   if (auto own = actors->actors(kLookPatience); own.ok()) live.actors = *std::move(own);
   if (const auto engine = actors->engine_actors(kLookPatience); engine.ok()) {
     live.actors.insert(live.actors.end(), engine->begin(), engine->end());
   }
-  if (const auto status = actors->ask_status(kLookPatience).get()) live.prompt_tokens = status->scheduler.prompt_tokens;
+  if (const auto status = actors->ask_status(kLookPatience).get())
+    live.prompt_tokens = status->scheduler.prompt_tokens;
   live.generated_tokens = *progress;
   live.requests = traces->latest(kTracesShown);
   return live;
@@ -275,7 +290,9 @@ bool Front::alive() const { return impl_->actors->alive(); }
 
 std::string Front::why() const { return impl_->actors->why(); }
 
-std::future<std::optional<EngineStatus>> Front::ask_status(Duration patience) { return impl_->actors->ask_status(patience); }
+std::future<std::optional<EngineStatus>> Front::ask_status(Duration patience) {
+  return impl_->actors->ask_status(patience);
+}
 
 Status Front::renew_credentials(const config::HttpOptions& http) {
   config::HttpOptions renewed = impl_->options.http;

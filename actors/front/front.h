@@ -1,6 +1,6 @@
 #pragma once
-// Everything between the HTTP sockets and the link to the engine, started and stopped as one object. front_main.cpp passes
-// sockets and the link from the supervisor; a bench or a test can pass its own.
+// Everything between the HTTP sockets and the link to the engine, started and stopped as one object.
+// front_main.cpp passes sockets and the link from the supervisor; a bench or a test can pass its own.
 #include <cstdint>
 #include <future>
 #include <memory>
@@ -19,12 +19,14 @@ namespace troupe {
 
 /// Inherited descriptors. The front owns the sockets from start() on.
 struct FrontFds {
-  int listen = -1;   ///< bound and listening
-  int metrics = -1;  ///< likewise; -1: /metrics is on the first
-  int link_step = -1;   ///< segments of the link to the engine
+  int listen = -1;     ///< bound and listening
+  int metrics = -1;    ///< likewise; -1: /metrics is on the first
+  int link_step = -1;  ///< segments of the link to the engine
   int link_cache = -1;
-  int vocabulary = -1;  ///< a VocabularyImage of the model's tokenizer, for all processes; -1: the front makes its own
-  std::vector<std::pair<int, int>> texts{};  ///< step and cache segments of the links to the text processes, at least one
+  int vocabulary =
+      -1;  ///< a VocabularyImage of the model's tokenizer, for all processes; -1: the front makes its own
+  std::vector<std::pair<int, int>>
+      texts{};  ///< step and cache segments of the links to the text processes, at least one
 };
 
 class Front {
@@ -39,8 +41,8 @@ class Front {
   /// loading, ready, draining or restarting. Lock-free.
   std::string state() const;
 
-  /// Asks every part for a sign of life, tells the health routes who stands still, and beats on the link unless a
-  /// part of the front does. Call it at least eight times a second, from one thread.
+  /// Asks every part for a sign of life, tells the health routes who stands still, and beats on the link
+  /// unless a part of the front does. Call it at least eight times a second, from one thread.
   void beat();
 
   /// The part of the front that stands still, as of the last beat(). Empty: none does.
@@ -53,12 +55,12 @@ class Front {
   };
   std::optional<Distrusted> take_distrusted();
 
-  /// The state of every part, once it is known, the engine's among it while there is one; nothing when GATEWAY does not
-  /// answer within the time given.
+  /// The state of every part, once it is known, the engine's among it while there is one; nothing when
+  /// GATEWAY does not answer within the time given.
   std::future<std::optional<EngineStatus>> ask_status(Duration patience);
 
-  /// Takes what --api-key-file, --admin-api-key-file and the PEM files hold now from `http`; its other members are not
-  /// read. Not ok: nothing has changed.
+  /// Takes what --api-key-file, --admin-api-key-file and the PEM files hold now from `http`; its other
+  /// members are not read. Not ok: nothing has changed.
   Status renew_credentials(const config::HttpOptions& http);
 
   /// Tells METRICS which processes the supervisor has.

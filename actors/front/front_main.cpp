@@ -24,8 +24,8 @@ constexpr auto kFrontTick = std::chrono::milliseconds(20);
 constexpr auto kStatusPatience = std::chrono::milliseconds(800);
 constexpr auto kServedInterval = std::chrono::seconds(1);
 constexpr auto kFarewell = std::chrono::seconds(3);  // to send the last errors; the supervisor waits longer
-constexpr std::size_t kMostAsked = 4;                    // the supervisor asks again after a while
-constexpr int kPagesOfItsOwn = 1 << 20;                  // bytes
+constexpr std::size_t kMostAsked = 4;                // the supervisor asks again after a while
+constexpr int kPagesOfItsOwn = 1 << 20;              // bytes
 
 /// The front process's main loop: obeys the supervisor and reports to it.
 class FrontProcess {
@@ -53,7 +53,8 @@ class FrontProcess {
       if (packet.kind == Packet::Kind::closed) break;
       if (packet.kind == Packet::Kind::message) obey(packet);
     }
-    const Status status = front_->alive() ? Status() : failure(Code::internal, front_->why() + address_space_remark());
+    const Status status =
+        front_->alive() ? Status() : failure(Code::internal, front_->why() + address_space_remark());
     front_->stop();
     return status;
   }
@@ -96,7 +97,8 @@ class FrontProcess {
   }
 
   void tell_status() {
-    while (!asked_.empty() && asked_.front().status.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
+    while (!asked_.empty() &&
+           asked_.front().status.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
       if (const auto status = asked_.front().status.get()) tell(asked_.front().id, *status);
       asked_.pop_front();
     }
@@ -104,22 +106,39 @@ class FrontProcess {
 
   void tell(std::int64_t id, const EngineStatus& status) {
     const CacheStatus& cache = status.cache;
-    control_.tell({{"event", "status"},
-                   {"id", id},
-                   {"state", status.state},
-                   {"tokens", {{"prompt", status.scheduler.prompt_tokens}, {"generated", front_->generated_tokens()}}},
-                   {"kv_blocks", {{"total", cache.total}, {"free", cache.free}, {"cached", cache.cached},
-                                  {"leased", cache.leased}, {"moving", cache.moving}}},
-                   {"prefix_cache", {{"prompt_tokens", status.scheduler.prompt_tokens},
-                                     {"cached_tokens", status.scheduler.cached_tokens},
-                                     {"evicted_blocks", cache.evicted}}},
-                   {"swap_space", {{"total", cache.swap.total}, {"free", cache.swap.free}, {"cached", cache.swap.cached},
-                                   {"moving", cache.swap.moving}, {"out_blocks", cache.swap.out}, {"in_blocks", cache.swap.in},
-                                   {"evicted_blocks", cache.swap.evicted}, {"failed_blocks", cache.swap.failed},
-                                   {"declined_blocks", cache.swap.declined}}},
-                   {"queues", {{{"name", "open_requests"}, {"depth", status.open_requests}, {"capacity", status.max_requests}},
-                               {{"name", "running"}, {"depth", status.scheduler.running}, {"capacity", status.scheduler.max_running}},
-                               {{"name", "waiting"}, {"depth", status.scheduler.waiting}, {"capacity", status.scheduler.max_waiting}}}}});
+    control_.tell(
+        {{"event", "status"},
+         {"id", id},
+         {"state", status.state},
+         {"tokens", {{"prompt", status.scheduler.prompt_tokens}, {"generated", front_->generated_tokens()}}},
+         {"kv_blocks",
+          {{"total", cache.total},
+           {"free", cache.free},
+           {"cached", cache.cached},
+           {"leased", cache.leased},
+           {"moving", cache.moving}}},
+         {"prefix_cache",
+          {{"prompt_tokens", status.scheduler.prompt_tokens},
+           {"cached_tokens", status.scheduler.cached_tokens},
+           {"evicted_blocks", cache.evicted}}},
+         {"swap_space",
+          {{"total", cache.swap.total},
+           {"free", cache.swap.free},
+           {"cached", cache.swap.cached},
+           {"moving", cache.swap.moving},
+           {"out_blocks", cache.swap.out},
+           {"in_blocks", cache.swap.in},
+           {"evicted_blocks", cache.swap.evicted},
+           {"failed_blocks", cache.swap.failed},
+           {"declined_blocks", cache.swap.declined}}},
+         {"queues",
+          {{{"name", "open_requests"}, {"depth", status.open_requests}, {"capacity", status.max_requests}},
+           {{"name", "running"},
+            {"depth", status.scheduler.running},
+            {"capacity", status.scheduler.max_running}},
+           {{"name", "waiting"},
+            {"depth", status.scheduler.waiting},
+            {"capacity", status.scheduler.max_waiting}}}}});
   }
 
   void tell_state() {
@@ -131,7 +150,8 @@ class FrontProcess {
 
   void tell_distrusted() {
     while (const auto text = front_->take_distrusted()) {
-      control_.tell({{"event", "distrusted"}, {"child", "text-" + std::to_string(text->index)}, {"why", text->why}});
+      control_.tell(
+          {{"event", "distrusted"}, {"child", "text-" + std::to_string(text->index)}, {"why", text->why}});
     }
   }
 
@@ -166,21 +186,27 @@ class FrontProcess {
 }  // namespace
 
 int front_main(const std::vector<std::string>& words) {
-  // Large bodies and answers have pages of their own, which go back to the system with them. Unless it is told a
-  // size, the allocator raises it when the first of them is freed, and holds what the later ones took.
+  // Large bodies and answers have pages of their own, which go back to the system with them. Unless it is
+  // told a size, the allocator raises it when the first of them is freed, and holds what the later ones took.
   ::mallopt(M_MMAP_THRESHOLD, kPagesOfItsOwn);
-  return run_child("front", words, [](const auto& arguments, Control& control, const config::Options& options) {
-    if (arguments.link_step_fds.empty()) return failure(Code::internal, "the front needs a link to an engine");
-    FrontFds fds{arguments.listen_fd, arguments.metrics_fd, arguments.link_step_fds.front(), arguments.link_cache_fds.front(),
-                 arguments.vocabulary_fd, {}};
-    for (std::size_t i = 0; i < arguments.text_step_fds.size(); ++i) {
-      fds.texts.emplace_back(arguments.text_step_fds[i], arguments.text_cache_fds[i]);
-    }
-    auto front = Front::start(options, fds);
-    if (!front.ok()) return front.status();
-    const auto log = Log::open("gateway", options.log);
-    return FrontProcess(control, *std::move(front), log.ok() ? *log : Log()).run();
-  });
+  return run_child("front", words,
+                   [](const auto& arguments, Control& control, const config::Options& options) {
+                     if (arguments.link_step_fds.empty())
+                       return failure(Code::internal, "the front needs a link to an engine");
+                     FrontFds fds{arguments.listen_fd,
+                                  arguments.metrics_fd,
+                                  arguments.link_step_fds.front(),
+                                  arguments.link_cache_fds.front(),
+                                  arguments.vocabulary_fd,
+                                  {}};
+                     for (std::size_t i = 0; i < arguments.text_step_fds.size(); ++i) {
+                       fds.texts.emplace_back(arguments.text_step_fds[i], arguments.text_cache_fds[i]);
+                     }
+                     auto front = Front::start(options, fds);
+                     if (!front.ok()) return front.status();
+                     const auto log = Log::open("gateway", options.log);
+                     return FrontProcess(control, *std::move(front), log.ok() ? *log : Log()).run();
+                   });
 }
 
 }  // namespace troupe

@@ -16,10 +16,13 @@ double milliseconds(std::int64_t ns) { return std::round(static_cast<double>(ns)
 LiveJson trace_json(const RequestTrace& request, std::int64_t now_ns) {
   LiveJson steps = LiveJson::array();
   for (const TraceStep& step : request.steps) {
-    steps.push_back(LiveJson{
-        {"actor", step.actor}, {"event", step.event}, {"ms", milliseconds(step.after_ns)}, {"details", step.details}});
+    steps.push_back(LiveJson{{"actor", step.actor},
+                             {"event", step.event},
+                             {"ms", milliseconds(step.after_ns)},
+                             {"details", step.details}});
   }
-  return LiveJson{{"id", request.id}, {"age_ms", milliseconds(now_ns - request.began_ns)}, {"steps", std::move(steps)}};
+  return LiveJson{
+      {"id", request.id}, {"age_ms", milliseconds(now_ns - request.began_ns)}, {"steps", std::move(steps)}};
 }
 
 http::Output event_output(std::uint64_t exchange, std::string_view event, std::string_view data) {
@@ -44,13 +47,14 @@ std::string live_event(const LiveState& state, const RequestTrace* request, std:
   for (const RequestTrace& trace : state.requests) requests.push_back(trace_json(trace, now_ns));
   LiveJson server = LiveJson::parse(state.server, nullptr, /*allow_exceptions=*/false);
   if (!server.is_object()) server = nullptr;
-  const LiveJson event{{"t_ms", now_ns / 1'000'000},
-                       {"state", state.state},
-                       {"server", std::move(server)},
-                       {"tokens", LiveJson{{"generated", state.generated_tokens}, {"prompt", state.prompt_tokens}}},
-                       {"actors", std::move(actors)},
-                       {"requests", std::move(requests)},
-                       {"request", request != nullptr ? trace_json(*request, now_ns) : LiveJson(nullptr)}};
+  const LiveJson event{
+      {"t_ms", now_ns / 1'000'000},
+      {"state", state.state},
+      {"server", std::move(server)},
+      {"tokens", LiveJson{{"generated", state.generated_tokens}, {"prompt", state.prompt_tokens}}},
+      {"actors", std::move(actors)},
+      {"requests", std::move(requests)},
+      {"request", request != nullptr ? trace_json(*request, now_ns) : LiveJson(nullptr)}};
   return event.dump(-1, ' ', false, LiveJson::error_handler_t::replace);
 }
 
@@ -63,7 +67,8 @@ Status LiveFeed::watch(http::Exchange exchange, std::string request) {
   const std::lock_guard lock(mutex_);
   if (ended_) return failure(Code::unavailable, "The server is shutting down");
   if (watchers_.size() >= kMaxWatchers) {
-    return failure(Code::overloaded, std::to_string(kMaxWatchers) + " clients watch the live state already, the most that may");
+    return failure(Code::overloaded,
+                   std::to_string(kMaxWatchers) + " clients watch the live state already, the most that may");
   }
   watchers_.push_back({exchange, std::move(request)});
   std::vector<http::Output> outputs;

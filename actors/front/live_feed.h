@@ -1,6 +1,6 @@
 #pragma once
-// The live state of the engine as server-sent events, for /v1/troupe/events. One thread looks at the engine twice a
-// second, once for all watchers, and not at all while there is none. Its events:
+// The live state of the engine as server-sent events, for /v1/troupe/events. One thread looks at the engine
+// twice a second, once for all watchers, and not at all while there is none. Its events:
 //
 //   opening   once: who there is, of topology_json()
 //   state     twice a second, of live_event()
@@ -41,9 +41,9 @@ std::string live_event(const LiveState& state, const RequestTrace* request, std:
 class LiveFeed {
  public:
   struct Setup {
-    std::function<std::string()> opening;         ///< data of the first event of a stream; must not wait
-    std::function<LiveState()> look;              ///< on the feed's thread; may take a while
-    const RequestTraces* traces = nullptr;        ///< outlives the feed
+    std::function<std::string()> opening;   ///< data of the first event of a stream; must not wait
+    std::function<LiveState()> look;        ///< on the feed's thread; may take a while
+    const RequestTraces* traces = nullptr;  ///< outlives the feed
     std::function<void(std::uint32_t io, std::vector<http::Output>&&)> deliver;
     Duration period = std::chrono::milliseconds(500);
   };
@@ -55,7 +55,8 @@ class LiveFeed {
   LiveFeed& operator=(const LiveFeed&) = delete;
 
   // Both are for I/O threads: they wait for nothing but a short lock.
-  /// Begins a stream, which also follows `request` unless that is empty. Refused above kMaxWatchers and after end().
+  /// Begins a stream, which also follows `request` unless that is empty. Refused above kMaxWatchers and after
+  /// end().
   Status watch(http::Exchange exchange, std::string request);
   /// The client has left. False when it was no watcher.
   bool leave(http::Exchange exchange);

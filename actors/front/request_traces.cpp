@@ -32,7 +32,8 @@ std::string trace_details(std::span<const LogField> fields) {
 }
 
 RequestTrace* RequestTraces::known(std::string_view id) {
-  const auto found = std::find_if(requests_.rbegin(), requests_.rend(), [&](const auto& r) { return r.id == id; });
+  const auto found =
+      std::find_if(requests_.rbegin(), requests_.rend(), [&](const auto& r) { return r.id == id; });
   return found == requests_.rend() ? nullptr : &*found;
 }
 
@@ -41,8 +42,8 @@ void RequestTraces::event(std::string_view actor, std::string_view event, std::s
   add(fields[0].text, actor, event, trace_details(fields.subspan(1)), now_ns());
 }
 
-void RequestTraces::add(std::string_view id, std::string_view actor, std::string_view event, std::string details,
-                        std::int64_t at_ns) {
+void RequestTraces::add(std::string_view id, std::string_view actor, std::string_view event,
+                        std::string details, std::int64_t at_ns) {
   const bool begins = event == "admitted";
   const std::lock_guard lock(mutex_);
   RequestTrace* request = begins ? nullptr : known(id);
@@ -67,7 +68,8 @@ std::vector<RequestTrace> RequestTraces::latest(std::size_t count) const {
 
 std::optional<RequestTrace> RequestTraces::find(std::string_view id) const {
   const std::lock_guard lock(mutex_);
-  const auto found = std::find_if(requests_.rbegin(), requests_.rend(), [&](const auto& r) { return r.id == id; });
+  const auto found =
+      std::find_if(requests_.rbegin(), requests_.rend(), [&](const auto& r) { return r.id == id; });
   if (found == requests_.rend()) return {};
   return *found;
 }

@@ -1,6 +1,6 @@
 #pragma once
-// The ways of the last requests through the actors, taken from the events that the actors log. Bounded, and without any
-// text of a request: an event's numbers, flags and error code are kept.
+// The ways of the last requests through the actors, taken from the events that the actors log. Bounded, and
+// without any text of a request: an event's numbers, flags and error code are kept.
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -38,12 +38,13 @@ class RequestTraces final : public LogObserver {
   static constexpr std::size_t kMaxRequests = 256;
   static constexpr std::size_t kMaxSteps = 32;  ///< of one request; later ones are left out
 
-  /// Keeps events whose first field is req. A request begins with its admission or its refusal; events of a request that
-  /// is not known are ignored, so requests that need no actor leave nothing here.
+  /// Keeps events whose first field is req. A request begins with its admission or its refusal; events of a
+  /// request that is not known are ignored, so requests that need no actor leave nothing here.
   void event(std::string_view actor, std::string_view event, std::span<const LogField> fields) override;
 
   /// The same of an event of another process, at `at_ns` of now_ns().
-  void add(std::string_view id, std::string_view actor, std::string_view event, std::string details, std::int64_t at_ns);
+  void add(std::string_view id, std::string_view actor, std::string_view event, std::string details,
+           std::int64_t at_ns);
 
   /// The last `count`, newest first.
   std::vector<RequestTrace> latest(std::size_t count) const;

@@ -67,7 +67,8 @@ void refuse(GatewayState& state, const AnyAsk& ask, const Status& status, Api ap
 Status admissible(const GatewayState& state) {
   if (state.draining)
     return failure(Code::unavailable, "the server is shutting down and takes no new requests");
-  if (!state.ever_ready) return failure(Code::unavailable, "the model is not ready yet: try again in a moment");
+  if (!state.ever_ready)
+    return failure(Code::unavailable, "the model is not ready yet: try again in a moment");
   if (state.open >= state.parts.max_open) {
     Status full = failure(Code::overloaded,
                           counted(state.open, "request") +
@@ -131,8 +132,9 @@ void inform(GatewaySelf self, const InfoAsk& ask) {
     self->request(parts.blocks, kTurnPatience, ResetPrefixCache{})
         .then(
             [self, ask](std::int32_t blocks) {
-              deliver_one(self->state.parts.deliver, ask.io,
-                          page_output(ask.exchange, R"({"forgotten_blocks":)" + std::to_string(blocks) + "}"));
+              deliver_one(
+                  self->state.parts.deliver, ask.io,
+                  page_output(ask.exchange, R"({"forgotten_blocks":)" + std::to_string(blocks) + "}"));
             },
             [self, ask](const caf::error&) {
               refuse(self->state, ask, failure(Code::unavailable, "the engine is being restarted"));
@@ -142,7 +144,8 @@ void inform(GatewaySelf self, const InfoAsk& ask) {
   }
 }
 
-/// An exception ends the request alone. Its place among the open ones is given back, as nothing will be heard of it.
+/// An exception ends the request alone. Its place among the open ones is given back, as nothing will be heard
+/// of it.
 void take(GatewaySelf self, Ask& ask) {
   auto& state = self->state;
   const auto open = state.open;
@@ -306,7 +309,8 @@ void HttpSide::answered(const http::AccessRecord& record) {
 void HttpSide::turned_away(std::string_view address, const Status& why) {
   caf::anon_send(metrics_, DoorStats{.turned_away = 1});
   if (const auto connections = turned_away_lines_.admit(Clock::now())) {
-    log_.warning("turned_away", {kv("address", address), kv("why", why.message), kv("connections", connections)});
+    log_.warning("turned_away",
+                 {kv("address", address), kv("why", why.message), kv("connections", connections)});
   }
 }
 

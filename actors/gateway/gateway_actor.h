@@ -29,9 +29,9 @@ struct GatewayParts {
   published_blocks_actor blocks;  ///< of the engine
   std::shared_ptr<HealthCell> health;
   Deliver deliver;
-  std::string config_json;       ///< what /config-info answers; no secrets
-  std::int32_t max_open = 512;   ///< open requests; one more is refused
-  std::size_t texts = 0;         ///< text processes; ready when each has come once
+  std::string config_json;      ///< what /config-info answers; no secrets
+  std::int32_t max_open = 512;  ///< open requests; one more is refused
+  std::size_t texts = 0;        ///< text processes; ready when each has come once
   Log log;
 };
 
@@ -40,19 +40,20 @@ struct GatewayState {
   GatewayParts parts;
   std::int32_t open = 0;
   bool draining = false;
-  bool linked = false;       ///< the engine can serve
-  bool ever_ready = false;   ///< what comes while a process is replaced waits for it
+  bool linked = false;            ///< the engine can serve
+  bool ever_ready = false;        ///< what comes while a process is replaced waits for it
   std::set<std::uint32_t> texts;  ///< text processes that have come
   std::optional<caf::typed_response_promise<bool>> drained;
 };
 
 /// GATEWAY: admission by credit. An Ask holds one credit until its SESSION HOST has answered Closed.
-gateway_actor::behavior_type gateway_behavior(gateway_actor::stateful_pointer<GatewayState> self, GatewayParts parts);
+gateway_actor::behavior_type gateway_behavior(gateway_actor::stateful_pointer<GatewayState> self,
+                                              GatewayParts parts);
 
 class HttpSide final : public http::Backend {
  public:
-  HttpSide(RequestResolver resolver, std::vector<http::ModelCard> models, std::shared_ptr<const HealthCell> health,
-           Deliver deliver, Log log);
+  HttpSide(RequestResolver resolver, std::vector<http::ModelCard> models,
+           std::shared_ptr<const HealthCell> health, Deliver deliver, Log log);
 
   /// Names the actors, and who serves the live state, before an I/O thread runs.
   void connect(gateway_actor gateway, metrics_actor metrics, LiveFeed* feed);

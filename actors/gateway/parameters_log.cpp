@@ -22,9 +22,7 @@ const char* kind_name(http::AnswerForm::Kind kind) {
 }
 
 /// As a JSON array: the strings may hold any character.
-std::string json_list(const std::vector<std::string>& texts) {
-  return json::to_text(http::Json(texts));
-}
+std::string json_list(const std::vector<std::string>& texts) { return json::to_text(http::Json(texts)); }
 
 }  // namespace
 

@@ -18,7 +18,8 @@ To pick(const std::optional<From>& request, const std::optional<From>& checkpoin
 }
 
 std::int32_t clip(std::int64_t value) {
-  return static_cast<std::int32_t>(std::clamp<std::int64_t>(value, 0, std::numeric_limits<std::int32_t>::max()));
+  return static_cast<std::int32_t>(
+      std::clamp<std::int64_t>(value, 0, std::numeric_limits<std::int32_t>::max()));
 }
 
 void take_prompt(http::Prompt& prompt, Source& source) {
@@ -34,7 +35,8 @@ void take_handling(http::SamplingRequest& wanted, Ask& ask) {
   ask.prefix = {wanted.cache, std::move(wanted.cache_salt)};
   ask.priority = wanted.priority;
   ask.source.keep_tokens = wanted.truncate_prompt_tokens;
-  if (wanted.timeout) ask.timeout_ns = std::min(ask.timeout_ns, static_cast<std::int64_t>(*wanted.timeout * 1e9));
+  if (wanted.timeout)
+    ask.timeout_ns = std::min(ask.timeout_ns, static_cast<std::int64_t>(*wanted.timeout * 1e9));
 }
 
 /// As a chat template takes a variable for a condition.
@@ -79,7 +81,9 @@ Generation RequestResolver::generation(const http::SamplingRequest& wanted, std:
     s.top_p = 1.0f;
   }
   s.min_tokens = clip(wanted.min_tokens);
-  s.seed = wanted.seed ? static_cast<std::uint64_t>(*wanted.seed) : options_.seed != 0 ? options_.seed : random;
+  s.seed = wanted.seed          ? static_cast<std::uint64_t>(*wanted.seed)
+           : options_.seed != 0 ? options_.seed
+                                : random;
   s.logprobs = wanted.logprobs.value_or(-1);
   s.prompt_logprobs = wanted.prompt_logprobs.value_or(-1);
   out.choices = wanted.n;
@@ -95,8 +99,8 @@ Generation RequestResolver::generation(const http::SamplingRequest& wanted, std:
   return out;
 }
 
-Answer RequestResolver::answer(const std::string& id, const std::string& model, const http::SamplingRequest& wanted,
-                               std::int64_t unix_s) const {
+Answer RequestResolver::answer(const std::string& id, const std::string& model,
+                               const http::SamplingRequest& wanted, std::int64_t unix_s) const {
   Answer out;
   out.id = id;
   out.model = model.empty() || model == "default" ? options_.served_name : model;
@@ -116,7 +120,8 @@ Status RequestResolver::chat(http::ChatRequest& request, std::uint64_t random, A
   take_handling(request.sampling, ask);
   ask.answer = answer(request.id, request.model, request.sampling, ask.answer.created_s);
   ask.answer.settings = std::move(request.settings);
-  if (Status status = thinking(request.thinking, request.conversation, ask.generation); !status.ok()) return status;
+  if (Status status = thinking(request.thinking, request.conversation, ask.generation); !status.ok())
+    return status;
   if (Status status = tools(request, ask); !status.ok()) return status;
   if (!request.prompt_token_ids.empty()) {
     ask.source.ids.push_back(std::move(request.prompt_token_ids));
@@ -134,18 +139,21 @@ Status RequestResolver::tools(http::ChatRequest& request, Ask& ask) const {
       rules.choice == http::ToolRules::Choice::required || rules.choice == http::ToolRules::Choice::named;
   if (forced && !(parses && options_.enforces_forms)) {
     const std::string field = field_of_calls(rules, true);
-    const std::string why = parses ? "this server holds no answer to a form: start it with --guided-decoding-backend"
-                                   : "this server looks for none in answers: start it with --tool-call-parser";
+    const std::string why =
+        parses ? "this server holds no answer to a form: start it with --guided-decoding-backend"
+               : "this server looks for none in answers: start it with --tool-call-parser";
     return {Code::unsupported, field + " asks for a call, but " + why, field, "unsupported_parameter"};
   }
   const http::Conversation& conversation = request.conversation;
   const bool renders = request.prompt_token_ids.empty() && !conversation.without_template;
   if (!conversation.tools.empty() && renders && !options_.template_reads_tools) {
     const std::string field = field_of_calls(rules, false);
-    return {Code::unsupported,
-            field + " cannot be given: this model's chat template does not show them to the model; start the server "
-                    "with --chat-template and one that does",
-            field, "unsupported_parameter"};
+    return {
+        Code::unsupported,
+        field +
+            " cannot be given: this model's chat template does not show them to the model; start the server "
+            "with --chat-template and one that does",
+        field, "unsupported_parameter"};
   }
   http::AnswerForm& form = ask.generation.form;
   ask.generation.limits.tools = parses && rules.choice != http::ToolRules::Choice::none;
@@ -153,7 +161,8 @@ Status RequestResolver::tools(http::ChatRequest& request, Ask& ask) const {
   ask.answer.function_call = rules.legacy;
   if (!ask.generation.limits.tools || !options_.enforces_forms) return {};
   // A form of the text alone would not let the model call.
-  if (form.kind == http::AnswerForm::Kind::free && !enforces_calls(request.conversation.tools, rules)) return {};
+  if (form.kind == http::AnswerForm::Kind::free && !enforces_calls(request.conversation.tools, rules))
+    return {};
   auto with_calls = tool_form(request.conversation.tools, rules, options_.syntax, form);
   if (!with_calls.ok()) return with_calls.status();
   if (const std::int32_t least = ask.generation.sampling.min_tokens; least > 1) {
@@ -172,10 +181,12 @@ Status RequestResolver::thinking(const http::ThinkingRules& rules, http::Convers
   if (rules.response_max_tokens) generation.limits.response = clip(*rules.response_max_tokens);
   if (options_.syntax.reasoning() == ReasoningParser::none) {
     const std::string& field = rules.max_tokens_field;
-    if (!rules.max_tokens || field.find('.') != field.npos) return {};  // only a field of its own asks for the limit alone
-    return {Code::unsupported,
-            field + " needs a server that tells thoughts apart from the answer: start it with --reasoning-parser", field,
-            "unsupported_parameter"};
+    if (!rules.max_tokens || field.find('.') != field.npos)
+      return {};  // only a field of its own asks for the limit alone
+    return {
+        Code::unsupported,
+        field + " needs a server that tells thoughts apart from the answer: start it with --reasoning-parser",
+        field, "unsupported_parameter"};
   }
   switch_thinking(conversation, !turns_thoughts_off(rules.effort));
   if (!options_.enforces_forms) {
@@ -188,9 +199,12 @@ Status RequestResolver::thinking(const http::ThinkingRules& rules, http::Convers
   if (rules.max_tokens) {
     generation.thinking.budget = clip(*rules.max_tokens);
   } else if (rules.effort) {
-    generation.limits.thinking_share = *rules.effort == Effort::high ? 0.8 : *rules.effort == Effort::medium ? 0.5 : 0.2;
+    generation.limits.thinking_share = *rules.effort == Effort::high     ? 0.8
+                                       : *rules.effort == Effort::medium ? 0.5
+                                                                         : 0.2;
   } else if (generation.max_tokens >= 0) {
-    generation.limits.thinking_share = 0.8;  // as in FastDeploy: an answer with a limit has room for an answer
+    generation.limits.thinking_share =
+        0.8;  // as in FastDeploy: an answer with a limit has room for an answer
   }
   return {};
 }
@@ -208,7 +222,8 @@ void RequestResolver::switch_thinking(http::Conversation& conversation, bool on)
   if (const auto wish = kwargs.find("enable_thinking"); wish != kwargs.end()) on = is_true(*wish);
   http::Json* given = json::member(kwargs, "options");
   http::Json& options = given != nullptr ? *given : json::put(kwargs, "options", http::Json::object());
-  if (options.is_object() && !options.contains("thinking_mode")) options["thinking_mode"] = on ? "open" : "close";
+  if (options.is_object() && !options.contains("thinking_mode"))
+    options["thinking_mode"] = on ? "open" : "close";
 }
 
 Status RequestResolver::completion(http::CompletionRequest& request, std::uint64_t random, Ask& ask) const {
@@ -220,12 +235,14 @@ Status RequestResolver::completion(http::CompletionRequest& request, std::uint64
   ask.answer.echo = request.echo;
   ask.generation.best_of = std::max(request.best_of.value_or(1), ask.generation.choices);
   if (ask.generation.best_of > ask.generation.choices && ask.answer.stream) {
-    return invalid("best_of is " + std::to_string(ask.generation.best_of) + ", but a stream sends every candidate: "
-                   "allowed with stream is best_of equal to n", "best_of", "invalid_value");
+    return invalid("best_of is " + std::to_string(ask.generation.best_of) +
+                       ", but a stream sends every candidate: "
+                       "allowed with stream is best_of equal to n",
+                   "best_of", "invalid_value");
   }
   if (request.echo && ask.generation.sampling.logprobs >= 0) {
-    ask.generation.sampling.prompt_logprobs = std::max(ask.generation.sampling.prompt_logprobs,
-                                                       ask.generation.sampling.logprobs);
+    ask.generation.sampling.prompt_logprobs =
+        std::max(ask.generation.sampling.prompt_logprobs, ask.generation.sampling.logprobs);
   }
   for (http::Prompt& prompt : request.prompts) take_prompt(prompt, ask.source);
   return {};
@@ -238,7 +255,8 @@ Result<Ask> RequestResolver::resolve(http::Call& call, std::uint64_t random, std
   ask.request_id = call.request_id;
   ask.body_bytes = static_cast<std::int64_t>(call.body_bytes);
   ask.client = call.client;
-  ask.arrived_ns = std::chrono::duration_cast<std::chrono::nanoseconds>(call.received.time_since_epoch()).count();
+  ask.arrived_ns =
+      std::chrono::duration_cast<std::chrono::nanoseconds>(call.received.time_since_epoch()).count();
   ask.timeout_ns = std::chrono::nanoseconds(options_.timeout).count();
   ask.answer.created_s = unix_s;
 

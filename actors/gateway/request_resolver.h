@@ -25,13 +25,13 @@ enum class ThinkingSwitch : std::uint8_t {
 ThinkingSwitch thinking_switch(const ChatTemplate* chat);
 
 struct ResolverOptions {
-  std::string served_name;      ///< the model in answers when the request names none
+  std::string served_name;             ///< the model in answers when the request names none
   model::GenerationConfig generation;  ///< of the checkpoint
-  std::uint64_t seed = 0;       ///< 0: requests without a seed draw one of their own
-  AnswerSyntax syntax;          ///< of chat answers
+  std::uint64_t seed = 0;              ///< 0: requests without a seed draw one of their own
+  AnswerSyntax syntax;                 ///< of chat answers
   ThinkingSwitch thinking_switch = ThinkingSwitch::none;
-  bool enforces_forms = true;   ///< false: no answer can be held to a form, and no thoughts to a limit
-  bool template_reads_tools = true;  ///< false: the chat template would leave a request's tools out
+  bool enforces_forms = true;          ///< false: no answer can be held to a form, and no thoughts to a limit
+  bool template_reads_tools = true;    ///< false: the chat template would leave a request's tools out
   std::chrono::seconds timeout{3600};  ///< of a request that names no shorter one
 };
 
@@ -47,7 +47,8 @@ class RequestResolver {
   Generation generation(const http::SamplingRequest& wanted, std::uint64_t random) const;
   Status chat(http::ChatRequest& request, std::uint64_t random, Ask& ask) const;
   Status tools(http::ChatRequest& request, Ask& ask) const;
-  Status thinking(const http::ThinkingRules& rules, http::Conversation& conversation, Generation& generation) const;
+  Status thinking(const http::ThinkingRules& rules, http::Conversation& conversation,
+                  Generation& generation) const;
   void switch_thinking(http::Conversation& conversation, bool on) const;
   Status completion(http::CompletionRequest& request, std::uint64_t random, Ask& ask) const;
   Answer answer(const std::string& id, const std::string& model, const http::SamplingRequest& wanted,

@@ -33,9 +33,7 @@ Json mark(Tag tag, const AnswerSyntax& syntax) {
   return {{"type", "token"}, {"token", id}};
 }
 
-bool is_strict(const Json& function) {
-  return json::is_true(json::member(function, "strict"));
-}
+bool is_strict(const Json& function) { return json::is_true(json::member(function, "strict")); }
 
 /// Marks a format of which the part `path` is in the request at `place`. take_places() removes the mark.
 Json from_request(Json format, const char* path, std::string place) {
@@ -83,8 +81,8 @@ Json call_format(const Json& tools, const ToolRules& rules, const AnswerSyntax& 
     Json arguments = arguments_format(
         function, forced || is_strict(function),
         std::string(field_of(rules)) + "." + std::to_string(rules.place_of(i)) + "." + rules.schema_field);
-    calls.push_back(sequence(Json::array({literal("\n{\"name\": \"" + name + "\", \"arguments\": "),
-                                          std::move(arguments), literal("}\n")})));
+    calls.push_back(sequence(Json::array(
+        {literal("\n{\"name\": \"" + name + "\", \"arguments\": "), std::move(arguments), literal("}\n")})));
   }
   return {{"type", "tag"},
           {"begin", mark(Tag::tool_call, syntax)},

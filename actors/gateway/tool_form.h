@@ -9,10 +9,10 @@ namespace troupe {
 /// True if the tools' calls are enforced: a call is required, or a function is strict.
 bool enforces_calls(const http::Json& tools, const http::ToolRules& rules);
 
-/// The form of the text and calls behind the thoughts: with tool_choice required or named nothing but calls; with auto
-/// free text, or text in the form `other`, and calls whose arguments fit their schemas. Calls are written as
-/// `syntax` reads them; tags that are tokens are asked for as tokens. `other` may be free. A combination
-/// without a form is an error.
+/// The form of the text and calls behind the thoughts: with tool_choice required or named nothing but calls;
+/// with auto free text, or text in the form `other`, and calls whose arguments fit their schemas. Calls are
+/// written as `syntax` reads them; tags that are tokens are asked for as tokens. `other` may be free. A
+/// combination without a form is an error.
 Result<http::AnswerForm> tool_form(const http::Json& tools, const http::ToolRules& rules,
                                    const AnswerSyntax& syntax, const http::AnswerForm& other);
 

@@ -72,7 +72,8 @@ Status CompileProcess::start() {
   since_ = Clock::now();
   std::string ready;
   const auto late = [this, over = after(limits_.start)] { return over() || stands_still(); };
-  const bool begun = frames::write(socket_.get(), vocabulary_->bytes(), late, &given_up_) == frames::Outcome::done;
+  const bool begun =
+      frames::write(socket_.get(), vocabulary_->bytes(), late, &given_up_) == frames::Outcome::done;
   if (begun) (void)vocabulary_->table();  // while the child makes its own
   if (!begun || frames::read(socket_.get(), ready, late, &given_up_) != frames::Outcome::done) {
     stop();

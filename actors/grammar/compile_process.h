@@ -27,14 +27,15 @@ struct CompileLimits {
       3;  ///< times as long by the clock: on a busy machine the process gets little of the processor
   /// Of the process's start, in which it reads and sorts the vocabulary, on a busy machine.
   std::chrono::milliseconds start{20'000};
-  std::chrono::milliseconds take{5'000};  ///< until an idle process has taken a form; one that has not is replaced
+  std::chrono::milliseconds take{
+      5'000};  ///< until an idle process has taken a form; one that has not is replaced
   /// A process that has used no processor in this time, and none of whose threads waits for one, stands
   /// still: it is replaced, and the form given to the next one, once.
   std::chrono::milliseconds standstill{2'000};
 };
 
-/// A model's vocabulary for forms. Nothing of it is made before a form needs it: most servers never see one, and the
-/// table of a large vocabulary takes tens of megabytes. Thread-safe.
+/// A model's vocabulary for forms. Nothing of it is made before a form needs it: most servers never see one,
+/// and the table of a large vocabulary takes tens of megabytes. Thread-safe.
 class FormVocabulary {
  public:
   /// `make` returns the same vocabulary in each call; any thread may call it.
@@ -54,11 +55,13 @@ class FormVocabulary {
 /// Used by one thread, and ends with it.
 class CompileProcess {
  public:
-  CompileProcess(std::string executable, std::shared_ptr<const FormVocabulary> vocabulary, CompileLimits limits)
+  CompileProcess(std::string executable, std::shared_ptr<const FormVocabulary> vocabulary,
+                 CompileLimits limits)
       : executable_(std::move(executable)), vocabulary_(std::move(vocabulary)), limits_(limits) {}
 
-  /// Blocks for at most the limits of a form and of the start of a process. A refusal with the code invalid_argument
-  /// is the form's fault. `lasting`: the same form would have the same outcome again, as far as is known.
+  /// Blocks for at most the limits of a form and of the start of a process. A refusal with the code
+  /// invalid_argument is the form's fault. `lasting`: the same form would have the same outcome again, as far
+  /// as is known.
   CompileOutcome compile(const grammar::Source& source, bool& lasting);
 
   /// Ends a compile() that another thread waits in, and every later one, within a tenth of a second.

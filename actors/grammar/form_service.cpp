@@ -268,8 +268,8 @@ void FormService::run_compiler(const std::stop_token& stop, std::size_t compiler
   }
 }
 
-/// A refusal that names a part of the form by its path below the form's field; the result names the place where
-/// the request has that part.
+/// A refusal that names a part of the form by its path below the form's field; the result names the place
+/// where the request has that part.
 Status FormService::name_part(Status refusal, const Waiter& waiter) {
   for (const auto& [path, place] : waiter.places) {
     const std::string part = waiter.param + path;

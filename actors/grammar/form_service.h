@@ -37,7 +37,7 @@ struct FormPulses {
 };
 
 struct FormServiceSetup {
-  std::shared_ptr<const TokenTexts> texts;         ///< of the tokens that forms may name
+  std::shared_ptr<const TokenTexts> texts;          ///< of the tokens that forms may name
   std::function<grammar::Vocabulary()> vocabulary;  ///< of the model: FormVocabulary calls it
   bool any_whitespace = true;
   std::string executable = "/proc/self/exe";
@@ -70,9 +70,9 @@ class FormService {
   /// overloaded when too many other forms wait, in all or of this client.
   CompileOutcome take(std::uint64_t ticket);
 
-  /// The ticket's client has left; notify() may still name the ticket. A queued form that no other ticket wants is
-  /// dropped. One that is being checked or compiled is finished and cached: ending it would end the compiling process,
-  /// whose restart takes longer than most forms. Until then it counts for its client.
+  /// The ticket's client has left; notify() may still name the ticket. A queued form that no other ticket
+  /// wants is dropped. One that is being checked or compiled is finished and cached: ending it would end the
+  /// compiling process, whose restart takes longer than most forms. Until then it counts for its client.
   void drop(std::uint64_t ticket);
 
  private:

@@ -62,7 +62,8 @@ bool take(std::string_view& in, std::string& text) {
 
 }  // namespace
 
-Outcome write(int fd, std::string_view bytes, const std::function<bool()>& exceeded, const std::atomic<bool>* given_up) {
+Outcome write(int fd, std::string_view bytes, const std::function<bool()>& exceeded,
+              const std::atomic<bool>* given_up) {
   const std::uint64_t size = bytes.size();
   const Outcome head = write_all(fd, reinterpret_cast<const char*>(&size), sizeof size, exceeded, given_up);
   return head != Outcome::done ? head : write_all(fd, bytes.data(), bytes.size(), exceeded, given_up);

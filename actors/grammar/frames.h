@@ -21,7 +21,8 @@ bool write(int fd, std::string_view bytes);
 
 /// Writes a whole frame. Gives up when `exceeded` returns true, and when `given_up` is; both are looked at
 /// every tenth of a second. `closed` stands for everything else that ends the connection.
-Outcome write(int fd, std::string_view bytes, const std::function<bool()>& exceeded, const std::atomic<bool>* given_up);
+Outcome write(int fd, std::string_view bytes, const std::function<bool()>& exceeded,
+              const std::atomic<bool>* given_up);
 
 /// Reads a whole frame. Gives up as write() does.
 Outcome read(int fd, std::string& bytes, const std::function<bool()>& exceeded,

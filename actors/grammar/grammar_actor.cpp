@@ -38,7 +38,8 @@ Compiled admit(GrammarSelf self, std::shared_ptr<const grammar::CompiledForm> fo
   return {{}, state.grammars.add(std::move(spec))};
 }
 
-void begin_compile(GrammarSelf self, Compile& job, std::uint64_t ticket, caf::typed_response_promise<Compiled>& promise) {
+void begin_compile(GrammarSelf self, Compile& job, std::uint64_t ticket,
+                   caf::typed_response_promise<Compiled>& promise) {
   GrammarState& state = self->state;
   if (job.form.kind == http::AnswerForm::Kind::free) {
     promise.deliver(admit(self, nullptr, std::move(job.thinking)));
@@ -60,7 +61,8 @@ caf::typed_response_promise<Compiled> compile(GrammarSelf self, Compile& job) {
   GrammarState& state = self->state;
   auto promise = self->make_response_promise<Compiled>();
   const std::uint64_t ticket = state.next_ticket++;
-  Status fault = contain(state.parts.log, "grammar", job.request_id, [&] { begin_compile(self, job, ticket, promise); });
+  Status fault =
+      contain(state.parts.log, "grammar", job.request_id, [&] { begin_compile(self, job, ticket, promise); });
   if (fault.ok()) return promise;
   state.compiling.erase(ticket);
   if (promise.pending()) promise.deliver(Compiled{std::move(fault), 0});
@@ -129,8 +131,9 @@ void give_up(GrammarSelf self, std::uint64_t grammar) {
   if (it == self->state.watches.end()) return;
   const std::string param = it->second.param;
   self->state.parts.log.error("too_slow", {kv("req", it->second.request_id), kv("form", param)});
-  end_watch(self, grammar, invalid(param + " is too complex: following it takes too long at this answer", param,
-                                   "grammar_too_complex"));
+  end_watch(self, grammar,
+            invalid(param + " is too complex: following it takes too long at this answer", param,
+                    "grammar_too_complex"));
 }
 
 /// Ends the request of a form that could not be followed for a fault of ours.

@@ -19,9 +19,9 @@ namespace troupe {
 struct GrammarParts {
   workers_actor link;
   FormServiceSetup forms;
-  int vocabulary = 0;    ///< of the model
+  int vocabulary = 0;             ///< of the model
   std::vector<TokenId> stop_ids;  ///< end an answer that is complete
-  unsigned helpers = 1;  ///< threads that make masks; there is one more for those that take long
+  unsigned helpers = 1;           ///< threads that make masks; there is one more for those that take long
   Log log;
 };
 

@@ -11,8 +11,8 @@
 
 namespace troupe {
 
-/// Where one sequence is in its form. Used by one thread at a time: by MaskFiller's from Grammars::take() until the row
-/// is answered, or, when the mask is late, until Grammars::made(); else by GRAMMAR.
+/// Where one sequence is in its form. Used by one thread at a time: by MaskFiller's from Grammars::take()
+/// until the row is answered, or, when the mask is late, until Grammars::made(); else by GRAMMAR.
 struct Follower {
   grammar::Constraint constraint;
   RequestKey key;
@@ -60,10 +60,10 @@ class Grammars {
   /// Its sequences keep what they have; later ones cannot start with it.
   void release(std::uint64_t grammar);
 
-  /// Applies the update and returns the rows that are ready. Of each sequence one has a mask at most. A row is
-  /// returned once; one of an older epoch never, and one of a sequence that is not known, or that is late and
-  /// has not been asked for again, with a mask that allows everything. For each `make` follows a done() or a
-  /// late().
+  /// Applies the update and returns the rows that are ready. Of each sequence one has a mask at most. A row
+  /// is returned once; one of an older epoch never, and one of a sequence that is not known, or that is late
+  /// and has not been asked for again, with a mask that allows everything. For each `make` follows a done()
+  /// or a late().
   std::vector<ReadyRow>& take(const GrammarStep& update);
 
   /// The mask of a `make` was made in time; without effect for a row whose mask was there already. True for
@@ -98,13 +98,13 @@ class Grammars {
     std::shared_ptr<Follower> follower;
     std::uint64_t grammar = 0;
     std::shared_ptr<FormAccount> account;
-    std::vector<Row> rows{};      ///< that wait for tokens, in the order they were asked in
+    std::vector<Row> rows{};            ///< that wait for tokens, in the order they were asked in
     std::vector<TokenId> new_tokens{};  ///< tokens that the follower has not been given
-    std::int32_t tokens = 0;      ///< all of them
-    std::int32_t made_for = -1;   ///< tokens before the mask that lies ready; -1: none does
-    bool busy = false;            ///< the follower is given away
-    bool late = false;            ///< and SCHEDULER was told; until the row is asked for again
-    std::uint64_t ready_at = 0;   ///< number of the take() that returned its mask
+    std::int32_t tokens = 0;            ///< all of them
+    std::int32_t made_for = -1;         ///< tokens before the mask that lies ready; -1: none does
+    bool busy = false;                  ///< the follower is given away
+    bool late = false;                  ///< and SCHEDULER was told; until the row is asked for again
+    std::uint64_t ready_at = 0;         ///< number of the take() that returned its mask
   };
 
   void start(const GrammarStart& start);

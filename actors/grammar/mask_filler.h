@@ -1,6 +1,7 @@
 #pragma once
-// Makes masks on threads of its own, so that a slow mask delays neither GRAMMAR nor other masks. Masks that are expected
-// to miss the deadline, judged by what the sequence's last mask cost, are left to a low-priority thread.
+// Makes masks on threads of its own, so that a slow mask delays neither GRAMMAR nor other masks. Masks that
+// are expected to miss the deadline, judged by what the sequence's last mask cost, are left to a low-priority
+// thread.
 #include <condition_variable>
 #include <cstdint>
 #include <deque>

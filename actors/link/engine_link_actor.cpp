@@ -21,13 +21,16 @@ class Receiver {
 
   void operator()(const std::stop_token& stop) {
     greet();
-    parts_.link->receive(stop, *parts_.receiver_pulse,
-                         {[this](const Arrival& arrival) { take(arrival); },
-                          [this](std::uint32_t epoch) { lost(epoch); }, [this](const std::string& why) { broken(why); }});
+    parts_.link->receive(
+        stop, *parts_.receiver_pulse,
+        {[this](const Arrival& arrival) { take(arrival); }, [this](std::uint32_t epoch) { lost(epoch); },
+         [this](const std::string& why) { broken(why); }});
   }
 
  private:
-  void greet() { parts_.link->send(MessageType::greeting, 0, encoded_view(Greeting{wire::kMessagesVersion, parts_.build})); }
+  void greet() {
+    parts_.link->send(MessageType::greeting, 0, encoded_view(Greeting{wire::kMessagesVersion, parts_.build}));
+  }
 
   void take(const Arrival& arrival) {
     switch (arrival.type) {
@@ -37,9 +40,11 @@ class Receiver {
       case MessageType::welcome: return welcome(arrival);
       case MessageType::link_up: return up(arrival);
       case MessageType::link_down:
-        return with<LinkDown>(arrival, [this](LinkDown& down) { caf::anon_send(front_.gateway, std::move(down)); });
+        return with<LinkDown>(arrival,
+                              [this](LinkDown& down) { caf::anon_send(front_.gateway, std::move(down)); });
       case MessageType::answer:
-        caf::anon_send(actor_, LinkMessage{static_cast<std::uint32_t>(arrival.type), arrival.tag, arrival.epoch, to_bytes(arrival.bytes)});
+        caf::anon_send(actor_, LinkMessage{static_cast<std::uint32_t>(arrival.type), arrival.tag,
+                                           arrival.epoch, to_bytes(arrival.bytes)});
         return;
       case MessageType::trace:
         return with<TracedEvent>(arrival, [this](const TracedEvent& event) {
@@ -49,7 +54,9 @@ class Receiver {
         return with<SilentPart>(arrival, [this](const SilentPart& silent) {
           if (parts_.silent) parts_.silent(silent);
         });
-      default: broken("a message of type " + std::to_string(static_cast<std::uint32_t>(arrival.type)) + " came from the engine");
+      default:
+        broken("a message of type " + std::to_string(static_cast<std::uint32_t>(arrival.type)) +
+               " came from the engine");
     }
   }
 
@@ -74,7 +81,8 @@ class Receiver {
   void stats(const Arrival& arrival) {
     with<StepStats>(arrival, [this](const StepStats& stats) {
       if (parts_.progress != nullptr) {
-        parts_.progress->fetch_add(static_cast<std::uint64_t>(stats.generated_tokens), std::memory_order_relaxed);
+        parts_.progress->fetch_add(static_cast<std::uint64_t>(stats.generated_tokens),
+                                   std::memory_order_relaxed);
       }
       caf::anon_send(front_.metrics, stats);
     });
@@ -82,7 +90,8 @@ class Receiver {
 
   void welcome(const Arrival& arrival) {
     with<Welcome>(arrival, [this](const Welcome& welcome) {
-      const std::string conflict = version_conflict({"the engine", welcome.build}, welcome.version, {"the front", parts_.build});
+      const std::string conflict =
+          version_conflict({"the engine", welcome.build}, welcome.version, {"the front", parts_.build});
       if (!conflict.empty()) return broken(conflict);
       if (parts_.welcomed) parts_.welcomed(welcome.topology);
     });
@@ -128,17 +137,17 @@ caf::typed_response_promise<Answer> ask(EngineLinkSelf self, MessageType type, c
   auto promise = self->template make_response_promise<Answer>();
   const std::uint64_t tag = state.next_tag++;
   const std::uint32_t epoch = state.parts.link->send(type, tag, encoded_view(question));
-  state.questions.emplace(tag, EngineLinkState::Question{
-                                   epoch,
-                                   [promise](std::span<const std::byte> bytes) mutable {
-                                     Answer answer{};
-                                     if (!decode(bytes, answer)) return false;
-                                     promise.deliver(std::move(answer));
-                                     return true;
-                                   },
-                                   [promise](const std::string& why) mutable {
-                                     promise.deliver(caf::make_error(caf::sec::request_receiver_down, why));
-                                   }});
+  state.questions.emplace(
+      tag, EngineLinkState::Question{epoch,
+                                     [promise](std::span<const std::byte> bytes) mutable {
+                                       Answer answer{};
+                                       if (!decode(bytes, answer)) return false;
+                                       promise.deliver(std::move(answer));
+                                       return true;
+                                     },
+                                     [promise](const std::string& why) mutable {
+                                       promise.deliver(caf::make_error(caf::sec::request_receiver_down, why));
+                                     }});
   return promise;
 }
 
@@ -186,7 +195,9 @@ engine_link_actor::behavior_type engine_link_behavior(EngineLinkSelf self, Engin
       [self](const ReleaseGrammar& release) {
         self->state.parts.link->send(MessageType::release_grammar, 0, encoded_view(release));
       },
-      [self](const ResetPrefixCache& reset) { return ask<std::int32_t>(self, MessageType::reset_cache, reset); },
+      [self](const ResetPrefixCache& reset) {
+        return ask<std::int32_t>(self, MessageType::reset_cache, reset);
+      },
       [self](caf::get_atom) { return ask<EngineStatus>(self, MessageType::ask_status, Probe{}); },
       [self](const ProbeAll& probe) { return ask<ActorReports>(self, MessageType::probe, probe); },
       [self](const LinkMessage& message) { answered(self, message); },

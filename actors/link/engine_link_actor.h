@@ -15,7 +15,8 @@
 
 namespace troupe {
 
-/// The hot half of the front's end: what SESSION HOSTs call straight, without an actor between them and the ring.
+/// The hot half of the front's end: what SESSION HOSTs call straight, without an actor between them and the
+/// ring.
 class EngineLinkSide final : public EngineSide {
  public:
   explicit EngineLinkSide(std::shared_ptr<Link> link) : link_(std::move(link)) {}
@@ -35,14 +36,16 @@ struct EngineLinkParts {
   std::function<void(const TracedEvent&)> traced;        ///< thread safe; may be empty, as the next two
   std::function<void(const SilentPart&)> silent;
   std::function<void(const std::string& topology)> welcomed;
-  std::shared_ptr<Pulse> receiver_pulse = std::make_shared<Pulse>();  ///< beaten by the receiving thread, at least five times a second
+  std::shared_ptr<Pulse> receiver_pulse =
+      std::make_shared<Pulse>();  ///< beaten by the receiving thread, at least five times a second
 };
 
 struct EngineLinkState {
   static inline const char* name = "engine_link";
-  /// A question that the engine has not answered: what its answer is given to, or an error when the engine is gone.
+  /// A question that the engine has not answered: what its answer is given to, or an error when the engine is
+  /// gone.
   struct Question {
-    std::uint32_t epoch = 0;  ///< in which it was asked
+    std::uint32_t epoch = 0;                                   ///< in which it was asked
     std::function<bool(std::span<const std::byte>)> answered;  ///< false: the bytes are no answer to it
     std::function<void(const std::string&)> lost;
   };
@@ -53,10 +56,10 @@ struct EngineLinkState {
   std::jthread receiver;  ///< the one thread that waits on the rings; ends with the actor
 };
 
-/// ENGINE LINK: the front's end of the link to an engine. Tokens, refusals and the engine's state go from the receiving
-/// thread straight to those that they are for; the actor asks the engine's actors what is answered. A corrupt ring, or an
-/// engine of another build, ends the actor, and with it the front.
-engine_link_actor::behavior_type engine_link_behavior(engine_link_actor::stateful_pointer<EngineLinkState> self,
-                                                      EngineLinkParts parts);
+/// ENGINE LINK: the front's end of the link to an engine. Tokens, refusals and the engine's state go from the
+/// receiving thread straight to those that they are for; the actor asks the engine's actors what is answered.
+/// A corrupt ring, or an engine of another build, ends the actor, and with it the front.
+engine_link_actor::behavior_type engine_link_behavior(
+    engine_link_actor::stateful_pointer<EngineLinkState> self, EngineLinkParts parts);
 
 }  // namespace troupe

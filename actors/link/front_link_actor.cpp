@@ -19,12 +19,14 @@ constexpr std::chrono::minutes kFormPatience{24 * 60};
 /// Runs in the receiving thread.
 class FrontReceiver {
  public:
-  FrontReceiver(front_link_actor actor, const FrontLinkParts& parts) : actor_(std::move(actor)), parts_(parts) {}
+  FrontReceiver(front_link_actor actor, const FrontLinkParts& parts)
+      : actor_(std::move(actor)), parts_(parts) {}
 
   void operator()(const std::stop_token& stop) {
-    parts_.link->receive(stop, *parts_.receiver_pulse,
-                         {[this](const Arrival& arrival) { take(arrival); },
-                          [this](std::uint32_t epoch) { lost(epoch); }, [this](const std::string& why) { broken(why); }});
+    parts_.link->receive(
+        stop, *parts_.receiver_pulse,
+        {[this](const Arrival& arrival) { take(arrival); }, [this](std::uint32_t epoch) { lost(epoch); },
+         [this](const std::string& why) { broken(why); }});
   }
 
  private:
@@ -41,18 +43,23 @@ class FrontReceiver {
       case MessageType::probe:
       case MessageType::cancel_compile:
       case MessageType::release_grammar:
-        caf::anon_send(actor_, LinkMessage{static_cast<std::uint32_t>(arrival.type), arrival.tag, arrival.epoch, to_bytes(arrival.bytes)});
+        caf::anon_send(actor_, LinkMessage{static_cast<std::uint32_t>(arrival.type), arrival.tag,
+                                           arrival.epoch, to_bytes(arrival.bytes)});
         return;
-      default: broken("a message of type " + std::to_string(static_cast<std::uint32_t>(arrival.type)) + " came from the front");
+      default:
+        broken("a message of type " + std::to_string(static_cast<std::uint32_t>(arrival.type)) +
+               " came from the front");
     }
   }
 
   void greeting(const Arrival& arrival) {
     Greeting greeting;
     if (!decode(arrival.bytes, greeting)) return unreadable(arrival);
-    const std::string conflict = version_conflict({"the front", greeting.build}, greeting.version, {"the engine", parts_.build});
+    const std::string conflict =
+        version_conflict({"the front", greeting.build}, greeting.version, {"the engine", parts_.build});
     if (!conflict.empty()) return broken(conflict);
-    caf::anon_send(actor_, LinkMessage{static_cast<std::uint32_t>(arrival.type), arrival.tag, arrival.epoch, {}});
+    caf::anon_send(actor_,
+                   LinkMessage{static_cast<std::uint32_t>(arrival.type), arrival.tag, arrival.epoch, {}});
   }
 
   void submit(const Arrival& arrival) {
@@ -79,7 +86,8 @@ class FrontReceiver {
   }
 
   void unreadable(const Arrival& arrival) {
-    broken("a message of type " + std::to_string(static_cast<std::uint32_t>(arrival.type)) + " from the front cannot be read");
+    broken("a message of type " + std::to_string(static_cast<std::uint32_t>(arrival.type)) +
+           " from the front cannot be read");
   }
 
   void broken(const std::string& why) {
@@ -108,7 +116,8 @@ std::optional<Message> read(FrontLinkSelf self, const LinkMessage& message) {
 void welcome(FrontLinkSelf self) {
   const FrontLinkState& state = self->state;
   Link& link = *state.parts.link;
-  link.send(MessageType::welcome, 0, encoded_view(Welcome{wire::kMessagesVersion, state.parts.build, state.parts.topology()}));
+  link.send(MessageType::welcome, 0,
+            encoded_view(Welcome{wire::kMessagesVersion, state.parts.build, state.parts.topology()}));
   if (state.up) link.send(MessageType::link_up, 0, encoded_view(*state.up));
 }
 
@@ -116,8 +125,10 @@ void compile(FrontLinkSelf self, const LinkMessage& question) {
   auto job = read<Compile>(self, question);
   if (!job) return;
   if (!self->state.parts.grammar) {
-    return answer(self, question, Compiled{{Code::unsupported, job->form.param + " is not offered by this server", job->form.param,
-                                            "unsupported_parameter"}, 0});
+    return answer(self, question,
+                  Compiled{{Code::unsupported, job->form.param + " is not offered by this server",
+                            job->form.param, "unsupported_parameter"},
+                           0});
   }
   const std::pair exchange(job->io, job->exchange);
   self->state.compiling.insert(exchange);
@@ -211,8 +222,10 @@ void take(FrontLinkSelf self, const LinkMessage& message) {
 /// Nobody releases or cancels what the front has asked for.
 void forget_front(FrontLinkSelf self) {
   FrontLinkState& state = self->state;
-  for (const std::uint64_t grammar : std::exchange(state.grammars, {})) self->send(state.parts.grammar, ReleaseGrammar{grammar});
-  for (const auto& [io, exchange] : state.compiling) self->send(state.parts.grammar, CancelCompile{io, exchange});
+  for (const std::uint64_t grammar : std::exchange(state.grammars, {}))
+    self->send(state.parts.grammar, ReleaseGrammar{grammar});
+  for (const auto& [io, exchange] : state.compiling)
+    self->send(state.parts.grammar, CancelCompile{io, exchange});
 }
 
 }  // namespace
@@ -226,15 +239,19 @@ void FrontLinkPort::refused(std::uint32_t host, const Refused& refused) {
   link_->send(MessageType::refused, host, encoded_view(refused));
 }
 
-void FrontLinkPort::stats(const StepStats& stats) { link_->send(MessageType::step_stats, 0, encoded_view(stats)); }
+void FrontLinkPort::stats(const StepStats& stats) {
+  link_->send(MessageType::step_stats, 0, encoded_view(stats));
+}
 
-void send_silent(Link& link, const SilentPart& silent) { link.send(MessageType::silent, 0, encoded_view(silent)); }
+void send_silent(Link& link, const SilentPart& silent) {
+  link.send(MessageType::silent, 0, encoded_view(silent));
+}
 
 void TraceForwarder::event(std::string_view actor, std::string_view event, std::span<const LogField> fields) {
   if (fields.empty() || fields[0].key != "req") return;
   link_->send(MessageType::trace, 0,
               encoded_view(TracedEvent{std::string(actor), std::string(event), std::string(fields[0].text),
-                                         trace_details(fields.subspan(1)), now_ns()}));
+                                       trace_details(fields.subspan(1)), now_ns()}));
 }
 
 front_link_actor::behavior_type front_link_behavior(FrontLinkSelf self, FrontLinkParts parts) {

@@ -44,31 +44,34 @@ void send_silent(Link& link, const SilentPart& silent);
 
 struct FrontLinkParts {
   std::shared_ptr<Link> link;
-  std::uint32_t front = 0;  ///< its index
-  std::string build;        ///< of this program
+  std::uint32_t front = 0;                ///< its index
+  std::string build;                      ///< of this program
   std::function<std::string()> topology;  ///< topology_json() of the engine's actors, once all have started
   scheduler_actor scheduler;
   cache_actor cache;
-  grammar_actor grammar;  ///< null: no answer is held to a form
+  grammar_actor grammar;                     ///< null: no answer is held to a form
   std::shared_ptr<std::atomic<bool>> ready;  ///< a worker is attached
   Log log;
-  std::shared_ptr<Pulse> receiver_pulse = std::make_shared<Pulse>();  ///< beaten by the receiving thread, at least five times a second
+  std::shared_ptr<Pulse> receiver_pulse =
+      std::make_shared<Pulse>();  ///< beaten by the receiving thread, at least five times a second
 };
 
 struct FrontLinkState {
   static inline const char* name = "front_link";
   FrontLinkParts parts;
-  root_actor root;       ///< null: some actor has not started yet
-  bool greeted = false;  ///< by a front
-  std::optional<LinkUp> up;  ///< of the worker that is attached
+  root_actor root;                   ///< null: some actor has not started yet
+  bool greeted = false;              ///< by a front
+  std::optional<LinkUp> up;          ///< of the worker that is attached
   std::set<std::uint64_t> grammars;  ///< that the front has not released
-  std::set<std::pair<std::uint32_t, std::uint64_t>> compiling;  ///< I/O threads and exchanges whose forms GRAMMAR has not answered
+  std::set<std::pair<std::uint32_t, std::uint64_t>>
+      compiling;          ///< I/O threads and exchanges whose forms GRAMMAR has not answered
   std::jthread receiver;  ///< the one thread that waits on the rings; ends with the actor
 };
 
-/// FRONT LINK: the engine's end of the link to one front. Submissions and cancellations go from the receiving thread
-/// straight to SCHEDULER; the actor asks GRAMMAR, CACHE MANAGER and ROOT what the front wants to know, and gives back what
-/// a front that is gone has left. A corrupt ring, or a front of another build, ends the actor, and with it the engine.
+/// FRONT LINK: the engine's end of the link to one front. Submissions and cancellations go from the receiving
+/// thread straight to SCHEDULER; the actor asks GRAMMAR, CACHE MANAGER and ROOT what the front wants to know,
+/// and gives back what a front that is gone has left. A corrupt ring, or a front of another build, ends the
+/// actor, and with it the engine.
 front_link_actor::behavior_type front_link_behavior(front_link_actor::stateful_pointer<FrontLinkState> self,
                                                     FrontLinkParts parts);
 

@@ -8,15 +8,16 @@ namespace troupe {
 
 namespace {
 
-// What finds no room while the thread waits is tried again after so long; a killed peer may also leave a record without its
-// wake-up.
+// What finds no room while the thread waits is tried again after so long; a killed peer may also leave a
+// record without its wake-up.
 constexpr Duration kLongestWait = std::chrono::milliseconds(20);
 // How soon messages that wait for room are tried again: a peer that reads empties its ring in less.
 constexpr Duration kRetry = std::chrono::milliseconds(1);
 
 }  // namespace
 
-std::uint32_t Link::send(MessageType type, std::uint64_t tag, std::span<const std::byte> bytes, std::uint32_t epoch) {
+std::uint32_t Link::send(MessageType type, std::uint64_t tag, std::span<const std::byte> bytes,
+                         std::uint32_t epoch) {
   TROUPE_CHECK(bytes.size() <= kMaxMessageBytes);
   const std::lock_guard lock(mutex_);
   const std::uint32_t now = end_.epoch();
@@ -102,7 +103,8 @@ bool Link::take(const ipc::Received& got, const Handlers& handlers, std::string&
   const auto* record = got.view.as<wire::Message>();
   if (record == nullptr || !got.view.holds(record->bytes)) return false;
   if (record->number != ++received_number_) {
-    why = "record " + std::to_string(record->number) + " came in the place of " + std::to_string(received_number_);
+    why = "record " + std::to_string(record->number) + " came in the place of " +
+          std::to_string(received_number_);
     return false;
   }
   const std::span<const std::byte> piece = got.view.array(record->bytes);

@@ -1,13 +1,17 @@
 #pragma once
-// One end of the link between a front and an engine, or a front and a text process: messages, as bytes, over the step rings of an ipc::LinkEnd that the
-// supervisor has made. What lies above it does not know what carries them. It owns
+// One end of the link between a front and an engine, or a front and a text process: messages, as bytes, over
+// the step rings of an ipc::LinkEnd that the supervisor has made. What lies above it does not know what
+// carries them. It owns
 //
-//   pieces    a message is sent as records of at most 1 MiB, numbered without a gap within an epoch; the other end puts
+//   pieces    a message is sent as records of at most 1 MiB, numbered without a gap within an epoch; the
+//   other end puts
 //             them together again, never more than kMaxMessageBytes
 //   order     messages arrive in the order in which send() was called; while the ring is full they wait here
-//   epochs    what was sent in an epoch that has passed is dropped on both sides; a message may name the epoch that its
+//   epochs    what was sent in an epoch that has passed is dropped on both sides; a message may name the
+//   epoch that its
 //             sender takes to be the present one
-//   credit    the engine's end counts the steps that it has sent and the front has not acknowledged (behind()); other
+//   credit    the engine's end counts the steps that it has sent and the front has not acknowledged
+//   (behind()); other
 //             messages need no credit, so that a cancellation never waits for it
 #include <atomic>
 #include <cstddef>
@@ -30,16 +34,16 @@ namespace troupe {
 /// What a message is. Each names the struct that it holds and what its tag means.
 enum class MessageType : std::uint32_t {
   // front → engine
-  greeting = 1,   ///< Greeting
-  submit,         ///< Submit
-  cancel,         ///< Cancel
-  steps_taken,    ///< nothing; tag: how many StepTokens the front has taken in this epoch
-  compile,        ///< Compile; answered under the same tag, as are the next five
-  watch_grammar,  ///< WatchGrammar
-  reset_cache,    ///< ResetPrefixCache
-  ask_status,     ///< nothing
-  probe,          ///< nothing
-  cancel_compile, ///< CancelCompile; not answered, as the next
+  greeting = 1,     ///< Greeting
+  submit,           ///< Submit
+  cancel,           ///< Cancel
+  steps_taken,      ///< nothing; tag: how many StepTokens the front has taken in this epoch
+  compile,          ///< Compile; answered under the same tag, as are the next five
+  watch_grammar,    ///< WatchGrammar
+  reset_cache,      ///< ResetPrefixCache
+  ask_status,       ///< nothing
+  probe,            ///< nothing
+  cancel_compile,   ///< CancelCompile; not answered, as the next
   release_grammar,  ///< ReleaseGrammar
   // engine → front
   welcome = 64,  ///< Welcome
@@ -68,11 +72,11 @@ struct Arrival {
 
 /// What a Link has done since its start.
 struct LinkCounts {
-  std::uint64_t messages = 0;         ///< sent
-  std::uint64_t pieces = 0;           ///< records that they took
-  std::uint64_t longest_record = 0;   ///< bytes
-  std::uint64_t most_waiting = 0;     ///< bytes of messages that waited for room at one time
-  std::int64_t most_steps_open = 0;   ///< StepTokens that were sent and not acknowledged at one time
+  std::uint64_t messages = 0;        ///< sent
+  std::uint64_t pieces = 0;          ///< records that they took
+  std::uint64_t longest_record = 0;  ///< bytes
+  std::uint64_t most_waiting = 0;    ///< bytes of messages that waited for room at one time
+  std::int64_t most_steps_open = 0;  ///< StepTokens that were sent and not acknowledged at one time
 };
 
 class Link {
@@ -87,15 +91,17 @@ class Link {
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
-  /// Any thread; never waits. Returns the epoch in which the message was sent, or 0: `epoch` has passed, and it was dropped.
-  /// A message that is longer than kMaxMessageBytes is a bug of the caller.
-  std::uint32_t send(MessageType type, std::uint64_t tag, std::span<const std::byte> bytes, std::uint32_t epoch = kAnyEpoch);
+  /// Any thread; never waits. Returns the epoch in which the message was sent, or 0: `epoch` has passed, and
+  /// it was dropped. A message that is longer than kMaxMessageBytes is a bug of the caller.
+  std::uint32_t send(MessageType type, std::uint64_t tag, std::span<const std::byte> bytes,
+                     std::uint32_t epoch = kAnyEpoch);
 
   /// What receive() calls, on its thread.
   struct Handlers {
     std::function<void(const Arrival&)> arrived;
-    std::function<void(std::uint32_t epoch)> epoch_changed;  ///< the other process is gone, and what was under way is lost
-    std::function<void(const std::string& why)> broken;      ///< nothing more is received
+    std::function<void(std::uint32_t epoch)>
+        epoch_changed;  ///< the other process is gone, and what was under way is lost
+    std::function<void(const std::string& why)> broken;  ///< nothing more is received
   };
   /// Receives until asked to stop. One thread. Beats the pulse at least five times a second.
   void receive(const std::stop_token& stop, Pulse& pulse, const Handlers& handlers);

@@ -1,7 +1,8 @@
 #pragma once
-// Messages of actors/messages.h as bytes, by the inspectors of actors/protocol.h. Both ends are processes of one build on
-// one machine: numbers are stored as they are in memory, floats bit for bit, arrays of numbers as one piece. What is
-// read is checked against the bytes that are there: no count makes the reader allocate more than they could fill.
+// Messages of actors/messages.h as bytes, by the inspectors of actors/protocol.h. Both ends are processes of
+// one build on one machine: numbers are stored as they are in memory, floats bit for bit, arrays of numbers
+// as one piece. What is read is checked against the bytes that are there: no count makes the reader allocate
+// more than they could fill.
 #include <array>
 #include <caf/error.hpp>
 #include <caf/meta/annotation.hpp>

@@ -18,7 +18,8 @@ void append_number(std::string& out, double value) {
   }
   char digits[64];
   const double size = std::abs(value);
-  const bool plain = size == 0 || (size >= 1e-6 && size < 1e15);  // 0.0001 and 100000 rather than 1e-04 and 1e+05
+  const bool plain =
+      size == 0 || (size >= 1e-6 && size < 1e15);  // 0.0001 and 100000 rather than 1e-04 and 1e+05
   const auto format = plain ? std::chars_format::fixed : std::chars_format::general;
   const auto end = std::to_chars(digits, digits + sizeof digits, value, format);
   out.append(digits, end.ptr);
@@ -49,7 +50,11 @@ void Exposition::heading(std::string_view name, std::string_view help, std::stri
 void Exposition::sample(std::string_view name, std::string_view labels, double value) {
   text_.append(name);
   if (!labels.empty() || !common_.empty()) {
-    text_.append("{").append(common_).append(labels.empty() || common_.empty() ? "" : ",").append(labels).append("}");
+    text_.append("{")
+        .append(common_)
+        .append(labels.empty() || common_.empty() ? "" : ",")
+        .append(labels)
+        .append("}");
   }
   text_ += ' ';
   append_number(text_, value);

@@ -13,7 +13,8 @@ namespace troupe::metrics {
 /// Cumulative histogram with fixed upper bounds (an implicit +Inf follows the last).
 class Histogram {
  public:
-  explicit Histogram(std::span<const double> bounds) : bounds_(bounds.begin(), bounds.end()), counts_(bounds.size() + 1) {}
+  explicit Histogram(std::span<const double> bounds)
+      : bounds_(bounds.begin(), bounds.end()), counts_(bounds.size() + 1) {}
 
   void observe(double value);
 
@@ -33,8 +34,8 @@ class Histogram {
   double sum_ = 0;
 };
 
-/// Appends series to a text. `labels` is the inside of the braces, already escaped, or empty; `common`, likewise, are
-/// labels that every series has.
+/// Appends series to a text. `labels` is the inside of the braces, already escaped, or empty; `common`,
+/// likewise, are labels that every series has.
 class Exposition {
  public:
   explicit Exposition(std::string common = {}) : common_(std::move(common)) {}

@@ -1,6 +1,6 @@
 #pragma once
-// How long the client of one request waited for each token after the first: counts by bucket, so that a long answer
-// is as small a message as a short one.
+// How long the client of one request waited for each token after the first: counts by bucket, so that a long
+// answer is as small a message as a short one.
 #include <algorithm>
 #include <array>
 #include <cstddef>

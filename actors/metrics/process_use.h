@@ -6,7 +6,7 @@
 namespace troupe::metrics {
 
 struct ProcessUse {
-  double cpu_s = 0;                 ///< user and system, of all threads since the process began
+  double cpu_s = 0;  ///< user and system, of all threads since the process began
   std::int64_t resident_bytes = 0;
   std::int32_t threads = 0;
 };

@@ -7,14 +7,16 @@
 namespace troupe::metrics {
 namespace {
 
-// What FastDeploy's page lists begins at .001, .01 and .3 and ends, for the first, at 1; its bounds are all among these.
+// What FastDeploy's page lists begins at .001, .01 and .3 and ends, for the first, at 1; its bounds are all
+// among these.
 constexpr double kTtft[] = {.0001, .00025, .0005, .001, .0025, .005, .01, .02, .04, .06, .08,
                             .1,    .25,    .5,    .75,  1,     2.5,  5,   10,  30,  60,  120};
-constexpr double kTpot[] = {.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .075, .1, .15, .2, .3, .4, .5, .75, 1};
-constexpr double kLatency[] = {.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1,  .2,  .3,  .5,  .8,  1,   1.5,
-                               2,     2.5,    5,     10,   15,    20,   30,  40,   50,  60,  120, 240, 480, 960, 1920, 7680};
-constexpr double kTokens[] = {1,   2,   5,    10,   20,   50,    100,   200,
-                              500, 1000, 2000, 5000, 10000, 20000, 33792};
+constexpr double kTpot[] = {.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05,
+                            .075,  .1,     .15,   .2,   .3,    .4,   .5,  .75,  1};
+constexpr double kLatency[] = {.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05,  .1,  .2,
+                               .3,    .5,     .8,    1,    1.5,   2,    2.5, 5,    10,   15,  20,
+                               30,    40,     50,    60,   120,   240,  480, 960,  1920, 7680};
+constexpr double kTokens[] = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 33792};
 constexpr double kStep[] = {.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5};
 
 /// Why a generation request was not served, one of kRejections; empty when the status is no rejection
@@ -34,10 +36,19 @@ std::int64_t risen(std::int64_t now, std::int64_t before) { return now >= before
 
 Registry::Registry(Constants constants)
     : constants_(std::move(constants)),
-      ttft_(kTtft), tpot_(kTpot), gap_(kGapBounds), e2e_(kLatency), inference_(kLatency), queue_(kLatency),
-      prefill_(kLatency), decode_(kLatency),
-      request_prompt_(kTokens), request_generation_(kTokens), request_max_tokens_(kTokens),
-      step_(kStep), prefill_step_(kStep) {}
+      ttft_(kTtft),
+      tpot_(kTpot),
+      gap_(kGapBounds),
+      e2e_(kLatency),
+      inference_(kLatency),
+      queue_(kLatency),
+      prefill_(kLatency),
+      decode_(kLatency),
+      request_prompt_(kTokens),
+      request_generation_(kTokens),
+      request_max_tokens_(kTokens),
+      step_(kStep),
+      prefill_step_(kStep) {}
 
 void Registry::add(const StepStats& step) {
   last_ = step;

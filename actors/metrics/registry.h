@@ -1,7 +1,7 @@
 #pragma once
 // Everything that /metrics shows. The fastdeploy:* names, types and buckets are those of FastDeploy's
-// metrics page, so that existing dashboards work (histograms have more buckets below and above); troupe:* are our own.
-// docs/metrics.md explains each.
+// metrics page, so that existing dashboards work (histograms have more buckets below and above); troupe:* are
+// our own. docs/metrics.md explains each.
 #include <array>
 #include <cstdint>
 #include <map>
@@ -9,8 +9,8 @@
 #include <string_view>
 #include <utility>
 
-#include "actors/observation_messages.h"
 #include "actors/metrics/exposition.h"
+#include "actors/observation_messages.h"
 
 namespace troupe::metrics {
 
@@ -26,8 +26,8 @@ struct Constants {
 
 inline constexpr std::array<std::string_view, kEndings> kEndingNames = {"stop",    "length",    "tool_calls",
                                                                         "timeout", "cancelled", "error"};
-inline constexpr std::array<std::string_view, 5> kRejections = {"invalid", "unauthorized", "too_large", "overloaded",
-                                                                "unavailable"};
+inline constexpr std::array<std::string_view, 5> kRejections = {"invalid", "unauthorized", "too_large",
+                                                                "overloaded", "unavailable"};
 
 class Registry {
  public:

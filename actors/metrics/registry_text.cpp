@@ -34,14 +34,18 @@ std::string Registry::text() const {
 
 void Registry::append_requests(Exposition& out) const {
   out.counter("fastdeploy:requests_number_total", "Requests that have ended", static_cast<double>(requests_));
-  out.counter("fastdeploy:request_success_total", "Requests finished without an error", static_cast<double>(successes_));
+  out.counter("fastdeploy:request_success_total", "Requests finished without an error",
+              static_cast<double>(successes_));
   out.gauge("fastdeploy:num_requests_running", "Sequences that hold a slot", last_.running);
   out.gauge("fastdeploy:num_requests_waiting", "Sequences that wait for a slot", last_.waiting);
-  out.counter("fastdeploy:prompt_tokens_total", "Prompt tokens run through the model", static_cast<double>(prompt_tokens_));
-  out.counter("fastdeploy:generation_tokens_total", "Tokens generated", static_cast<double>(generated_tokens_));
+  out.counter("fastdeploy:prompt_tokens_total", "Prompt tokens run through the model",
+              static_cast<double>(prompt_tokens_));
+  out.counter("fastdeploy:generation_tokens_total", "Tokens generated",
+              static_cast<double>(generated_tokens_));
   out.heading("troupe:finished_choices_total", "Choices of answers that have ended, by how", "counter");
   for (std::size_t i = 0; i < kEndings; ++i) {
-    out.sample("troupe:finished_choices_total", label("reason", kEndingNames[i]), static_cast<double>(endings_[i]));
+    out.sample("troupe:finished_choices_total", label("reason", kEndingNames[i]),
+               static_cast<double>(endings_[i]));
   }
   out.heading("troupe:rejected_requests_total", "Generation requests that were refused, by why", "counter");
   for (const std::string_view reason : kRejections) {
@@ -59,12 +63,14 @@ void Registry::append_latencies(Exposition& out) const {
   out.histogram("fastdeploy:request_queue_time_seconds", "Arrival to first step", queue_);
   out.histogram("fastdeploy:request_prefill_time_seconds", "First step to first token", prefill_);
   out.histogram("fastdeploy:request_decode_time_seconds", "First token to last", decode_);
-  out.histogram("troupe:inter_token_latency_seconds", "Gaps between the tokens of a sequence, counted when its request ends",
-                gap_);
+  out.histogram("troupe:inter_token_latency_seconds",
+                "Gaps between the tokens of a sequence, counted when its request ends", gap_);
   out.histogram("fastdeploy:request_prompt_tokens", "Prompt tokens of a request", request_prompt_);
-  out.histogram("fastdeploy:request_generation_tokens", "Tokens generated for a request", request_generation_);
+  out.histogram("fastdeploy:request_generation_tokens", "Tokens generated for a request",
+                request_generation_);
   out.histogram("fastdeploy:request_params_max_tokens", "max_tokens of a request", request_max_tokens_);
-  out.gauge("fastdeploy:first_token_latency", "Arrival to first token of the last request, seconds", last_ttft_s_);
+  out.gauge("fastdeploy:first_token_latency", "Arrival to first token of the last request, seconds",
+            last_ttft_s_);
   out.gauge("fastdeploy:infer_latency", "Arrival to last token of the last request, seconds", last_e2e_s_);
 }
 
@@ -111,20 +117,24 @@ void Registry::append_batches(Exposition& out) const {
   out.gauge("fastdeploy:max_batch_size", "Sequences a step can hold", constants_.max_num_seqs);
   out.gauge("fastdeploy:available_batch_size", "Slots free", constants_.max_num_seqs - last_.running);
   out.counter("troupe:steps_total", "Steps run", static_cast<double>(steps_));
-  out.counter("troupe:preemptions_total", "Sequences put back for lack of KV blocks", static_cast<double>(preempted_));
+  out.counter("troupe:preemptions_total", "Sequences put back for lack of KV blocks",
+              static_cast<double>(preempted_));
   out.histogram("troupe:step_seconds", "Device time of a step", step_);
   out.histogram("troupe:prefill_step_seconds", "Device time of a step with prompt tokens", prefill_step_);
-  out.counter("troupe:prefill_step_predicted_seconds_total", "Device time predicted for those steps", predicted_s_);
+  out.counter("troupe:prefill_step_predicted_seconds_total", "Device time predicted for those steps",
+              predicted_s_);
 }
 
 void Registry::append_swap_space(Exposition& out) const {
-  out.gauge("troupe:swap_blocks_cached", "Blocks of the swap space that a prompt may find", last_.kv.swap.cached);
+  out.gauge("troupe:swap_blocks_cached", "Blocks of the swap space that a prompt may find",
+            last_.kv.swap.cached);
   const auto blocks = [&out](const char* name, const char* help, std::int64_t count) {
     out.counter(name, help, static_cast<double>(count));
   };
   blocks("troupe:swap_out_blocks_total", "KV blocks copied to the swap space", swap_total_.out);
   blocks("troupe:swap_in_blocks_total", "KV blocks copied back", swap_total_.in);
-  blocks("troupe:swap_evictions_total", "Blocks of the swap space given to other contents", swap_total_.evicted);
+  blocks("troupe:swap_evictions_total", "Blocks of the swap space given to other contents",
+         swap_total_.evicted);
   blocks("troupe:swap_failed_blocks_total", "Blocks whose copy failed; they are computed again",
          swap_total_.failed);
   blocks("troupe:swap_declined_blocks_total", "Blocks not copied because computing them again is faster",
@@ -138,7 +148,8 @@ void Registry::append_http(Exposition& out) const {
                "path=\"" + escape_label(key.first) + "\",status=\"" + std::to_string(key.second) + "\"",
                static_cast<double>(count));
   }
-  out.counter("troupe:connections_turned_away_total", "Connections beyond a limit, and requests of a proxy's client beyond it",
+  out.counter("troupe:connections_turned_away_total",
+              "Connections beyond a limit, and requests of a proxy's client beyond it",
               static_cast<double>(turned_away_));
   out.counter("troupe:tls_handshakes_failed_total", "Connections that ended before their TLS began",
               static_cast<double>(failed_handshakes_));

@@ -7,7 +7,8 @@ namespace {
 
 /// Most waiting sequences considered in one call.
 constexpr int kMaxCandidates = 64;
-/// With preemption, a part of the blocks that an admission leaves to those that run, one block for each at most.
+/// With preemption, a part of the blocks that an admission leaves to those that run, one block for each at
+/// most.
 constexpr std::int32_t kKeptFreePart = 16;
 
 /// Positions that a waiting sequence has to run, as far as is known before its admission.
@@ -63,7 +64,8 @@ Admission::BlockNeed Admission::block_need(const ScheduledSequence& s, const Wor
 
 /// True when prompts and answers keep to their shares of the blocks with one more sequence like this. One
 /// that is larger than a share runs alone: the pool holds any single sequence.
-bool Admission::reservable(const ScheduledSequence& s, const Admitted& admitted, const WorkerLimits& worker) const {
+bool Admission::reservable(const ScheduledSequence& s, const Admitted& admitted,
+                           const WorkerLimits& worker) const {
   if (preempts_ || admitted.sequences == 0) return true;
   const BlockNeed need = block_need(s, worker);
   return admitted.blocks.prompt + need.prompt <= worker.prompt_blocks &&
@@ -92,7 +94,8 @@ void Admission::ask(ScheduledSequences& table, const SequenceLifecycle& life, Ch
     ScheduledSequence& s = table[i];
     if (++looked_at > kMaxCandidates) return;
     const RequestKey* donor = may_fork(s) ? groups.donor(s.group) : nullptr;
-    const bool asks_now = leases.may_ask(s) && !s.held && !s.leased && !(may_fork(s) && groups.wait(s.group)) &&
+    const bool asks_now = leases.may_ask(s) && !s.held && !s.leased &&
+                          !(may_fork(s) && groups.wait(s.group)) &&
                           admissible(s, donor != nullptr, admitted, worker);
     if (asks_now && !reservable(s, admitted, worker)) {
       leases.refuse(s);  // others may pass it by, a bounded number of times

@@ -15,12 +15,13 @@
 
 namespace troupe {
 
-/// Admission asks for the blocks of the whole prompt at once, in queue order. So a sequence is overtaken by a bounded number
-/// of later ones. A sequence that does not fit is passed over, at most kMaxPassedOver times; then no other is admitted before
-/// it. Sequences that a limit holds back are passed by: they wait for sequences of their own kind, whose order is kept. Few
-/// long prompts are computed at once (max_long_partial_prefills); short ones overtake those that wait for that. Without
-/// preemption (SchedulerOptions::preempts) admission waits until the blocks of the prompt and of the longest answer fit into
-/// what others have not reserved; then no running sequence lacks a block.
+/// Admission asks for the blocks of the whole prompt at once, in queue order. So a sequence is overtaken by a
+/// bounded number of later ones. A sequence that does not fit is passed over, at most kMaxPassedOver times;
+/// then no other is admitted before it. Sequences that a limit holds back are passed by: they wait for
+/// sequences of their own kind, whose order is kept. Few long prompts are computed at once
+/// (max_long_partial_prefills); short ones overtake those that wait for that. Without preemption
+/// (SchedulerOptions::preempts) admission waits until the blocks of the prompt and of the longest answer fit
+/// into what others have not reserved; then no running sequence lacks a block.
 class Admission {
  public:
   /// How often a sequence may be overtaken.
@@ -35,12 +36,13 @@ class Admission {
   void clear() { open_ = 0; }
 
   /// Asks for the admission of as many sequences as there are free slots, less those of open asks.
-  void ask(ScheduledSequences& table, const SequenceLifecycle& life, ChoiceGroups& groups, const Leases& leases,
-           PrefixNames& names, const WorkerLimits& worker, CacheAsks& asks);
+  void ask(ScheduledSequences& table, const SequenceLifecycle& life, ChoiceGroups& groups,
+           const Leases& leases, PrefixNames& names, const WorkerLimits& worker, CacheAsks& asks);
   /// The sequence's ask is answered, and it may have ended meanwhile. True if it was an ask for admission.
   bool answered(ScheduledSequence& sequence, bool refused, ChoiceGroups& groups);
-  /// The admitted sequence begins behind the positions that its lease holds already: those that it shares with the other
-  /// choices of its prompt, or the blocks that were found. Counts what was found at its first admission.
+  /// The admitted sequence begins behind the positions that its lease holds already: those that it shares
+  /// with the other choices of its prompt, or the blocks that were found. Counts what was found at its first
+  /// admission.
   static void begin(ScheduledSequence& sequence, const WorkerLimits& worker, SchedulerCounters& counters);
 
  private:
@@ -63,8 +65,10 @@ class Admission {
   };
 
   static BlockNeed block_need(const ScheduledSequence& sequence, const WorkerLimits& worker);
-  Admitted count(const ScheduledSequences& table, const SequenceLifecycle& life, const WorkerLimits& worker) const;
-  bool reservable(const ScheduledSequence& sequence, const Admitted& admitted, const WorkerLimits& worker) const;
+  Admitted count(const ScheduledSequences& table, const SequenceLifecycle& life,
+                 const WorkerLimits& worker) const;
+  bool reservable(const ScheduledSequence& sequence, const Admitted& admitted,
+                  const WorkerLimits& worker) const;
   bool admissible(const ScheduledSequence& sequence, bool forks, const Admitted& admitted,
                   const WorkerLimits& worker) const;
 

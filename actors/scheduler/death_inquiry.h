@@ -6,11 +6,12 @@
 
 namespace troupe {
 
-/// When the worker is lost, sequences are recomputed on the next one. Those with a plan in flight become suspects until
-/// their next token. A suspect whose start killed the worker, or that was there at two deaths, is isolated: it is admitted
-/// when no other suspect runs, and until it has a token its rows are the only ones in flight. A death then proves it to be
-/// the cause, and it fails alone. A sequence that yields a few tokens in each life of a worker and then kills it is isolated
-/// too, after kMaxShortLives deaths. One that was there at the deaths of engines is isolated from its submission on.
+/// When the worker is lost, sequences are recomputed on the next one. Those with a plan in flight become
+/// suspects until their next token. A suspect whose start killed the worker, or that was there at two deaths,
+/// is isolated: it is admitted when no other suspect runs, and until it has a token its rows are the only
+/// ones in flight. A death then proves it to be the cause, and it fails alone. A sequence that yields a few
+/// tokens in each life of a worker and then kills it is isolated too, after kMaxShortLives deaths. One that
+/// was there at the deaths of engines is isolated from its submission on.
 class DeathInquiry {
  public:
   /// A sequence that was there at so many deaths, each before it had yielded kForgivingTokens tokens on that
@@ -23,8 +24,8 @@ class DeathInquiry {
   /// It has yielded a token.
   void yielded(ScheduledSequence& sequence) const;
 
-  /// A worker is lost. Call it while ScheduledSequence::plans_out still tells which sequences had a plan in flight; then,
-  /// for each sequence that has not ended, either proves() is true, or tried_again() follows.
+  /// A worker is lost. Call it while ScheduledSequence::plans_out still tells which sequences had a plan in
+  /// flight; then, for each sequence that has not ended, either proves() is true, or tried_again() follows.
   void worker_lost(const ScheduledSequences& table);
   /// True if the sequence has killed the worker: it was isolated, and alone in flight.
   bool proves(const ScheduledSequence& sequence) const {
@@ -33,8 +34,8 @@ class DeathInquiry {
   /// The next worker will compute it. It is a suspect from now on if it had a plan in flight.
   void tried_again(ScheduledSequence& sequence);
 
-  /// The running sequence that must have its steps for itself, or kNoSequence. Admission lets in one at a time. One that
-  /// is held lets the sequences of other fronts run, once its plans in flight have come back.
+  /// The running sequence that must have its steps for itself, or kNoSequence. Admission lets in one at a
+  /// time. One that is held lets the sequences of other fronts run, once its plans in flight have come back.
   std::uint32_t isolated(const ScheduledSequences& table) {
     return isolates_ ? find_isolated(table) : kNoSequence;
   }
@@ -46,7 +47,8 @@ class DeathInquiry {
   std::int32_t in_flight_ = 0;  ///< sequences with a plan in flight at the last death
 };
 
-/// True while the sequence may kill the worker: admission keeps the isolated one apart from all others of these.
+/// True while the sequence may kill the worker: admission keeps the isolated one apart from all others of
+/// these.
 inline bool is_suspect(const ScheduledSequence& s) { return s.losses > 0 || s.isolated; }
 
 }  // namespace troupe

@@ -8,22 +8,23 @@
 
 namespace troupe {
 
-/// A sequence belongs to the front that submitted it. While a front is behind, its sequences are held: they keep slots
-/// and blocks, and no plan names them. A held one that is isolated does not keep back the sequences of other fronts.
+/// A sequence belongs to the front that submitted it. While a front is behind, its sequences are held: they
+/// keep slots and blocks, and no plan names them. A held one that is isolated does not keep back the
+/// sequences of other fronts.
 class FrontTable {
  public:
   /// Says for each sequence of the front whether it is held from now on.
   void hold(std::uint32_t front, bool on, ScheduledSequences& table);
   bool is_held(std::uint32_t front) const;
-  /// The front has died: it is not held any more, and its destinations are used for others. Requires that none of its
-  /// sequences reports again.
+  /// The front has died: it is not held any more, and its destinations are used for others. Requires that
+  /// none of its sequences reports again.
   void drop(std::uint32_t front);
 
   /// The index of StepOutput::hosts for this SESSION HOST.
   std::uint32_t destination(std::uint32_t front, std::uint32_t host);
 
-  /// Adds an entry for the sequence to what its SESSION HOST is sent: tokens and scores that are appended to the same
-  /// StepTokens before the next entry belong to it.
+  /// Adds an entry for the sequence to what its SESSION HOST is sent: tokens and scores that are appended to
+  /// the same StepTokens before the next entry belong to it.
   SequenceTokens& report(ScheduledSequence& sequence, StepOutput& out) const;
 
  private:

@@ -40,7 +40,8 @@ class GrammarUpdates {
 
   /// Moves everything to `out`; false when there is nothing.
   bool take(GrammarStep& out) {
-    if (pending_.starts.empty() && pending_.sequences.empty() && pending_.ends.empty() && pending_.rows.empty())
+    if (pending_.starts.empty() && pending_.sequences.empty() && pending_.ends.empty() &&
+        pending_.rows.empty())
       return false;
     out = std::exchange(pending_, {.epoch = pending_.epoch});
     return true;

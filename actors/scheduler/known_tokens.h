@@ -16,15 +16,16 @@ class KnownTokens {
   using Given = std::shared_ptr<const std::vector<TokenId>>;
 
   KnownTokens() = default;
-  explicit KnownTokens(Given given, std::vector<TokenId> own = {}) : given_(std::move(given)), own_(std::move(own)) {}
+  explicit KnownTokens(Given given, std::vector<TokenId> own = {})
+      : given_(std::move(given)), own_(std::move(own)) {}
 
   std::size_t given() const { return given_ == nullptr ? 0 : given_->size(); }
   std::size_t own() const { return own_.size(); }
   std::size_t size() const { return given() + own(); }
   void push_back(TokenId id) { own_.push_back(id); }
 
-  /// The ids from `begin`, at most `most`, as far as they stand together in memory: up to the last given one, or the last.
-  /// Requires begin < size(). Valid until the next push_back().
+  /// The ids from `begin`, at most `most`, as far as they stand together in memory: up to the last given one,
+  /// or the last. Requires begin < size(). Valid until the next push_back().
   std::span<const TokenId> run(std::size_t begin, std::size_t most) const {
     const bool shared = begin < given();
     const std::span<const TokenId> part =
@@ -32,7 +33,8 @@ class KnownTokens {
     return part.first(std::min(most, part.size()));
   }
 
-  /// The `count` ids from `begin`, all of which are known; in `scratch` if they do not stand together. Valid as run().
+  /// The `count` ids from `begin`, all of which are known; in `scratch` if they do not stand together. Valid
+  /// as run().
   std::span<const TokenId> range(std::size_t begin, std::size_t count, std::vector<TokenId>& scratch) const {
     if (count == 0) return {};
     const std::span<const TokenId> first = run(begin, count);

@@ -11,9 +11,9 @@
 
 namespace troupe {
 
-/// A sequence has at most one ask open. A refused one is repeated only after a lease was released. Blocks are asked for one
-/// step ahead. Which of a sequence's flags an ask and its answer set is decided here alone: ask_open, refused, asked_at,
-/// leased.
+/// A sequence has at most one ask open. A refused one is repeated only after a lease was released. Blocks are
+/// asked for one step ahead. Which of a sequence's flags an ask and its answer set is decided here alone:
+/// ask_open, refused, asked_at, leased.
 class Leases {
  public:
   /// A new worker: no cache command has been named.
@@ -22,22 +22,26 @@ class Leases {
   void clear() { releases_.clear(); }
 
   /// False while its ask is open, and after a refusal until something was released.
-  bool may_ask(const ScheduledSequence& s) const { return !s.ask_open && !(s.refused && s.asked_at == released_); }
+  bool may_ask(const ScheduledSequence& s) const {
+    return !s.ask_open && !(s.refused && s.asked_at == released_);
+  }
   void mark_asked(ScheduledSequence& sequence) const;
   /// Refuses on the CACHE MANAGER's behalf, without an ask: the same rules for asking again hold.
   void refuse(ScheduledSequence& sequence) const;
-  /// Takes the answer to the sequence's ask. The sequence gets its blocks with add_blocks(), if it still wants them.
+  /// Takes the answer to the sequence's ask. The sequence gets its blocks with add_blocks(), if it still
+  /// wants them.
   void answer(ScheduledSequence& sequence, const Grant& grant);
 
-  /// Asks for the blocks of the next steps, where running sequences lack them. Held ones are left out: blocks that they
-  /// cannot use yet are of use to other fronts. True if one of the others was refused: it comes before admissions.
-  bool ask_growth(const std::vector<std::uint32_t>& running, ScheduledSequences& table, const WorkerLimits& worker,
-                  CacheAsks& asks) const;
+  /// Asks for the blocks of the next steps, where running sequences lack them. Held ones are left out: blocks
+  /// that they cannot use yet are of use to other fronts. True if one of the others was refused: it comes
+  /// before admissions.
+  bool ask_growth(const std::vector<std::uint32_t>& running, ScheduledSequences& table,
+                  const WorkerLimits& worker, CacheAsks& asks) const;
   /// True if the sequence has no block for its next position and was refused one since the last release.
   bool starves(const ScheduledSequence& sequence, std::int32_t block_tokens) const;
 
-  /// The sequence's lease is not needed any more. Does nothing without one, or when its release is pending already: one
-  /// that was put back may end before its release was sent.
+  /// The sequence's lease is not needed any more. Does nothing without one, or when its release is pending
+  /// already: one that was put back may end before its release was sent.
   void release(const ScheduledSequence& sequence);
   bool release_pending() const { return !releases_.empty(); }
   /// The CACHE MANAGER has released the lease itself.
@@ -56,8 +60,8 @@ class Leases {
     std::uint32_t group = kNoGroup;
   };
 
-  std::vector<Release> releases_;   ///< not sent yet
-  std::uint64_t released_ = 0;      ///< leases released so far; a refused ask is repeated when it has risen
+  std::vector<Release> releases_;  ///< not sent yet
+  std::uint64_t released_ = 0;     ///< leases released so far; a refused ask is repeated when it has risen
   std::uint64_t last_command_ = 0;
 };
 

@@ -36,7 +36,8 @@ void PrefixNames::hash_blocks(ScheduledSequence& s, std::int32_t blocks) {
   while (s.hashes.size() < static_cast<std::size_t>(blocks)) {
     const BlockHash& previous = s.hashes.empty() ? s.root : s.hashes.back();
     const std::span<const BlockHash> more(&own, s.hashes.size() < named_for_all ? 0 : 1);
-    s.hashes.push_back(hasher_.next(previous, s.tokens.range(s.hashes.size() * length, length, block_ids_), more));
+    s.hashes.push_back(
+        hasher_.next(previous, s.tokens.range(s.hashes.size() * length, length, block_ids_), more));
   }
 }
 

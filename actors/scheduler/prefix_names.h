@@ -18,12 +18,14 @@ struct PrefixCaching {
   HashKey key;
 };
 
-/// Admission names the contents of the prompt's full blocks, and what is found of them is not computed. A full block is
-/// published when the step that filled it has come back (actors/cache/cache_manager.h). With a swap space, what a sequence
-/// that is put back has computed is published, the answer under names that no other sequence has unless answers are cached;
-/// so it is copied out when its blocks are needed, and copied back when it is admitted again.
+/// Admission names the contents of the prompt's full blocks, and what is found of them is not computed. A
+/// full block is published when the step that filled it has come back (actors/cache/cache_manager.h). With a
+/// swap space, what a sequence that is put back has computed is published, the answer under names that no
+/// other sequence has unless answers are cached; so it is copied out when its blocks are needed, and copied
+/// back when it is admitted again.
 ///
-/// A block's name is computed once for each sequence. What is to be published or withdrawn is gathered until take().
+/// A block's name is computed once for each sequence. What is to be published or withdrawn is gathered until
+/// take().
 class PrefixNames {
  public:
   explicit PrefixNames(const PrefixCaching& caching) : caching_(caching), hasher_(caching.key) {}
@@ -40,13 +42,13 @@ class PrefixNames {
   /// wanted. Returns where in `hashes` they are.
   HashRange name_contents(ScheduledSequence& sequence, std::vector<BlockHash>& hashes);
 
-  /// Publishes the blocks that committed steps have filled and that others may find. Positions that ran a token
-  /// which was discarded later are not counted.
+  /// Publishes the blocks that committed steps have filled and that others may find. Positions that ran a
+  /// token which was discarded later are not counted.
   void publish_full_blocks(ScheduledSequence& sequence) {
     if (sequence.cacheable) publish_committed(sequence);
   }
-  /// The sequence is put back: publishes all that it has computed, so that it can be copied out, and found by it alone.
-  /// Without a swap space nothing.
+  /// The sequence is put back: publishes all that it has computed, so that it can be copied out, and found by
+  /// it alone. Without a swap space nothing.
   void park(ScheduledSequence& sequence);
   /// The sequence's own blocks must not be found again.
   void withdraw(const ScheduledSequence& sequence) { withdrawals_.push_back(sequence.key); }

@@ -4,15 +4,15 @@
 
 namespace troupe {
 
-Committed ResultReader::read(std::span<const std::byte> bytes, std::uint32_t epoch, const StepsInFlight& steps,
-                             std::int32_t vocab_size) {
+Committed ResultReader::read(std::span<const std::byte> bytes, std::uint32_t epoch,
+                             const StepsInFlight& steps, std::int32_t vocab_size) {
   const Committed verdict = judge(bytes, epoch, steps, vocab_size);
   if (verdict == Committed::applied) list_scores(steps.oldest());
   return verdict;
 }
 
-Committed ResultReader::judge(std::span<const std::byte> bytes, std::uint32_t epoch, const StepsInFlight& steps,
-                              std::int32_t vocab_size) {
+Committed ResultReader::judge(std::span<const std::byte> bytes, std::uint32_t epoch,
+                              const StepsInFlight& steps, std::int32_t vocab_size) {
   if (!wire::RecordView::open(bytes, view_)) return Committed::malformed;
   if (view_.header().epoch != epoch || epoch == 0) return Committed::stale;
   const wire::StepResult* result = view_.as<wire::StepResult>();
@@ -40,7 +40,8 @@ bool ResultReader::agrees(const wire::StepResult& result, const PlannedStep& ste
       if (row.error > wire::RowError::no_such_slot) return false;
       continue;
     }
-    if (row.count != 1 || row.first < 0 || static_cast<std::size_t>(row.first) >= tokens_.size()) return false;
+    if (row.count != 1 || row.first < 0 || static_cast<std::size_t>(row.first) >= tokens_.size())
+      return false;
     if (token(row) < 0 || token(row) >= vocab_size) return false;
   }
   if (at != rows_.size()) return false;

@@ -18,12 +18,13 @@ enum class Committed {
   malformed,  ///< contradicts the plan or itself; dropped, and the worker cannot be trusted
 };
 
-/// Holds views of the last result; what they return is valid while the bytes given to read() are. Memory is reused.
+/// Holds views of the last result; what they return is valid while the bytes given to read() are. Memory is
+/// reused.
 class ResultReader {
  public:
-  /// Applied: the bytes are the result of the oldest step in flight, with one row for each plan row that samples, in
-  /// the plan's order, and in each an error or one token of the vocabulary. Otherwise nothing else may be called.
-  /// `epoch` 0: no worker is attached, and every result is stale.
+  /// Applied: the bytes are the result of the oldest step in flight, with one row for each plan row that
+  /// samples, in the plan's order, and in each an error or one token of the vocabulary. Otherwise nothing
+  /// else may be called. `epoch` 0: no worker is attached, and every result is stale.
   Committed read(std::span<const std::byte> bytes, std::uint32_t epoch, const StepsInFlight& steps,
                  std::int32_t vocab_size);
 
@@ -34,12 +35,13 @@ class ResultReader {
   /// Time that the step took on the device.
   double seconds() const { return seconds_; }
 
-  /// True if the plan's row `row` brought logprobs that its sequence may report. While a sequence is late only those
-  /// of prompt positions count.
+  /// True if the plan's row `row` brought logprobs that its sequence may report. While a sequence is late
+  /// only those of prompt positions count.
   bool is_scored(std::size_t row, const ScheduledSequence& sequence) const {
     return first_score(row, sequence) != kNoScore;
   }
-  /// Appends them to `step`: each prompt position once, even if it is computed again (ScheduledSequence::scored).
+  /// Appends them to `step`: each prompt position once, even if it is computed again
+  /// (ScheduledSequence::scored).
   void pass_scores(std::size_t row, ScheduledSequence& sequence, StepTokens& step) const;
 
  private:

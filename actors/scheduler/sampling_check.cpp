@@ -31,7 +31,8 @@ Status check_range(const AllowedRange& r) {
   const bool low = r.above_low ? r.value > r.low : r.value >= r.low;  // both false for NaN
   if (low && r.value <= r.high) return {};
   return invalid(std::string(r.param) + " is " + text_of(r.value) + "; it must be " +
-                     (r.above_low ? "above " : "at least ") + text_of(r.low) + " and at most " + text_of(r.high) + ".",
+                     (r.above_low ? "above " : "at least ") + text_of(r.low) + " and at most " +
+                     text_of(r.high) + ".",
                  r.param, "out_of_range");
 }
 

@@ -83,7 +83,8 @@ void Scheduler::fail(std::uint32_t sequence, Finish how, const std::string& why,
 Status Scheduler::submit(Submit& request, std::uint32_t front) {
   std::vector<SequenceSpec>& specs = request.sequences;
   std::vector<std::size_t> origin;
-  if (Status status = rules_.check(request, limits_, table_, life_.queue(), origin); !status.ok()) return status;
+  if (Status status = rules_.check(request, limits_, table_, life_.queue(), origin); !status.ok())
+    return status;
 
   std::vector<std::uint32_t> groups(specs.size(), kNoGroup);
   for (std::size_t i = 0; i < specs.size(); ++i) {
@@ -94,18 +95,20 @@ Status Scheduler::submit(Submit& request, std::uint32_t front) {
   }
   std::vector<KnownTokens::Given> prompts(specs.size());
   for (std::size_t i = 0; i < specs.size(); ++i) {
-    prompts[i] = origin[i] == i ? std::make_shared<const std::vector<TokenId>>(std::move(specs[i].prompt)) : prompts[origin[i]];
+    prompts[i] = origin[i] == i ? std::make_shared<const std::vector<TokenId>>(std::move(specs[i].prompt))
+                                : prompts[origin[i]];
     enqueue(specs[i], prompts[i], groups[i], request, front);
   }
   return {};
 }
 
-void Scheduler::enqueue(SequenceSpec& spec, KnownTokens::Given prompt, std::uint32_t group, const Submit& request,
-                        std::uint32_t front) {
+void Scheduler::enqueue(SequenceSpec& spec, KnownTokens::Given prompt, std::uint32_t group,
+                        const Submit& request, std::uint32_t front) {
   const std::uint32_t at = table_.create(spec.key);
   ScheduledSequence& s = table_[at];
   s.arrival = ++arrivals_;
-  s.rank = (request.attempt > 0 ? 0 : static_cast<std::int64_t>(s.arrival)) + kPriorityWeight * request.priority;
+  s.rank =
+      (request.attempt > 0 ? 0 : static_cast<std::int64_t>(s.arrival)) + kPriorityWeight * request.priority;
   if (request.attempt > 0) s.arrived_ns = request.arrived_ns;
   s.attempt = request.attempt;
   s.front = front;

@@ -9,22 +9,23 @@
 //
 // take_asks() asks for blocks one step ahead and granted() brings the answers; plan() never waits.
 //
-// The queue is in order of submission, where one step of priority is worth kPriorityWeight places. When a running
-// sequence cannot go on for lack of blocks, the running one that is last in this order is put back: its lease
-// is released, and it is recomputed later from all its tokens. The first is never put back, so every sequence
-// finishes. Without preemption (SchedulerOptions::preempts) admission reserves all blocks that a sequence may need.
+// The queue is in order of submission, where one step of priority is worth kPriorityWeight places. When a
+// running sequence cannot go on for lack of blocks, the running one that is last in this order is put back:
+// its lease is released, and it is recomputed later from all its tokens. The first is never put back, so
+// every sequence finishes. Without preemption (SchedulerOptions::preempts) admission reserves all blocks that
+// a sequence may need.
 //
-// take_grammar() has what GRAMMAR must know for rows that wait for its masks. It is told of each token once; a row that is
-// planned again, because its worker was lost, is asked for again.
+// take_grammar() has what GRAMMAR must know for rows that wait for its masks. It is told of each token once;
+// a row that is planned again, because its worker was lost, is asked for again.
 //
-// When the whole engine is lost, the fronts submit their open requests again to the next one (Submit::attempt above 0):
-// each sequence with the output that its front has taken. It goes on behind these tokens, as one whose worker was
-// lost: it is computed from prompt and output, and stop ids, lengths, grammar and sampling count that output. Prompt
-// positions whose logprobs the front has are not reported again, and totals do not count the prompt again. No limit of
-// the queue refuses it. Its place there is before all first submissions and, among its like, by the arrival of its
-// request; priorities move it as they move others. One that was there at the deaths of engines is submitted with
-// `alone`: it is isolated from its admission to its next token. What is reported names attempt and position, so that
-// a front takes each token once.
+// When the whole engine is lost, the fronts submit their open requests again to the next one (Submit::attempt
+// above 0): each sequence with the output that its front has taken. It goes on behind these tokens, as one
+// whose worker was lost: it is computed from prompt and output, and stop ids, lengths, grammar and sampling
+// count that output. Prompt positions whose logprobs the front has are not reported again, and totals do not
+// count the prompt again. No limit of the queue refuses it. Its place there is before all first submissions
+// and, among its like, by the arrival of its request; priorities move it as they move others. One that was
+// there at the deaths of engines is submitted with `alone`: it is isolated from its admission to its next
+// token. What is reported names attempt and position, so that a front takes each token once.
 //
 // The parts, each of which says what it decides:
 //
@@ -105,8 +106,8 @@ class Scheduler {
   /// Ends a sequence: no token of it is reported after this. Its slot and blocks are freed when the plans in
   /// flight have come back. Unknown keys are ignored.
   void cancel(const RequestKey& key);
-  /// While `on`, the front is behind: no plan names its sequences, those submitted later included, and none is admitted.
-  /// At most the plans in flight still yield tokens for it. Sequences of other fronts run on.
+  /// While `on`, the front is behind: no plan names its sequences, those submitted later included, and none
+  /// is admitted. At most the plans in flight still yield tokens for it. Sequences of other fronts run on.
   void hold(std::uint32_t front, bool on);
   /// The front has died: cancels all its sequences, and it is not held any more.
   void drop_front(std::uint32_t front);

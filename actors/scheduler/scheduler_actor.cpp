@@ -88,7 +88,8 @@ void submit(SchedulerSelf self, FrontSubmit& message) {
     if (status.ok()) status = state.scheduler->submit(request, message.front);
   });
   if (!fault.ok()) {
-    // The checks change nothing. Behind them a queue that is half changed must not be used: the actor's end ends the engine.
+    // The checks change nothing. Behind them a queue that is half changed must not be used: the actor's end
+    // ends the engine.
     const auto held = [&](const SequenceSpec& spec) { return state.scheduler->holds(spec.key); };
     if (std::any_of(request.sequences.begin(), request.sequences.end(), held)) {
       self->quit(caf::make_error(caf::sec::runtime_error, "a request could not be queued: " + fault.message));

@@ -18,7 +18,7 @@ struct SchedulerParts {
   workers_actor link;
   std::vector<std::shared_ptr<FrontPort>> fronts;  ///< take tokens and counters; by FrontSubmit::front
   Log log;
-  grammar_actor grammar;                                 ///< null: sequences with a grammar are refused
+  grammar_actor grammar;  ///< null: sequences with a grammar are refused
 };
 
 struct SchedulerState {

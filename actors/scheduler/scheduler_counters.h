@@ -16,8 +16,9 @@ struct SchedulerTotals {
   std::uint64_t malformed_results = 0;
   std::uint64_t discarded_tokens = 0;  ///< sampled after their sequence had ended
   std::uint64_t preempted = 0;
-  std::uint64_t stalled_rows = 0;   ///< rows skipped in a step for lack of a block
-  std::int64_t prompt_tokens = 0;   ///< of all requests submitted first here, each counted at its first admission
+  std::uint64_t stalled_rows = 0;  ///< rows skipped in a step for lack of a block
+  std::int64_t prompt_tokens =
+      0;  ///< of all requests submitted first here, each counted at its first admission
   std::int64_t cached_tokens = 0;   ///< of these, found in the prefix cache,
   std::int64_t swapped_tokens = 0;  ///< and of those, in the swap space
   std::uint64_t fetches = 0;        ///< admissions that waited for copies from the swap space
@@ -36,7 +37,8 @@ class SchedulerCounters {
   void result_dropped(Committed verdict) {
     ++(verdict == Committed::stale ? totals_.stale_results : totals_.malformed_results);
   }
-  /// The sequence's first admission: `swapped` of its ScheduledSequence::cached_tokens came from the swap space.
+  /// The sequence's first admission: `swapped` of its ScheduledSequence::cached_tokens came from the swap
+  /// space.
   void admitted(const ScheduledSequence& sequence, std::int32_t swapped);
 
   const SchedulerTotals& totals() const { return totals_; }

@@ -26,23 +26,25 @@ inline constexpr std::uint32_t kNoGroup = UINT32_MAX;
 /// the last known position samples the token after it.
 struct ScheduledSequence {
   SequenceState state = SequenceState::waiting;
-  bool live = false;       ///< this entry of the table is in use
-  bool started = false;    ///< the worker knows the slot (a plan brought StartSequence)
-  bool leased = false;     ///< the CACHE MANAGER holds a lease under this key
-  bool ask_open = false;   ///< an ask was made and not answered
-  bool admitting = false;  ///< that ask is for admission
-  bool refused = false;    ///< the last ask was refused
+  bool live = false;           ///< this entry of the table is in use
+  bool started = false;        ///< the worker knows the slot (a plan brought StartSequence)
+  bool leased = false;         ///< the CACHE MANAGER holds a lease under this key
+  bool ask_open = false;       ///< an ask was made and not answered
+  bool admitting = false;      ///< that ask is for admission
+  bool refused = false;        ///< the last ask was refused
   bool shares_prompt = false;  ///< another choice brought its prompt
-  bool forks = false;      ///< it was admitted, or asks to be, with a lease forked from its group's donor
-  bool reported = false;   ///< some output of it was reported
-  bool cacheable = false;  ///< its blocks are looked up and published
-  bool parked = false;     ///< was put back, and its blocks were published under names that only it knows
-  bool proven = false;     ///< has yielded a token since it started on this worker
-  bool isolated = false;   ///< suspected of killing workers or engines: no other sequence runs in its steps
-  bool held = false;       ///< its front is behind: no plan names it and nothing is asked for it
-  bool late = false;       ///< its next mask is not made: no plan names it, and what its rows in flight sample is not used
-  bool mask_made = false;  ///< it is late, but the mask has been made: it goes on when no plan in flight names it
-  bool again = false;      ///< its next row samples what a row has sampled in vain
+  bool forks = false;          ///< it was admitted, or asks to be, with a lease forked from its group's donor
+  bool reported = false;       ///< some output of it was reported
+  bool cacheable = false;      ///< its blocks are looked up and published
+  bool parked = false;         ///< was put back, and its blocks were published under names that only it knows
+  bool proven = false;         ///< has yielded a token since it started on this worker
+  bool isolated = false;  ///< suspected of killing workers or engines: no other sequence runs in its steps
+  bool held = false;      ///< its front is behind: no plan names it and nothing is asked for it
+  bool late =
+      false;  ///< its next mask is not made: no plan names it, and what its rows in flight sample is not used
+  bool mask_made =
+      false;           ///< it is late, but the mask has been made: it goes on when no plan in flight names it
+  bool again = false;  ///< its next row samples what a row has sampled in vain
 
   std::int32_t planned = 0;    ///< positions that are run when all plans in flight have come back
   std::int32_t expected = 0;   ///< tokens that are known when all plans in flight have come back
@@ -64,14 +66,15 @@ struct ScheduledSequence {
   KnownTokens tokens;                  ///< prompt, then output as committed
 
   RequestKey key{};
-  std::uint64_t arrival = 0;      ///< order of submission
-  std::int64_t rank = 0;          ///< place in the queue: arrival, or 0 if it goes on, moved by its priority; lower first
+  std::uint64_t arrival = 0;  ///< order of submission
+  std::int64_t rank =
+      0;  ///< place in the queue: arrival, or 0 if it goes on, moved by its priority; lower first
   std::int64_t arrived_ns = INT64_MAX;  ///< when the request of one that goes on arrived: orders equal ranks
-  std::uint64_t asked_at = 0;     ///< Leases: releases so far when it was last asked for
-  std::int64_t scheduled_ns = 0;  ///< when its first row entered a plan
-  std::uint32_t attempt = 0;      ///< as in Submit; above 0: it goes on after the death of an engine
-  std::uint32_t front = 0;        ///< the process that takes its tokens, and
-  std::uint32_t destination = 0;  ///< its SESSION HOST there: index of StepOutput::hosts
+  std::uint64_t asked_at = 0;           ///< Leases: releases so far when it was last asked for
+  std::int64_t scheduled_ns = 0;        ///< when its first row entered a plan
+  std::uint32_t attempt = 0;            ///< as in Submit; above 0: it goes on after the death of an engine
+  std::uint32_t front = 0;              ///< the process that takes its tokens, and
+  std::uint32_t destination = 0;        ///< its SESSION HOST there: index of StepOutput::hosts
   std::uint32_t group = kNoGroup;
   std::uint32_t previous = kNoSequence;  ///< links of the WaitingQueue
   std::uint32_t next = kNoSequence;
@@ -99,7 +102,8 @@ struct ScheduledSequence {
   bool active() const { return state == SequenceState::running; }
   /// Output tokens as committed, of all attempts.
   std::int32_t output_tokens() const { return static_cast<std::int32_t>(tokens.own()); }
-  /// Positions to run before it samples next: 1 when it decodes. 0 when it will end by length, and while it is late.
+  /// Positions to run before it samples next: 1 when it decodes. 0 when it will end by length, and while it
+  /// is late.
   std::int32_t positions_left() const { return late || expected >= max_length ? 0 : expected - planned; }
   /// As many of them as the next plans may run: none while it is held.
   std::int32_t remaining() const { return held ? 0 : positions_left(); }

@@ -17,11 +17,11 @@
 
 namespace troupe {
 
-/// Owns the queue, the lists of running and fetching sequences, and the worker's slots; each sequence of the table is in the
-/// one of them that ScheduledSequence::state names. A sequence that ends is `ending` until no plan in flight names its slot
-/// and no ask about it is open. Only then its slot is reused (with a new generation) and its blocks are released, so that
-/// neither a late result nor a copy on the cache ring can refer to another sequence's slot or block. The same holds for one
-/// that is put back.
+/// Owns the queue, the lists of running and fetching sequences, and the worker's slots; each sequence of the
+/// table is in the one of them that ScheduledSequence::state names. A sequence that ends is `ending` until no
+/// plan in flight names its slot and no ask about it is open. Only then its slot is reused (with a new
+/// generation) and its blocks are released, so that neither a late result nor a copy on the cache ring can
+/// refer to another sequence's slot or block. The same holds for one that is put back.
 ///
 /// Borrows the table, and the parts that have to know when a sequence leaves a state.
 class SequenceLifecycle {
@@ -32,8 +32,8 @@ class SequenceLifecycle {
 
   /// A new worker with so many slots. Requires that no sequence runs.
   void attach(std::int32_t slots) { slots_.reset(slots); }
-  /// The worker is lost: nothing runs or is fetched. Then call for each sequence forget(), if it is ending, or fail(), or
-  /// restart().
+  /// The worker is lost: nothing runs or is fetched. Then call for each sequence forget(), if it is ending,
+  /// or fail(), or restart().
   void worker_lost();
 
   const WaitingQueue& queue() const { return queue_; }
@@ -48,15 +48,17 @@ class SequenceLifecycle {
 
   /// A new sequence; its place in the queue and its group are set.
   void enqueue(std::uint32_t sequence);
-  /// Its blocks are granted: it takes a slot. Requires a free one. Those that it overtakes in the queue because they were
-  /// refused have been passed over once more.
+  /// Its blocks are granted: it takes a slot. Requires a free one. Those that it overtakes in the queue
+  /// because they were refused have been passed over once more.
   void admit(std::uint32_t sequence, bool fetching);
-  /// The copies for a fetching sequence have ended: it runs, or, when one has failed and its lease is gone, waits again.
+  /// The copies for a fetching sequence have ended: it runs, or, when one has failed and its lease is gone,
+  /// waits again.
   void fetched(std::uint32_t sequence, bool failed);
-  /// Removes a sequence from the queue or the active ones. `how`: ending or putting_back. Does nothing for one that is
-  /// ending.
+  /// Removes a sequence from the queue or the active ones. `how`: ending or putting_back. Does nothing for
+  /// one that is ending.
   void end(std::uint32_t sequence, SequenceState how);
-  /// Requires a sequence that is ending or put back: frees slot and blocks if no plan in flight and no ask names it.
+  /// Requires a sequence that is ending or put back: frees slot and blocks if no plan in flight and no ask
+  /// names it.
   void retire_if_unused(std::uint32_t sequence) {
     const ScheduledSequence& s = table_[sequence];
     if (s.plans_out == 0 && !s.ask_open) retire(sequence);

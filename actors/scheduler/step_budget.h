@@ -6,8 +6,8 @@
 
 namespace troupe {
 
-/// The limit on the time of steps with prompt tokens, and what the step that is being planned has taken of it.
-/// Without a limit every chunk is as long as was asked for.
+/// The limit on the time of steps with prompt tokens, and what the step that is being planned has taken of
+/// it. Without a limit every chunk is as long as was asked for.
 class StepBudget {
  public:
   /// Forgets what was learnt, unless worker and limit are the same as before. `limit_s` 0: no limit.
@@ -23,8 +23,8 @@ class StepBudget {
   const StepWork& work() const { return work_; }
   double predicted_s() const { return times_.predict_s(work_); }
 
-  /// Until when the step may go on with prompts: the limit, or, where decodes leave less, kLeastPart of it more
-  /// than these take. Call it before the first prompt.
+  /// Until when the step may go on with prompts: the limit, or, where decodes leave less, kLeastPart of it
+  /// more than these take. Call it before the first prompt.
   double end_s() const;
   /// The time since the start of the step at which `part` of the remaining time until `end_s` has passed.
   double until_s(double part, double end_s) const;
@@ -34,10 +34,10 @@ class StepBudget {
   /// True when so much of a prompt takes more than a quarter of the limit: a step does not hold four of it.
   bool is_slow(std::int32_t position, std::int32_t left) const;
 
-  /// Positions, `left` and `most` at most, that a prompt which was computed up to `position` may run so that the
-  /// step ends by `until_s`. What is left over is cut into equal chunks, and a chunk is a multiple of kTile
-  /// tokens, or of kFineTile when it is shorter than kShortChunk. A shorter one than the least is not worth a
-  /// row: then the result is 0, or, with `at_least`, the least.
+  /// Positions, `left` and `most` at most, that a prompt which was computed up to `position` may run so that
+  /// the step ends by `until_s`. What is left over is cut into equal chunks, and a chunk is a multiple of
+  /// kTile tokens, or of kFineTile when it is shorter than kShortChunk. A shorter one than the least is not
+  /// worth a row: then the result is 0, or, with `at_least`, the least.
   std::int32_t chunk(std::int32_t position, std::int32_t left, std::int32_t most, double until_s,
                      bool at_least) const;
 

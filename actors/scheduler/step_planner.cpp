@@ -5,9 +5,9 @@
 namespace troupe {
 namespace {
 
-/// Part of a step's tokens that prompts may take beside so many decodes, when so many prompts are admitted or wait. A long
-/// step delays each decode by its length, and serves the prompts sooner; so prompts get the whole step when they are half
-/// as many as the decodes, and the less the fewer they are.
+/// Part of a step's tokens that prompts may take beside so many decodes, when so many prompts are admitted or
+/// wait. A long step delays each decode by its length, and serves the prompts sooner; so prompts get the
+/// whole step when they are half as many as the decodes, and the less the fewer they are.
 double prompt_share(std::size_t decodes, std::int32_t prompts) {
   const double twice = 2.0 * prompts;
   const auto sharers = static_cast<double>(decodes);
@@ -24,8 +24,9 @@ void StepPlanner::attach(std::uint32_t epoch, const WorkerLimits& worker, double
   time_.attach(max_prompt_step_s, worker.step_tokens, weight_bytes);
 }
 
-std::span<const std::byte> StepPlanner::plan(SequenceLifecycle& life, StepsInFlight& steps, std::uint32_t isolated,
-                                             std::uint64_t after_command, std::int64_t now_ns) {
+std::span<const std::byte> StepPlanner::plan(SequenceLifecycle& life, StepsInFlight& steps,
+                                             std::uint32_t isolated, std::uint64_t after_command,
+                                             std::int64_t now_ns) {
   const std::vector<std::uint32_t>& running = life.running();
   if (isolated != kNoSequence && !steps.has_only(isolated)) return {};
   if (waits_for(steps, running)) return {};
@@ -34,12 +35,14 @@ std::span<const std::byte> StepPlanner::plan(SequenceLifecycle& life, StepsInFli
   builder_.begin(epoch_, worker_.step_tokens);
   time_.begin();
   has_newcomer_ = false;
-  for (SlotRef slot : life.finished_slots()) builder_.finished(slot);  // all slots together do not fill a record
+  for (SlotRef slot : life.finished_slots())
+    builder_.finished(slot);  // all slots together do not fill a record
 
   if (isolated != kNoSequence) {
     const ScheduledSequence& s = table_[isolated];
     if (s.remaining() > 0) {
-      add_row(isolated, time_.chunk(s.planned, s.remaining(), worker_.step_tokens, time_.end_s(), true), now_ns);
+      add_row(isolated, time_.chunk(s.planned, s.remaining(), worker_.step_tokens, time_.end_s(), true),
+              now_ns);
     }
   } else {
     // Decodes first: sequences with exactly one position to compute. Their row makes one more position
@@ -65,8 +68,8 @@ void StepPlanner::learn(const PlannedStep& step, double seconds) {
   }
 }
 
-/// True when the newest step in flight should end before the next is planned: it holds prompts alone and is long,
-/// and so would be the next. A quick prompt that arrives meanwhile is planned at once.
+/// True when the newest step in flight should end before the next is planned: it holds prompts alone and is
+/// long, and so would be the next. A quick prompt that arrives meanwhile is planned at once.
 bool StepPlanner::waits_for(const StepsInFlight& steps, const std::vector<std::uint32_t>& running) const {
   if (steps.empty()) return false;
   const PlannedStep& newest = steps.newest();
@@ -76,10 +79,12 @@ bool StepPlanner::waits_for(const StepsInFlight& steps, const std::vector<std::u
   });
 }
 
-/// Adds rows of prompts, within what decodes left of the budgets of tokens and time: first of quick ones, then of
-/// slow ones, each in the order of admission, then equal shares of the long ones. Each kind leaves a quarter to
-/// those after it. The first row of a kind is never shorter than the least chunk, so that each goes on.
-void StepPlanner::add_prompts(const std::vector<std::uint32_t>& running, std::int32_t waiting, std::int64_t now_ns) {
+/// Adds rows of prompts, within what decodes left of the budgets of tokens and time: first of quick ones,
+/// then of slow ones, each in the order of admission, then equal shares of the long ones. Each kind leaves a
+/// quarter to those after it. The first row of a kind is never shorter than the least chunk, so that each
+/// goes on.
+void StepPlanner::add_prompts(const std::vector<std::uint32_t>& running, std::int32_t waiting,
+                              std::int64_t now_ns) {
   constexpr double kPart = 0.75;  // of the remaining budget, for one kind of prompts
   long_rows_.clear();
   std::int32_t prompts = 0, slow = 0;
@@ -95,7 +100,8 @@ void StepPlanner::add_prompts(const std::vector<std::uint32_t>& running, std::in
   }
   if (prompts == 0) return;
   const double share = prompt_share(step_->rows.size(), prompts + waiting);
-  const std::int32_t most = std::max(worker_.least_prompt_tokens, static_cast<std::int32_t>(share * worker_.step_tokens));
+  const std::int32_t most =
+      std::max(worker_.least_prompt_tokens, static_cast<std::int32_t>(share * worker_.step_tokens));
   const std::int32_t unused = std::max(0, builder_.tokens_left() - most);
   const auto left = [&] { return builder_.tokens_left() - unused; };
   // Of the time twice the share: the limit on time is mostly reached with fewer tokens than that on tokens.
@@ -145,7 +151,8 @@ void StepPlanner::add_row(std::uint32_t sequence, std::int32_t most, std::int64_
     if (s.scheduled_ns == 0) s.scheduled_ns = now_ns;
   }
   while (s.sent < s.known) {
-    const auto ids = s.tokens.run(static_cast<std::size_t>(s.sent), static_cast<std::size_t>(s.known - s.sent));
+    const auto ids =
+        s.tokens.run(static_cast<std::size_t>(s.sent), static_cast<std::size_t>(s.known - s.sent));
     const std::int32_t fitted = builder_.ids(s.slot, s.sent, ids);
     s.sent += fitted;
     if (static_cast<std::size_t>(fitted) < ids.size()) break;

@@ -17,13 +17,14 @@
 
 namespace troupe {
 
-/// A step has a budget of tokens: first decodes (one token each; there are never more slots than budget), then
-/// prompts in the order of admission with what is left. A prompt with many tokens left is long. While a long
-/// one is computed, short ones come before it in every step, but leave it a quarter of the prompts' tokens; so
-/// neither waits for the other. A step with prompts has a budget of time, too (step_budget.h), within which the
-/// same holds. By time a prompt that is not long may still be slow: then quick ones come before it. The first step
-/// of a prompt that is not long has little of long ones, and while nothing decodes a step with slow prompts alone is
-/// the only one in flight: so a quick prompt waits for one such step at most.
+/// A step has a budget of tokens: first decodes (one token each; there are never more slots than budget),
+/// then prompts in the order of admission with what is left. A prompt with many tokens left is long. While a
+/// long one is computed, short ones come before it in every step, but leave it a quarter of the prompts'
+/// tokens; so neither waits for the other. A step with prompts has a budget of time, too (step_budget.h),
+/// within which the same holds. By time a prompt that is not long may still be slow: then quick ones come
+/// before it. The first step of a prompt that is not long has little of long ones, and while nothing decodes
+/// a step with slow prompts alone is the only one in flight: so a quick prompt waits for one such step at
+/// most.
 ///
 /// A plan never waits: a row without its block is skipped.
 ///
@@ -34,16 +35,20 @@ namespace troupe {
 class StepPlanner {
  public:
   /// At most `max_ids` ids of tokens in a plan. Borrows the rest.
-  StepPlanner(std::size_t max_ids, ScheduledSequences& table, GrammarUpdates& grammar, SchedulerCounters& counters)
+  StepPlanner(std::size_t max_ids, ScheduledSequences& table, GrammarUpdates& grammar,
+              SchedulerCounters& counters)
       : table_(table), grammar_(grammar), counters_(counters), builder_(max_ids) {}
 
-  /// A new worker. What was learnt about the time of steps is kept if limit and worker are the same as before.
-  /// `max_prompt_step_s`: limit on the time of a step with prompts; 0: none. `weight_bytes`: of the worker's model.
-  void attach(std::uint32_t epoch, const WorkerLimits& worker, double max_prompt_step_s, std::uint64_t weight_bytes);
+  /// A new worker. What was learnt about the time of steps is kept if limit and worker are the same as
+  /// before. `max_prompt_step_s`: limit on the time of a step with prompts; 0: none. `weight_bytes`: of the
+  /// worker's model.
+  void attach(std::uint32_t epoch, const WorkerLimits& worker, double max_prompt_step_s,
+              std::uint64_t weight_bytes);
 
-  /// The bytes of the next plan, which is in flight then; empty when nothing can run now. Valid until the next call.
-  /// `isolated`: the sequence that must have the step for itself, or kNoSequence. Requires that a worker is attached and
-  /// !steps.full(). `after_command`: the cache command that the plan's blocks depend on. `now_ns` is only noted.
+  /// The bytes of the next plan, which is in flight then; empty when nothing can run now. Valid until the
+  /// next call. `isolated`: the sequence that must have the step for itself, or kNoSequence. Requires that a
+  /// worker is attached and !steps.full(). `after_command`: the cache command that the plan's blocks depend
+  /// on. `now_ns` is only noted.
   std::span<const std::byte> plan(SequenceLifecycle& life, StepsInFlight& steps, std::uint32_t isolated,
                                   std::uint64_t after_command, std::int64_t now_ns);
 

@@ -28,7 +28,8 @@ void StepWork::add(std::int32_t position, std::int32_t count) {
 void StepTimeModel::reset(double per_token_s) { *this = {}, coefficients_[1] = per_token_s; }
 
 StepTimeModel::Terms StepTimeModel::terms(const StepWork& work) {
-  return {1, static_cast<double>(work.tokens), static_cast<double>(work.context), static_cast<double>(work.pairs)};
+  return {1, static_cast<double>(work.tokens), static_cast<double>(work.context),
+          static_cast<double>(work.pairs)};
 }
 
 double StepTimeModel::predict_s(const StepWork& work) const {

@@ -16,14 +16,15 @@ struct StepWork {
   void add(std::int32_t position, std::int32_t count);
 };
 
-/// seconds = fixed + per_token · tokens + per_context · context + per_pair · pairs, no coefficient below 0: the
-/// least squares of relative errors over the last steps, older ones counting less.
+/// seconds = fixed + per_token · tokens + per_context · context + per_pair · pairs, no coefficient below 0:
+/// the least squares of relative errors over the last steps, older ones counting less.
 ///
 /// Coordinates are descended from the former coefficients. So what the last steps did not vary (chunks of one
 /// size do not tell the fixed part from the part per token) stays as it was. One measurement moves the model
-/// only as if it were at most kMostOff times, or at least one kMostOff-th of, what was predicted: one slow step
-/// (a process that was swapped out, pages that were touched first) makes the next chunks shorter by some
-/// percent; several in a row make them fit, since what surprises also makes what was learnt before count less.
+/// only as if it were at most kMostOff times, or at least one kMostOff-th of, what was predicted: one slow
+/// step (a process that was swapped out, pages that were touched first) makes the next chunks shorter by some
+/// percent; several in a row make them fit, since what surprises also makes what was learnt before count
+/// less.
 class StepTimeModel {
  public:
   static constexpr double kMostOff = 2;
@@ -41,7 +42,8 @@ class StepTimeModel {
 
   /// Most positions, 0 to `most`, of a prompt that was computed up to `position`, with which a step that does
   /// `work` already is predicted to take at most `limit_s`.
-  std::int32_t most_tokens(const StepWork& work, std::int32_t position, double limit_s, std::int32_t most) const;
+  std::int32_t most_tokens(const StepWork& work, std::int32_t position, double limit_s,
+                           std::int32_t most) const;
 
  private:
   static constexpr std::size_t kTerms = 4;  ///< fixed, tokens, context, pairs

@@ -26,8 +26,8 @@ struct PlannedStep {
   double predicted_s = 0;
 };
 
-/// A ring of as many steps as the worker takes at once. Steps are numbered from 1 for each worker and answered in
-/// order. Rows keep their memory from step to step.
+/// A ring of as many steps as the worker takes at once. Steps are numbered from 1 for each worker and
+/// answered in order. Rows keep their memory from step to step.
 class StepsInFlight {
  public:
   /// A new worker; nothing is in flight. `most` is at least 1.

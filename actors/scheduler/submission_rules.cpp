@@ -17,8 +17,9 @@ bool in_vocabulary(TokenId token, std::int32_t size) { return token >= 0 && toke
 
 }  // namespace
 
-Status SubmissionRules::check(const Submit& request, const WorkerLimits& worker, const ScheduledSequences& known,
-                              const WaitingQueue& queue, std::vector<std::size_t>& origins) const {
+Status SubmissionRules::check(const Submit& request, const WorkerLimits& worker,
+                              const ScheduledSequences& known, const WaitingQueue& queue,
+                              std::vector<std::size_t>& origins) const {
   const std::vector<SequenceSpec>& specs = request.sequences;
   if (!worker.known()) return failure(Code::unavailable, "No worker is ready yet; try again shortly.");
   origins.resize(specs.size());
@@ -44,8 +45,9 @@ Status SubmissionRules::check(const Submit& request, const WorkerLimits& worker,
   return check_room(static_cast<std::int64_t>(specs.size()), tokens, queue);
 }
 
-Status SubmissionRules::check_sequence(const SequenceSpec& spec, const SequenceSpec& prompt, std::uint32_t attempt,
-                                       const WorkerLimits& worker, const ScheduledSequences& known) const {
+Status SubmissionRules::check_sequence(const SequenceSpec& spec, const SequenceSpec& prompt,
+                                       std::uint32_t attempt, const WorkerLimits& worker,
+                                       const ScheduledSequences& known) const {
   const std::int64_t length = static_cast<std::int64_t>(prompt.prompt.size());
   if (spec.key == RequestKey{} || known.find(spec.key) != kNoSequence) {
     return invalid("The sequence's key is zero or in use already.", "key");
@@ -57,8 +59,8 @@ Status SubmissionRules::check_sequence(const SequenceSpec& spec, const SequenceS
   }
   if (length == 0) return invalid("The prompt is empty; at least one token is needed.", "prompt", "empty");
   if (spec.prompt_tokens != length) {
-    return invalid("prompt_tokens is " + std::to_string(spec.prompt_tokens) + "; it must be " + std::to_string(length) +
-                       ", the number of ids given.",
+    return invalid("prompt_tokens is " + std::to_string(spec.prompt_tokens) + "; it must be " +
+                       std::to_string(length) + ", the number of ids given.",
                    "prompt_tokens");
   }
   if (spec.max_output_tokens < 1) {
@@ -74,8 +76,10 @@ Status SubmissionRules::check_sequence(const SequenceSpec& spec, const SequenceS
     return invalid("gated_from is " + std::to_string(spec.gated_from) + "; it must be at least 0.",
                    "gated_from");
   }
-  if (Status status = check_sampling(spec, worker.vocab_size, worker.max_logprobs); !status.ok()) return status;
-  if (Status status = check_resumption(spec, attempt, worker.vocab_size, worker.max_length); !status.ok()) return status;
+  if (Status status = check_sampling(spec, worker.vocab_size, worker.max_logprobs); !status.ok())
+    return status;
+  if (Status status = check_resumption(spec, attempt, worker.vocab_size, worker.max_length); !status.ok())
+    return status;
   for (const TokenId token : spec.prompt) {
     if (in_vocabulary(token, worker.vocab_size)) continue;
     return invalid("The prompt holds token " + std::to_string(token) + "; ids are 0 to " +
@@ -85,17 +89,19 @@ Status SubmissionRules::check_sequence(const SequenceSpec& spec, const SequenceS
   return {};
 }
 
-/// Of a request that could not even wait in an empty queue "try again later" would be said for ever. A bound of 0 lets
-/// nothing wait behind another request, and is none for the size of one.
-Status SubmissionRules::check_room(std::int64_t sequences, std::int64_t tokens, const WaitingQueue& queue) const {
+/// Of a request that could not even wait in an empty queue "try again later" would be said for ever. A bound
+/// of 0 lets nothing wait behind another request, and is none for the size of one.
+Status SubmissionRules::check_room(std::int64_t sequences, std::int64_t tokens,
+                                   const WaitingQueue& queue) const {
   if (max_queued_tokens_ > 0 && tokens > max_queued_tokens_) {
     return invalid("The request has " + counted(tokens, "prompt token") + "; at most " +
                        std::to_string(max_queued_tokens_) + " may wait (--max-queued-tokens).",
                    "prompt", "too_many_tokens");
   }
   if (max_queued_requests_ > 0 && sequences > max_queued_requests_) {
-    return invalid("The request has " + std::to_string(sequences) + " sequences, choices times prompts; at most " +
-                       std::to_string(max_queued_requests_) + " may wait (--max-queued-requests).",
+    return invalid("The request has " + std::to_string(sequences) +
+                       " sequences, choices times prompts; at most " + std::to_string(max_queued_requests_) +
+                       " may wait (--max-queued-requests).",
                    "n", "too_many_sequences");
   }
   if (queue.size() > 0 &&

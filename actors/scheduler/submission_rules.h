@@ -13,15 +13,15 @@
 
 namespace troupe {
 
-/// Checks a submission against the worker's limits, the sequences that are known, and the room of the queue. Changes
-/// nothing but its result.
+/// Checks a submission against the worker's limits, the sequences that are known, and the room of the queue.
+/// Changes nothing but its result.
 class SubmissionRules {
  public:
   explicit SubmissionRules(const config::SchedulerOptions& options)
       : max_queued_requests_(options.max_queued_requests), max_queued_tokens_(options.max_queued_tokens) {}
 
-  /// Sets origins[i] to the index of the sequence whose prompt sequence i runs: i itself, or an earlier one without
-  /// a parent. Errors:
+  /// Sets origins[i] to the index of the sequence whose prompt sequence i runs: i itself, or an earlier one
+  /// without a parent. Errors:
   ///   unavailable       no worker has been attached yet
   ///   overloaded        the queue is full, in sequences or in tokens; never with Submit::attempt above 0
   ///   invalid_argument  a sequence can never run: too long, empty, no output wanted, unknown parent, …

@@ -12,8 +12,8 @@ constexpr std::int32_t kMaxStepsInFlight = 8;
 /// those of which a step holds this many: it takes several, and none is held up.
 constexpr std::int32_t kLeastLongPrompt = 64;
 constexpr std::int32_t kShortPromptsOfAStep = 4;
-/// Without an option, the share of a step that prompts may take beside decodes, in tokens and in time, and the
-/// least tokens: steps of fewer take hardly less time.
+/// Without an option, the share of a step that prompts may take beside decodes, in tokens and in time, and
+/// the least tokens: steps of fewer take hardly less time.
 constexpr double kPrefillShare = 0.1, kPrefillTimeShare = 1.0 / 3;
 constexpr std::int32_t kLeastPromptTokens = 512;
 
@@ -39,9 +39,10 @@ WorkerLimits WorkerLimits::of(const config::SchedulerOptions& options, const wir
   const std::int64_t positions = std::int64_t{limits.total_blocks} * limits.block_tokens;
   limits.max_length = static_cast<std::int32_t>(
       std::min<std::int64_t>(limited(options.max_model_len, capacity.max_model_len), positions));
-  limits.long_prompt = options.long_prefill_token_threshold > 0
-                           ? options.long_prefill_token_threshold
-                           : std::max({kLeastLongPrompt, limits.max_length / 25, limits.step_tokens / kShortPromptsOfAStep});
+  limits.long_prompt =
+      options.long_prefill_token_threshold > 0
+          ? options.long_prefill_token_threshold
+          : std::max({kLeastLongPrompt, limits.max_length / 25, limits.step_tokens / kShortPromptsOfAStep});
   limits.slots = std::min({limited(options.max_num_seqs, capacity.max_slots), limits.step_tokens, kMaxSlots});
   limits.steps_in_flight = std::clamp(capacity.max_steps_in_flight, 1, kMaxStepsInFlight);
   return limits;

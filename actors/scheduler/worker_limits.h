@@ -7,15 +7,19 @@
 
 namespace troupe {
 
-/// A value, computed once for each worker. Every limit is the smaller one of the option and of the worker's capacity.
+/// A value, computed once for each worker. Every limit is the smaller one of the option and of the worker's
+/// capacity.
 struct WorkerLimits {
   static WorkerLimits of(const config::SchedulerOptions& options, const wire::Capacity& capacity);
 
   /// False before the first worker: nothing can be checked against its vocabulary and lengths.
   bool known() const { return vocab_size != 0; }
   /// KV blocks that hold so many positions.
-  std::int32_t blocks_for(std::int32_t positions) const { return (positions + block_tokens - 1) / block_tokens; }
-  /// True for a prompt with so many tokens left: few of these are computed at once, and short ones come before them.
+  std::int32_t blocks_for(std::int32_t positions) const {
+    return (positions + block_tokens - 1) / block_tokens;
+  }
+  /// True for a prompt with so many tokens left: few of these are computed at once, and short ones come
+  /// before them.
   bool is_long(std::int32_t tokens) const { return tokens > long_prompt; }
 
   std::int32_t step_tokens = 0;          ///< budget of a step
@@ -23,7 +27,7 @@ struct WorkerLimits {
   double least_prompt_share = 0;         ///< likewise of the time that decodes leave of a step's limit
   std::int32_t slots = 0;                ///< sequences at once; no more than step_tokens
   std::int32_t steps_in_flight = 1;
-  std::int32_t max_length = 0;  ///< tokens of a sequence
+  std::int32_t max_length = 0;   ///< tokens of a sequence
   std::int32_t long_prompt = 0;  ///< a prompt with more tokens left is long
   std::int32_t block_tokens = 1;
   std::int32_t total_blocks = 0;

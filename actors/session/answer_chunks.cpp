@@ -6,8 +6,8 @@
 namespace troupe {
 namespace {
 
-constexpr std::size_t kScores = 16;              // between two looks at the clock
-constexpr std::size_t kCopyBytes = 128 << 10;    // likewise
+constexpr std::size_t kScores = 16;            // between two looks at the clock
+constexpr std::size_t kCopyBytes = 128 << 10;  // likewise
 
 }  // namespace
 
@@ -30,7 +30,8 @@ bool PromptScores::make_echo(const Slice& slice) {
     if (!make(list, slice)) return false;
   }
   echo_ = R"({"tokens":[)" + text(List::tokens) + R"(],"token_logprobs":[)" + text(List::token_logprobs) +
-          R"(],"top_logprobs":[)" + text(List::top_logprobs) + R"(],"text_offset":[)" + text(List::text_offset) + "]}";
+          R"(],"top_logprobs":[)" + text(List::top_logprobs) + R"(],"text_offset":[)" +
+          text(List::text_offset) + "]}";
   return true;
 }
 

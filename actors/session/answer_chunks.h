@@ -1,6 +1,6 @@
 #pragma once
-// The parts of a long answer, written in slices: an answer with a million scores takes a second to write, and no turn of
-// an actor may last that long.
+// The parts of a long answer, written in slices: an answer with a million scores takes a second to write, and
+// no turn of an actor may last that long.
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -49,8 +49,8 @@ class AnswerChunks {
   void text(std::string text) { parts_.push_back(std::move(text)); }
   /// A list of a prompt; it outlives this object.
   void prompt(PromptScores& scores, http::ScoreList list) { parts_.push_back(OfPrompt{&scores, list}); }
-  /// A list of an output's scores, behind those of `before` when that is not null; both outlive this object. Offsets go on
-  /// where those of the prompt end.
+  /// A list of an output's scores, behind those of `before` when that is not null; both outlive this object.
+  /// Offsets go on where those of the prompt end.
   void scores(std::span<const http::TokenLogprob> scores, http::ScoreList list, const PromptScores* before) {
     parts_.push_back(OfOutput{scores, list, before});
   }

@@ -22,7 +22,7 @@ struct SessionSequence {
   std::int32_t index = 0;   ///< of the choice in the answer
   bool ended = false;       ///< the SCHEDULER has reported its end, or its tokens are not needed any more
   bool opened = false;      ///< its first event was written
-  std::int32_t sent_tokens = 0;  ///< in the events so far
+  std::int32_t sent_tokens = 0;    ///< in the events so far
   std::int64_t scored_chars = 0;   ///< of the text, up to the last score in the events so far
   std::int64_t last_token_ns = 0;  ///< when its newest tokens came; 0: none has
 };
@@ -45,8 +45,8 @@ class AnswerWriter {
   virtual ~AnswerWriter() = default;
 
   /// Appends what the client can be sent: of a stream the events that became ready, with those that end it
-  /// once content.finished(); of a whole answer nothing before that, and then all of it. False when the slice was over
-  /// before all of that was written: the next call goes on.
+  /// once content.finished(); of a whole answer nothing before that, and then all of it. False when the slice
+  /// was over before all of that was written: the next call goes on.
   virtual bool append(std::string& out, AnswerContent& content, const Slice& slice) = 0;
 
   /// Appends the events that end a stream, of which something was sent, with an error.

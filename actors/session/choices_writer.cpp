@@ -24,10 +24,7 @@ std::vector<http::ToolCall> named_calls(std::vector<ToolCallPiece>&& pieces, con
 }  // namespace
 
 ChoicesWriter::ChoicesWriter(const Ask& ask, const TokenTexts& texts)
-    : ask_(ask),
-      texts_(texts),
-      frame_(ask.api, ask.answer.id,
-             ask.answer.model, ask.answer.created_s) {}
+    : ask_(ask), texts_(texts), frame_(ask.api, ask.answer.id, ask.answer.model, ask.answer.created_s) {}
 
 bool ChoicesWriter::append(std::string& out, AnswerContent& content, const Slice& slice) {
   if (ask_.answer.stream) return append_events(out, content, slice);
@@ -53,12 +50,14 @@ bool ChoicesWriter::append_events(std::string& out, AnswerContent& content, cons
 
 /// False when there is more to tell of the sequence than the slice leaves time for: its echo.
 bool ChoicesWriter::append_delta(std::string& out, AnswerContent& content, SessionSequence& sequence,
-                                const http::Usage* used, const Slice& slice) {
+                                 const http::Usage* used, const Slice& slice) {
   if (!sequence.choice.started()) return true;
   // An echo shows the logprobs of the prompt, which come with the leader's first token.
-  if (ask_.answer.echo && wants_prompt_logprobs() && !leader_of(content, sequence).choice.started()) return true;
+  if (ask_.answer.echo && wants_prompt_logprobs() && !leader_of(content, sequence).choice.started())
+    return true;
   const std::int32_t tokens = sequence.choice.output_tokens();
-  if (!sequence.choice.finished() && tokens - sequence.sent_tokens < ask_.answer.tokens_per_event) return true;
+  if (!sequence.choice.finished() && tokens - sequence.sent_tokens < ask_.answer.tokens_per_event)
+    return true;
   if (ask_.answer.echo && !sequence.opened) {
     if (wants_prompt_logprobs() && !prompt_scores(content, sequence).make_echo(slice)) return false;
     if (slice.over()) return false;
@@ -215,8 +214,8 @@ SessionSequence& ChoicesWriter::leader_of(AnswerContent& content, const SessionS
   return content.sequences[static_cast<std::size_t>(sequence.prompt * candidates(ask_.generation))];
 }
 
-/// The scores of the sequence's prompt, which the leader brings with its first token. Nothing precedes the first token,
-/// so it has none.
+/// The scores of the sequence's prompt, which the leader brings with its first token. Nothing precedes the
+/// first token, so it has none.
 PromptScores& ChoicesWriter::prompt_scores(AnswerContent& content, const SessionSequence& sequence) {
   const auto prompt = static_cast<std::size_t>(sequence.prompt);
   prompt_scores_.resize(content.prompts.size());

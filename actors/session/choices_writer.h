@@ -20,7 +20,7 @@ class ChoicesWriter final : public AnswerWriter {
  private:
   bool append_events(std::string& out, AnswerContent& content, const Slice& slice);
   bool append_delta(std::string& out, AnswerContent& content, SessionSequence& sequence,
-                   const http::Usage* used, const Slice& slice);
+                    const http::Usage* used, const Slice& slice);
   bool append_whole(std::string& out, AnswerContent& content, const Slice& slice);
   void add_choice(AnswerContent& content, SessionSequence& sequence);
   http::FinishReason finish_of(const ChoiceDelta& delta) const;
@@ -39,8 +39,8 @@ class ChoicesWriter final : public AnswerWriter {
   // Of a whole answer.
   bool begun_ = false;
   std::vector<SessionSequence*> chosen_;
-  std::size_t added_ = 0;          // choices whose parts are in chunks_
-  http::AnswerChoice choice_;      // the last of them
+  std::size_t added_ = 0;      // choices whose parts are in chunks_
+  http::AnswerChoice choice_;  // the last of them
   AnswerChunks chunks_;
 };
 

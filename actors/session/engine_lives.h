@@ -1,12 +1,12 @@
 #pragma once
-// Which requests are suspected of ending engines. What ends engines must not end them for ever, and the request that
-// does it has to be told apart from those that ran beside it.
+// Which requests are suspected of ending engines. What ends engines must not end them for ever, and the
+// request that does it has to be told apart from those that ran beside it.
 #include <cstdint>
 
 namespace troupe {
 
-/// How one request has fared in the engines that ran it. A life lasts from its submission to an engine to that engine's
-/// end. Used by one thread.
+/// How one request has fared in the engines that ran it. A life lasts from its submission to an engine to
+/// that engine's end. Used by one thread.
 class EngineLives {
  public:
   static constexpr std::int32_t kSuspectDeaths = 2;  ///< ends of engines without a token since: it runs alone

@@ -10,8 +10,8 @@ namespace troupe {
 class EngineSide {
  public:
   virtual ~EngineSide() = default;
-  /// Accepted without an answer; a refusal comes as Refused, tokens as StepTokens, both to the host that the sequences name.
-  /// Dropped when the engine of that epoch is gone: EngineDown has come then, or comes.
+  /// Accepted without an answer; a refusal comes as Refused, tokens as StepTokens, both to the host that the
+  /// sequences name. Dropped when the engine of that epoch is gone: EngineDown has come then, or comes.
   virtual void submit(Submit&& request, std::uint32_t epoch) = 0;
   /// Ends sequences of the engine of that epoch.
   virtual void cancel(Cancel&& request, std::uint32_t epoch) = 0;

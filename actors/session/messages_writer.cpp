@@ -40,8 +40,7 @@ void MessagesWriter::append_whole(std::string& out, const AnswerContent& content
 }
 
 void MessagesWriter::append_failure(std::string& out, const Status& status) {
-  out += http::last_event(http::message_error_json(status, http::http_status(status)),
-                          Api::messages);
+  out += http::last_event(http::message_error_json(status, http::http_status(status)), Api::messages);
 }
 
 }  // namespace troupe

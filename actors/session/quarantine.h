@@ -1,6 +1,6 @@
 #pragma once
-// Lets one suspected request (EngineLives::suspect) at a time run alone, over all SESSION HOSTs. When an engine ends
-// meanwhile, that request is the cause, and the end counts against no other.
+// Lets one suspected request (EngineLives::suspect) at a time run alone, over all SESSION HOSTs. When an
+// engine ends meanwhile, that request is the cause, and the end counts against no other.
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -17,7 +17,8 @@ class Quarantine {
     bool operator==(const Request&) const = default;
   };
 
-  /// True when `request` may be submitted to the engine of `epoch` now. It has the place until leave() or ended().
+  /// True when `request` may be submitted to the engine of `epoch` now. It has the place until leave() or
+  /// ended().
   bool enter(const Request& request, std::uint32_t epoch) {
     const std::lock_guard lock(mutex_);
     if (holder_ && !(holder_->request == request)) return false;
@@ -31,8 +32,8 @@ class Quarantine {
     if (holder_ && holder_->request == request) holder_.reset();
   }
 
-  /// The engine of `epoch` has ended: returns which request ran alone in it, the same to every SESSION HOST that asks,
-  /// whichever asks first, and frees the place.
+  /// The engine of `epoch` has ended: returns which request ran alone in it, the same to every SESSION HOST
+  /// that asks, whichever asks first, and frees the place.
   std::optional<Request> ended(std::uint32_t epoch) {
     const std::lock_guard lock(mutex_);
     const bool held = holder_ && holder_->epoch <= epoch;

@@ -28,11 +28,18 @@ Ending ending_of(http::FinishReason finish, Ending unfinished) {
 }  // namespace
 
 Session::Session(std::shared_ptr<const SessionContext> context, Ask ask)
-    : context_(std::move(context)), ask_(std::move(ask)), writer_(make_answer_writer(ask_, *context_->texts)) {}
+    : context_(std::move(context)),
+      ask_(std::move(ask)),
+      writer_(make_answer_writer(ask_, *context_->texts)) {}
 
 Encode Session::take_encode() {
-  Encode job{ask_.request_id, ask_.api, std::move(ask_.source), std::move(ask_.generation.bad_words),
-             ask_.answer.return_token_ids, ask_.answer.echo, kept_tokens(*context_, ask_)};
+  Encode job{ask_.request_id,
+             ask_.api,
+             std::move(ask_.source),
+             std::move(ask_.generation.bad_words),
+             ask_.answer.return_token_ids,
+             ask_.answer.echo,
+             kept_tokens(*context_, ask_)};
   ask_.source = {};
   ask_.source.keep_tokens = job.source.keep_tokens;
   return job;
@@ -48,7 +55,8 @@ void Session::encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns, E
   }
   encoded.texts.resize(encoded.prompts.size());
   for (std::size_t i = 0; i < encoded.prompts.size(); ++i) {
-    content_.prompts.push_back(describe_prompt(ask_, std::move(encoded.prompts[i]), std::move(encoded.texts[i])));
+    content_.prompts.push_back(
+        describe_prompt(ask_, std::move(encoded.prompts[i]), std::move(encoded.texts[i])));
   }
   if (const Status status = bound_answer(*context_, ask_, content_.prompts); !status.ok()) {
     return fail(status, now_ns, effects);
@@ -56,9 +64,15 @@ void Session::encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns, E
   AnswerStart start = AnswerStart::answer;
   if (http::is_chat(ask_.api)) start = begin_answer(*context_, content_.prompts.front().ids, ask_.generation);
   for (std::size_t prompt = 0; prompt < content_.prompts.size(); ++prompt) {
-    const ChoiceOptions options{ask_.generation.stop, ask_.generation.include_stop, content_.prompts[prompt].tokens,
-                                ask_.generation.sampling.logprobs, ask_.generation.sampling.min_tokens,
-                                syntax_of_answer(), start, ask_.generation.limits, context_->logged_bytes};
+    const ChoiceOptions options{ask_.generation.stop,
+                                ask_.generation.include_stop,
+                                content_.prompts[prompt].tokens,
+                                ask_.generation.sampling.logprobs,
+                                ask_.generation.sampling.min_tokens,
+                                syntax_of_answer(),
+                                start,
+                                ask_.generation.limits,
+                                context_->logged_bytes};
     for (std::int32_t candidate = 0; candidate < candidates(ask_.generation); ++candidate) {
       const auto number = static_cast<std::int32_t>(prompt);
       const std::int32_t index = number * ask_.generation.choices + candidate;
@@ -69,7 +83,8 @@ void Session::encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns, E
 
 bool Session::ready() const {
   const auto goes_on = [](const SessionSequence& sequence) { return !sequence.ended; };
-  return !closed_ && !submitted_ && std::any_of(content_.sequences.begin(), content_.sequences.end(), goes_on);
+  return !closed_ && !submitted_ &&
+         std::any_of(content_.sequences.begin(), content_.sequences.end(), goes_on);
 }
 
 bool Session::needs_grammar() const {
@@ -79,7 +94,8 @@ bool Session::needs_grammar() const {
 }
 
 Compile Session::compile_job() const {
-  return {ask_.request_id, ask_.generation.form, ask_.generation.thinking, ask_.client, ask_.io, ask_.exchange};
+  return {ask_.request_id, ask_.generation.form, ask_.generation.thinking, ask_.client,
+          ask_.io,         ask_.exchange};
 }
 
 void Session::compiled(const Compiled& compiled, std::int64_t now_ns, Effects& effects) {
@@ -99,7 +115,8 @@ Submit Session::submission(bool alone) {
     if (sequence.ended) continue;
     const SessionPrompt& prompt = content_.prompts[static_cast<std::size_t>(sequence.prompt)];
     const auto candidate = static_cast<std::int32_t>(i % per_prompt);
-    SequenceSpec& spec = submit.sequences.emplace_back(make_sequence(*context_, ask_, prompt.tokens, candidate));
+    SequenceSpec& spec =
+        submit.sequences.emplace_back(make_sequence(*context_, ask_, prompt.tokens, candidate));
     spec.key = sequence.key;
     spec.output = sequence.choice.output();
     spec.scored = sequence.choice.scored();
@@ -142,15 +159,17 @@ Status Session::check(const Encoded& encoded) {
   return {};
 }
 
-bool Session::take(std::size_t place, const SequenceTokens& tokens, const StepTokens& step, std::int64_t now_ns,
-                   Effects& effects) {
+bool Session::take(std::size_t place, const SequenceTokens& tokens, const StepTokens& step,
+                   std::int64_t now_ns, Effects& effects) {
   if (closed_ || place >= content_.sequences.size()) return true;
   SessionSequence& sequence = content_.sequences[place];
   if (sequence.choice.finished()) return true;  // ended by a stop string; tokens sampled since are discarded
   if (tokens.attempt + 1 != attempts_ || !sequence.choice.continues_with(tokens, step)) return false;
   if (tokens.finish != Finish::none) sequence.ended = true;
-  if (tokens.finish == Finish::error || tokens.finish == Finish::aborted || tokens.finish == Finish::poisoned) {
-    Status status = failure(tokens.finish == Finish::aborted ? Code::unavailable : Code::internal, tokens.error);
+  if (tokens.finish == Finish::error || tokens.finish == Finish::aborted ||
+      tokens.finish == Finish::poisoned) {
+    Status status =
+        failure(tokens.finish == Finish::aborted ? Code::unavailable : Code::internal, tokens.error);
     if (tokens.finish == Finish::poisoned) status.reason = "poison_request";
     fail(status, now_ns, effects);
     return true;
@@ -191,13 +210,17 @@ void Session::flush(std::int64_t now_ns, const Slice& slice, Effects& effects) {
     if (done) send(effects, http::Output::Kind::end, {});
   } else if (!keep_part(std::move(bytes))) {
     const std::string most = std::to_string(context_->bounds.answer_bytes);
-    fail(invalid("the answer has more than " + most + " bytes, the most that --max-answer-bytes allows: ask for fewer "
-                 "choices, tokens or logprobs, or for a stream", "n", "answer_too_large"), now_ns, effects);
+    fail(invalid("the answer has more than " + most +
+                     " bytes, the most that --max-answer-bytes allows: ask for fewer "
+                     "choices, tokens or logprobs, or for a stream",
+                 "n", "answer_too_large"),
+         now_ns, effects);
     return;
   } else if (done) {
     send(effects, http::Output::Kind::whole, {});
     if (!parts_.empty()) effects.outputs.back().body = std::move(parts_.front());
-    for (std::size_t i = 1; i < parts_.size(); ++i) effects.outputs.back().more.push_back(std::move(parts_[i]));
+    for (std::size_t i = 1; i < parts_.size(); ++i)
+      effects.outputs.back().more.push_back(std::move(parts_[i]));
   }
   if (done) close(Ending::stop, now_ns, effects);
 }
@@ -217,7 +240,8 @@ void Session::resume(std::int64_t now_ns, const Slice& slice, Effects& effects) 
 void Session::fail(const Status& status, std::int64_t now_ns, Effects& effects) {
   if (closed_) return;
   Status shown = status;
-  if (shown.param == "prompt" && http::is_chat(ask_.api)) shown.param = conversation_field(ask_);  // as the client calls it
+  if (shown.param == "prompt" && http::is_chat(ask_.api))
+    shown.param = conversation_field(ask_);  // as the client calls it
   if (streaming_) {
     std::string events;
     writer_->append_failure(events, shown);

@@ -6,12 +6,13 @@
 //                           ▲                                      │
 //                           └────────────engine_ended()────────────┘
 //
-// fail(), withdraw() and expire() close it in any state. Before it closes, each of its sequences that an engine has
-// been given has been reported finished by the SCHEDULER, has gone with its engine, or is named in Effects::cancel, so
-// nothing keeps running for a request that has ended.
+// fail(), withdraw() and expire() close it in any state. Before it closes, each of its sequences that an
+// engine has been given has been reported finished by the SCHEDULER, has gone with its engine, or is named in
+// Effects::cancel, so nothing keeps running for a request that has ended.
 //
-// It keeps what it needs to be submitted again: the ids of its prompts, the form of its answer, and of each sequence the
-// output tokens that it has taken. What it sends does not depend on how many engines have run it.
+// It keeps what it needs to be submitted again: the ids of its prompts, the form of its answer, and of each
+// sequence the output tokens that it has taken. What it sends does not depend on how many engines have run
+// it.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -57,7 +58,8 @@ struct Effects {
   std::vector<std::uint64_t> grammars;    ///< to release
   std::vector<std::uint64_t> unfinished;  ///< exchanges to resume() soon: the slice was over
   std::vector<BegunRequest> begun;
-  std::vector<std::string> poisonous;     ///< ids of requests that have failed because engines ended while they ran
+  std::vector<std::string>
+      poisonous;  ///< ids of requests that have failed because engines ended while they ran
 };
 
 class Session {
@@ -71,8 +73,8 @@ class Session {
   /// The job for a TOKENIZER. Once: it takes the request's conversation and prompts along.
   Encode take_encode();
 
-  /// The prompts are known. The session has sequences afterwards unless the answer is complete already (tokenize,
-  /// detokenize, a refusal).
+  /// The prompts are known. The session has sequences afterwards unless the answer is complete already
+  /// (tokenize, detokenize, a refusal).
   void encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns, Effects& effects);
 
   /// In an order that stays; none before encoded().
@@ -90,12 +92,13 @@ class Session {
   /// The answer to compile_job(): the grammar of the engine that runs now, or the end of the request.
   void compiled(const Compiled& compiled, std::int64_t now_ns, Effects& effects);
 
-  /// The sequences that have not ended, for the engine that runs now; they go on behind the tokens that were taken. The
-  /// first of each prompt brings its ids, the others name it as their parent. Only when ready(), and compiled() if
-  /// needs_grammar().
+  /// The sequences that have not ended, for the engine that runs now; they go on behind the tokens that were
+  /// taken. The first of each prompt brings its ids, the others name it as their parent. Only when ready(),
+  /// and compiled() if needs_grammar().
   Submit submission(bool alone);
 
-  /// The engine has ended. `counts`: it may have been this request's doing; `alone`: it ran alone, in Quarantine.
+  /// The engine has ended. `counts`: it may have been this request's doing; `alone`: it ran alone, in
+  /// Quarantine.
   void engine_ended(bool counts, bool alone);
 
   const EngineLives& lives() const { return lives_; }
@@ -103,13 +106,13 @@ class Session {
   /// The engine has refused the submission of this number.
   void refused(std::uint32_t attempt, const Status& status, std::int64_t now_ns, Effects& effects);
 
-  /// An entry about sequence number `place` of sequences(). False when it was dropped: it is of another attempt, or does
-  /// not go on where the last one ended.
+  /// An entry about sequence number `place` of sequences(). False when it was dropped: it is of another
+  /// attempt, or does not go on where the last one ended.
   bool take(std::size_t place, const SequenceTokens& tokens, const StepTokens& step, std::int64_t now_ns,
             Effects& effects);
 
-  /// Sends what one or several take() calls made ready. Once per step. What the slice leaves no time for is left to
-  /// resume().
+  /// Sends what one or several take() calls made ready. Once per step. What the slice leaves no time for is
+  /// left to resume().
   void flush(std::int64_t now_ns, const Slice& slice, Effects& effects);
 
   /// Goes on with the answer. Once for each mention in Effects::unfinished.
@@ -141,11 +144,11 @@ class Session {
   bool changed_ = false;    ///< there is something for flush() to send
   bool streaming_ = false;  ///< an event was sent: an error has to be an event too
   bool closed_ = false;
-  bool unfinished_ = false;  ///< resume() will be called
+  bool unfinished_ = false;         ///< resume() will be called
   std::vector<std::string> parts_;  ///< of a whole answer, as far as it is written
   std::size_t part_bytes_ = 0;
-  std::uint64_t grammar_ = 0;  ///< of the engine that runs now
-  bool submitted_ = false;     ///< to the engine that runs now
+  std::uint64_t grammar_ = 0;   ///< of the engine that runs now
+  bool submitted_ = false;      ///< to the engine that runs now
   std::uint32_t attempts_ = 0;  ///< submissions so far
   EngineLives lives_;
   metrics::GapCounts gaps_;

@@ -8,9 +8,11 @@ namespace {
 
 Status poison() {
   return {Code::internal,
-          "Engines ended again and again while they worked on this request, the last time while they worked on it alone: "
+          "Engines ended again and again while they worked on this request, the last time while they worked "
+          "on it alone: "
           "it is not tried again.",
-          {}, "poison_request"};
+          {},
+          "poison_request"};
 }
 
 std::vector<std::uint64_t> exchanges(const std::set<std::pair<std::int64_t, std::uint64_t>>& arrivals) {
@@ -46,7 +48,8 @@ Submit SessionBook::encoded(std::uint64_t exchange, Encoded encoded, std::int64_
   Session& session = *it->second.session;
   const bool done = contained(exchange, now_ns, effects, [&] {
     session.encoded(std::move(encoded), keys_, now_ns, effects);
-    for (std::size_t i = 0; i < session.sequences().size(); ++i) places_[session.sequences()[i].key] = {exchange, i};
+    for (std::size_t i = 0; i < session.sequences().size(); ++i)
+      places_[session.sequences()[i].key] = {exchange, i};
   });
   if (!done) return {};
   settle(exchange);
@@ -57,18 +60,21 @@ std::optional<Compile> SessionBook::take_compile(std::uint64_t exchange) {
   const auto it = sessions_.find(exchange);
   if (!up_ || it == sessions_.end()) return std::nullopt;
   const Session& session = *it->second.session;
-  if (!session.ready() || !session.needs_grammar() || std::exchange(it->second.compiling, true)) return std::nullopt;
+  if (!session.ready() || !session.needs_grammar() || std::exchange(it->second.compiling, true))
+    return std::nullopt;
   return session.compile_job();
 }
 
-Submit SessionBook::compiled(std::uint64_t exchange, const Compiled& compiled, std::int64_t now_ns, Effects& effects) {
+Submit SessionBook::compiled(std::uint64_t exchange, const Compiled& compiled, std::int64_t now_ns,
+                             Effects& effects) {
   const auto it = sessions_.find(exchange);
   if (it == sessions_.end()) {  // the client has left
     if (compiled.grammar != 0) effects.grammars.push_back(compiled.grammar);
     return {};
   }
   it->second.compiling = false;
-  if (!contained(exchange, now_ns, effects, [&] { it->second.session->compiled(compiled, now_ns, effects); })) return {};
+  if (!contained(exchange, now_ns, effects, [&] { it->second.session->compiled(compiled, now_ns, effects); }))
+    return {};
   settle(exchange);
   return submit(exchange, now_ns, effects);
 }
@@ -96,7 +102,8 @@ Submit SessionBook::submit(std::uint64_t exchange, std::int64_t now_ns, Effects&
 
 std::vector<std::uint64_t> SessionBook::waiting() const { return exchanges(waiting_); }
 
-std::vector<std::uint64_t> SessionBook::engine_up(std::uint32_t epoch, std::int64_t now_ns, Effects& effects) {
+std::vector<std::uint64_t> SessionBook::engine_up(std::uint32_t epoch, std::int64_t now_ns,
+                                                  Effects& effects) {
   if (epoch_ && (epoch < *epoch_ || (up_ && epoch == *epoch_))) return {};
   if (up_) engine_down(*epoch_, now_ns, effects);
   epoch_ = epoch;
@@ -118,7 +125,8 @@ void SessionBook::engine_down(std::uint32_t epoch, std::int64_t now_ns, Effects&
     const bool ran_alone = alone && *alone == open.self;
     open.session->engine_ended(!alone || ran_alone, ran_alone);
     open.compiling = open.alone = false;
-    if (open.session->lives().poisonous() && open.session->ready()) poisonous.emplace(open.arrived_ns, exchange);
+    if (open.session->lives().poisonous() && open.session->ready())
+      poisonous.emplace(open.arrived_ns, exchange);
   }
   for (const std::uint64_t exchange : exchanges(poisonous)) {
     effects.poisonous.emplace_back(request_of(exchange));
@@ -142,9 +150,8 @@ void SessionBook::take(const StepTokens& step, std::int64_t now_ns, const Slice&
     Open& open = sessions_.find(place->second.exchange)->second;
     const auto [exchange, sequence] = place->second;
     bool taken = false;
-    const bool done = contained(exchange, now_ns, effects, [&] {
-      taken = open.session->take(sequence, tokens, step, now_ns, effects);
-    });
+    const bool done = contained(exchange, now_ns, effects,
+                                [&] { taken = open.session->take(sequence, tokens, step, now_ns, effects); });
     if (!done) continue;
     if (!taken) ++dropped_;
     if (open.alone && !open.session->lives().suspect()) leave_quarantine(open);
@@ -155,7 +162,8 @@ void SessionBook::take(const StepTokens& step, std::int64_t now_ns, const Slice&
   for (const std::uint64_t exchange : touched_) {
     const auto it = sessions_.find(exchange);
     if (it == sessions_.end()) continue;  // a fault has ended it
-    if (contained(exchange, now_ns, effects, [&] { it->second.session->flush(now_ns, slice, effects); })) settle(exchange);
+    if (contained(exchange, now_ns, effects, [&] { it->second.session->flush(now_ns, slice, effects); }))
+      settle(exchange);
   }
 }
 
@@ -182,13 +190,15 @@ void SessionBook::withdraw(std::uint64_t exchange, std::int64_t now_ns, Effects&
 void SessionBook::resume(std::uint64_t exchange, std::int64_t now_ns, const Slice& slice, Effects& effects) {
   const auto it = sessions_.find(exchange);
   if (it == sessions_.end()) return;
-  if (contained(exchange, now_ns, effects, [&] { it->second.session->resume(now_ns, slice, effects); })) settle(exchange);
+  if (contained(exchange, now_ns, effects, [&] { it->second.session->resume(now_ns, slice, effects); }))
+    settle(exchange);
 }
 
 void SessionBook::expire(std::uint64_t exchange, std::int64_t now_ns, const Slice& slice, Effects& effects) {
   const auto it = sessions_.find(exchange);
   if (it == sessions_.end()) return;
-  if (contained(exchange, now_ns, effects, [&] { it->second.session->expire(now_ns, slice, effects); })) settle(exchange);
+  if (contained(exchange, now_ns, effects, [&] { it->second.session->expire(now_ns, slice, effects); }))
+    settle(exchange);
 }
 
 std::string_view SessionBook::request_of(std::uint64_t exchange) const {

@@ -1,6 +1,6 @@
 #pragma once
-// The open sessions of one SESSION HOST, which session each sequence belongs to, and what the engine that runs now has
-// been given of them. Pure: what has to be sent is left in Effects.
+// The open sessions of one SESSION HOST, which session each sequence belongs to, and what the engine that
+// runs now has been given of them. Pure: what has to be sent is left in Effects.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -16,8 +16,8 @@
 
 namespace troupe {
 
-/// Used by one thread. Every call appends to the Effects that the caller then carries out. A session that throws fails
-/// with an internal error; what it had appended before stays.
+/// Used by one thread. Every call appends to the Effects that the caller then carries out. A session that
+/// throws fails with an internal error; what it had appended before stays.
 class SessionBook {
  public:
   /// `quarantine` is the same for all SESSION HOSTs of the engine; null: there is only this one.
@@ -37,8 +37,8 @@ class SessionBook {
   /// Prompts of an open session; returns submit().
   Submit encoded(std::uint64_t exchange, Encoded encoded, std::int64_t now_ns, Effects& effects);
 
-  /// What GRAMMAR has to compile before submit(), once for each engine. Nothing when the session needs no grammar, is not
-  /// ready, or no engine is up.
+  /// What GRAMMAR has to compile before submit(), once for each engine. Nothing when the session needs no
+  /// grammar, is not ready, or no engine is up.
   std::optional<Compile> take_compile(std::uint64_t exchange);
 
   /// The answer to take_compile(), given by the engine that runs now; returns submit().
@@ -47,20 +47,22 @@ class SessionBook {
   /// There will be no answer to take_compile(): the engine is ending.
   void compile_lost(std::uint64_t exchange);
 
-  /// The session's sequences for the engine, once for each engine. Nothing when the session is not ready, no engine is
-  /// up, the session needs a grammar first, or has to run alone and another one does: then waiting() names it.
+  /// The session's sequences for the engine, once for each engine. Nothing when the session is not ready, no
+  /// engine is up, the session needs a grammar first, or has to run alone and another one does: then
+  /// waiting() names it.
   Submit submit(std::uint64_t exchange, std::int64_t now_ns, Effects& effects);
 
   bool waits() const { return !waiting_.empty(); }
   /// Exchanges to submit() again soon, in order of arrival: they wait to run alone.
   std::vector<std::uint64_t> waiting() const;
 
-  /// An engine is up: returns the exchanges to take_compile() or submit(), in order of arrival. An earlier engine has
-  /// ended. Nothing happens when the epoch is older than that of the last engine, or that engine's.
+  /// An engine is up: returns the exchanges to take_compile() or submit(), in order of arrival. An earlier
+  /// engine has ended. Nothing happens when the epoch is older than that of the last engine, or that
+  /// engine's.
   std::vector<std::uint64_t> engine_up(std::uint32_t epoch, std::int64_t now_ns, Effects& effects);
 
-  /// The engine of this epoch has ended; its sessions go on in the next, but those that seem to end engines fail. Nothing
-  /// happens when it was known, or the epoch is older.
+  /// The engine of this epoch has ended; its sessions go on in the next, but those that seem to end engines
+  /// fail. Nothing happens when it was known, or the epoch is older.
   void engine_down(std::uint32_t epoch, std::int64_t now_ns, Effects& effects);
 
   /// The epoch of the engine that runs now; nothing between two.
@@ -69,7 +71,8 @@ class SessionBook {
   /// The engine has refused the session's submission of this number.
   void refused(const Refused& refused, std::int64_t now_ns, Effects& effects);
 
-  /// Entries of StepTokens that were dropped so far: of another attempt, or not the next ones of their sequence.
+  /// Entries of StepTokens that were dropped so far: of another attempt, or not the next ones of their
+  /// sequence.
   std::uint64_t dropped() const { return dropped_; }
 
   /// One step's tokens of all sessions.

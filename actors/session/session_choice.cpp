@@ -87,7 +87,8 @@ void SessionChoice::expire() {
   flush_text();
 }
 
-/// The limit of its answer that a choice has reached although its sequence is still running; none: it has reached none.
+/// The limit of its answer that a choice has reached although its sequence is still running; none: it has
+/// reached none.
 http::FinishReason SessionChoice::limit_reached() const {
   if (limits_.response >= 0 && response_tokens_ >= limits_.response) return http::FinishReason::length;
   if (parser_ && !limits_.parallel_calls && parser_->calls() > 0 && !parser_->in_call() &&

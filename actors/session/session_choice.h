@@ -1,6 +1,6 @@
 #pragma once
-// One choice of an answer: turns the tokens of one sequence into thoughts, text and tool calls that may be sent, and
-// keeps what the whole answer needs of it (logprobs, ids, counts, why it ended).
+// One choice of an answer: turns the tokens of one sequence into thoughts, text and tool calls that may be
+// sent, and keeps what the whole answer needs of it (logprobs, ids, counts, why it ended).
 #include <algorithm>
 #include <cstdint>
 #include <memory>
@@ -23,7 +23,7 @@ struct ChoiceOptions {
   std::vector<std::string> stop;
   bool include_stop = false;
   std::int32_t prompt_tokens = 0;
-  std::int32_t logprobs = -1;  ///< alternatives shown beside each output token; -1: no logprobs
+  std::int32_t logprobs = -1;   ///< alternatives shown beside each output token; -1: no logprobs
   std::int32_t min_tokens = 0;  ///< a stop string counts only if a later token than these completes it
   const AnswerSyntax* syntax = nullptr;  ///< outlives the choice; null: the answer is text alone
   AnswerStart start = AnswerStart::answer;
@@ -55,30 +55,36 @@ class SessionChoice {
  public:
   SessionChoice(std::shared_ptr<const TokenTexts> texts, const ChoiceOptions& options);
 
-  /// Adds the tokens of one step; does nothing once finished(). Returns true when a stop string or a limit of the
-  /// answer has just ended the choice although the sequence goes on: the sequence has to be cancelled.
+  /// Adds the tokens of one step; does nothing once finished(). Returns true when a stop string or a limit of
+  /// the answer has just ended the choice although the sequence goes on: the sequence has to be cancelled.
   bool take(const SequenceTokens& sequence, const StepTokens& step);
 
-  /// True when the entry goes on exactly where what was taken ends: its tokens, and the scores of its prompt, of which it
-  /// may repeat some. take() is for such entries only.
+  /// True when the entry goes on exactly where what was taken ends: its tokens, and the scores of its prompt,
+  /// of which it may repeat some. take() is for such entries only.
   bool continues_with(const SequenceTokens& sequence, const StepTokens& step) const;
 
   /// Ends the choice with what it has, because its request's time is over; does nothing once finished().
   void expire();
 
-  /// What may be sent now. Logprobs and ids wait with the text of their tokens. Both have an entry for each token up to
-  /// the one that ended the choice, that one too, even if its text is left out.
+  /// What may be sent now. Logprobs and ids wait with the text of their tokens. Both have an entry for each
+  /// token up to the one that ended the choice, that one too, even if its text is left out.
   ChoiceDelta take_delta();
 
   bool finished() const { return finish_ != http::FinishReason::none; }
   http::FinishReason finish() const { return finish_; }
   bool started() const { return !output_.empty() || finished(); }  ///< it has a token, or ended without one
   std::int32_t cached_tokens() const { return cached_tokens_; }  ///< of its prompt, found in the prefix cache
-  std::int32_t output_tokens() const { return static_cast<std::int32_t>(output_.size()); }  ///< up to the one that ended it
+  std::int32_t output_tokens() const {
+    return static_cast<std::int32_t>(output_.size());
+  }                                                               ///< up to the one that ended it
   const std::vector<TokenId>& output() const { return output_; }  ///< these tokens
   std::int32_t scored() const { return scored_; }  ///< the logprobs of prompt positions below this were taken
-  std::int32_t reasoning_tokens() const { return reasoning_tokens_; }  ///< of these, before the tag that ends thoughts
-  const std::string& stop_met() const { return stop_.met(); }  ///< the stop string that ended it; empty: none did
+  std::int32_t reasoning_tokens() const {
+    return reasoning_tokens_;
+  }  ///< of these, before the tag that ends thoughts
+  const std::string& stop_met() const {
+    return stop_.met();
+  }  ///< the stop string that ended it; empty: none did
   /// Mean log-probability of the output tokens; 0 when logprobs were not asked for.
   double mean_logprob() const { return logprob_sum_ / std::max(1, output_tokens()); }
   /// Of the prompt's tokens but the first; all of them once it has started. Once.
@@ -115,7 +121,7 @@ class SessionChoice {
   double logprob_sum_ = 0;
   http::FinishReason finish_ = http::FinishReason::none;
   bool finish_sent_ = false;
-  std::string text_;                              // not taken yet, as are the next three
+  std::string text_;  // not taken yet, as are the next three
   std::string reasoning_;
   std::vector<ToolCallPiece> call_pieces_;
   std::vector<http::TokenLogprob> logprobs_ready_;

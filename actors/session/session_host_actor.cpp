@@ -12,8 +12,8 @@ namespace {
 
 using SessionHostSelf = session_host_actor::stateful_pointer<SessionHostState>;
 
-/// A SESSION HOST with open requests looks at their deadlines at least so often: one timer for all of them, since CAF keeps each
-/// until it is over.
+/// A SESSION HOST with open requests looks at their deadlines at least so often: one timer for all of them,
+/// since CAF keeps each until it is over.
 constexpr std::int64_t kLookNs = 1'000'000'000;
 
 /// One job in progress and one that waits. No more: clients may leave meanwhile, which frees their admission
@@ -23,8 +23,8 @@ constexpr int kJobsPerTokenizer = 2;
 /// A request with a longer body gets the TOKENIZER for long texts. That much is encoded in some 10 ms.
 constexpr std::int64_t kLongBytes = 32 << 10;
 
-/// A request waits behind those that came so much later for each byte that it is longer, so that many texts of middling
-/// length do not delay short ones; it is some three times as long as encoding a byte takes.
+/// A request waits behind those that came so much later for each byte that it is longer, so that many texts
+/// of middling length do not delay short ones; it is some three times as long as encoding a byte takes.
 constexpr std::int64_t kNsPerByte = 1000;
 
 /// The time for others between two turns that write an answer.
@@ -41,7 +41,8 @@ void act(SessionHostSelf self, Effects& effects) {
   if (const auto engine = state.book->engine(); engine && !effects.cancel.empty()) {
     state.parts.engine->cancel(Cancel{std::move(effects.cancel)}, *engine);
   }
-  for (const std::uint64_t grammar : effects.grammars) self->send(state.parts.grammar, ReleaseGrammar{grammar});
+  for (const std::uint64_t grammar : effects.grammars)
+    self->send(state.parts.grammar, ReleaseGrammar{grammar});
   for (const std::uint64_t exchange : effects.unfinished) self->delayed_send(self, kPause, Resume{exchange});
   for (const BegunRequest& begun : effects.begun) {
     state.parts.log.stage("first_token", {kv("req", begun.request_id), kv("queue_ms", begun.queue_s * 1e3),
@@ -51,11 +52,11 @@ void act(SessionHostSelf self, Effects& effects) {
     state.parts.log.error("poison_request", {kv("req", request_id)});
   }
   for (const FinishedRequest& done : effects.finished) {
-    state.parts.log.info("finished", {kv("req", done.request_id), kv("ok", done.stats.ok),
-                                      kv("prompt_tokens", done.stats.prompt_tokens),
-                                      kv("cached_tokens", done.stats.cached_tokens),
-                                      kv("output_tokens", done.stats.output_tokens),
-                                      kv("ttft_ms", done.stats.ttft_s * 1e3), kv("ms", done.stats.e2e_s * 1e3)});
+    state.parts.log.info(
+        "finished",
+        {kv("req", done.request_id), kv("ok", done.stats.ok), kv("prompt_tokens", done.stats.prompt_tokens),
+         kv("cached_tokens", done.stats.cached_tokens), kv("output_tokens", done.stats.output_tokens),
+         kv("ttft_ms", done.stats.ttft_s * 1e3), kv("ms", done.stats.e2e_s * 1e3)});
     for (const ChoiceText& answer : done.answers) {
       state.parts.log.detail("answer",
                              {kv("req", done.request_id), kv("choice", answer.index), kv("text", answer.text),
@@ -66,7 +67,8 @@ void act(SessionHostSelf self, Effects& effects) {
   // After the lines about them: an I/O thread logs what it has sent.
   if (!effects.outputs.empty()) state.parts.deliver(state.parts.io, std::move(effects.outputs));
   for (const std::uint64_t exchange : state.book->take_closed()) {
-    if (state.compiling.erase(exchange) > 0) self->send(state.parts.grammar, CancelCompile{state.parts.io, exchange});
+    if (state.compiling.erase(exchange) > 0)
+      self->send(state.parts.grammar, CancelCompile{state.parts.io, exchange});
     const auto credit = state.credits.find(exchange);
     if (credit == state.credits.end()) continue;
     credit->second.promise.deliver(Closed{exchange});
@@ -81,14 +83,15 @@ void fail(SessionHostSelf self, std::uint64_t exchange, const Status& status) {
   act(self, effects);
 }
 
-/// Gives the engine the sequences of a request. Without any the request has ended, or waits: for an engine, a grammar, or
-/// to run alone.
+/// Gives the engine the sequences of a request. Without any the request has ended, or waits: for an engine, a
+/// grammar, or to run alone.
 void submit(SessionHostSelf self, Submit&& sequences) {
   auto& state = self->state;
   if (!sequences.sequences.empty()) {
     if (sequences.attempt > 0) {
-      state.parts.log.info("resubmitted", {kv("req", sequences.request_id), kv("attempt", sequences.attempt),
-                                           kv("sequences", sequences.sequences.size()), kv("alone", sequences.alone)});
+      state.parts.log.info("resubmitted",
+                           {kv("req", sequences.request_id), kv("attempt", sequences.attempt),
+                            kv("sequences", sequences.sequences.size()), kv("alone", sequences.alone)});
     }
     state.parts.engine->submit(std::move(sequences), *state.book->engine());
   } else if (!state.retries && state.book->waits()) {
@@ -105,12 +108,15 @@ std::chrono::nanoseconds patience_for(SessionHostSelf self, std::uint64_t exchan
 }
 
 /// An answer of GRAMMAR that says nothing about the request: it is of an engine that has ended, or is ending.
-bool is_lost(const Status& status) { return status.code == Code::unavailable && status.reason == kEngineLost; }
+bool is_lost(const Status& status) {
+  return status.code == Code::unavailable && status.reason == kEngineLost;
+}
 
 /// Ends the request when GRAMMAR cannot follow its answer any longer.
 void watch(SessionHostSelf self, std::uint64_t exchange, std::uint64_t grammar) {
   const auto engine = self->state.book->engine();
-  auto pending = self->request(self->state.parts.grammar, patience_for(self, exchange), WatchGrammar{grammar});
+  auto pending =
+      self->request(self->state.parts.grammar, patience_for(self, exchange), WatchGrammar{grammar});
   pending.then(
       [=, end_deadline = deadline_end(self, pending)](const Status& status) {
         end_deadline();
@@ -122,8 +128,9 @@ void watch(SessionHostSelf self, std::uint64_t exchange, std::uint64_t grammar) 
 
 void compile(SessionHostSelf self, std::uint64_t exchange, Compile job) {
   if (!self->state.parts.grammar) {
-    return fail(self, exchange, {Code::unsupported, job.form.param + " is not offered by this server", job.form.param,
-                                 "unsupported_parameter"});
+    return fail(self, exchange,
+                {Code::unsupported, job.form.param + " is not offered by this server", job.form.param,
+                 "unsupported_parameter"});
   }
   self->state.compiling.insert(exchange);
   // The numbers of grammars are the engine's: those of one that has ended mean nothing to the next.
@@ -175,7 +182,8 @@ void engine_up(SessionHostSelf self, const EngineUp& up) {
   const std::vector<std::uint64_t> ready = state.book->engine_up(up.epoch, now_ns(), effects);
   if (state.book->engine() != before) state.compiling.clear();
   act(self, effects);
-  if (!ready.empty()) state.parts.log.info("engine_up", {kv("epoch", up.epoch), kv("requests", ready.size())});
+  if (!ready.empty())
+    state.parts.log.info("engine_up", {kv("epoch", up.epoch), kv("requests", ready.size())});
   for (const std::uint64_t exchange : ready) bring(self, exchange);
 }
 
@@ -184,7 +192,8 @@ void engine_down(SessionHostSelf self, const EngineDown& down) {
   Effects effects;
   state.book->engine_down(down.epoch, now_ns(), effects);
   if (!state.book->engine()) state.compiling.clear();
-  state.parts.log.warning("engine_down", {kv("epoch", down.epoch), kv("why", down.why), kv("requests", state.book->size())});
+  state.parts.log.warning("engine_down",
+                          {kv("epoch", down.epoch), kv("why", down.why), kv("requests", state.book->size())});
   act(self, effects);
 }
 
@@ -317,8 +326,8 @@ caf::typed_response_promise<Closed> open(SessionHostSelf self, Ask& ask) {
 session_host_actor::behavior_type session_host_behavior(SessionHostSelf self, SessionHostParts parts) {
   answer_probes(self);
   self->state.parts = std::move(parts);
-  self->state.book = std::make_unique<SessionBook>(self->state.parts.context, KeySource(), self->state.parts.log,
-                                                   self->state.parts.quarantine);
+  self->state.book = std::make_unique<SessionBook>(self->state.parts.context, KeySource(),
+                                                   self->state.parts.log, self->state.parts.quarantine);
   self->state.jobs.resize(self->state.parts.tokenizers.size() + 1);
   self->state.next_tokenizer = self->state.parts.io;  // so that the hosts begin with different ones
   return {

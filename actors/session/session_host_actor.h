@@ -23,7 +23,7 @@ struct SessionHostParts {
   std::uint32_t io = 0;
   std::shared_ptr<const SessionContext> context;
   std::vector<tokenizer_actor> tokenizers;  ///< the last of them takes long texts, too
-  std::shared_ptr<EngineSide> engine;  ///< takes nothing before the first EngineUp
+  std::shared_ptr<EngineSide> engine;       ///< takes nothing before the first EngineUp
   metrics_actor metrics;
   Deliver deliver;
   Log log;
@@ -31,7 +31,8 @@ struct SessionHostParts {
   /// Code::unavailable and kEngineLost.
   forms_actor grammar;
   std::shared_ptr<Quarantine> quarantine;  ///< the same for all SESSION HOSTs; null: there is only this one
-  std::int64_t slice_ns = 1'000'000;  ///< how long one turn writes answers; others run before the next one does
+  std::int64_t slice_ns =
+      1'000'000;  ///< how long one turn writes answers; others run before the next one does
 };
 
 /// Status::reason: the engine that was asked has ended; what it was asked for has not failed.
@@ -45,20 +46,20 @@ struct SessionHostState {
     caf::typed_response_promise<Closed> promise;
     std::int64_t deadline_ns = 0;
   };
-  std::map<std::uint64_t, Credit> credits;  ///< by exchange
+  std::map<std::uint64_t, Credit> credits;                     ///< by exchange
   std::set<std::pair<std::int64_t, std::uint64_t>> deadlines;  ///< of the credits, each with its exchange
   std::set<std::uint64_t> compiling;  ///< exchanges whose forms GRAMMAR has not answered
-  bool retries = false;  ///< a RetryAlone is on its way
-  std::uint64_t reported_drops = 0;  ///< of SessionBook::dropped(), in the log
-  std::int64_t next_look_ns = 0;  ///< when an Expire will come; 0: none is on its way
+  bool retries = false;               ///< a RetryAlone is on its way
+  std::uint64_t reported_drops = 0;   ///< of SessionBook::dropped(), in the log
+  std::int64_t next_look_ns = 0;      ///< when an Expire will come; 0: none is on its way
   /// Exchanges that no TOKENIZER has been given yet, in the order in which they get one.
   std::multimap<std::int64_t, std::uint64_t> waiting, waiting_long;
-  std::vector<int> jobs;              ///< by TOKENIZER, then of long texts: given and not answered
+  std::vector<int> jobs;  ///< by TOKENIZER, then of long texts: given and not answered
   std::size_t next_tokenizer = 0;
 };
 
 /// SESSION HOST. Its death takes the engine down (actors/topology.h).
-session_host_actor::behavior_type session_host_behavior(session_host_actor::stateful_pointer<SessionHostState> self,
-                                                        SessionHostParts parts);
+session_host_actor::behavior_type session_host_behavior(
+    session_host_actor::stateful_pointer<SessionHostState> self, SessionHostParts parts);
 
 }  // namespace troupe

@@ -33,7 +33,8 @@ Status check_prompt(const SessionContext& context, const Ask& ask, const std::ve
 }
 
 /// The most tokens that an answer to a prompt of so many tokens may have.
-std::int32_t output_limit(const SessionContext& context, const Generation& generation, std::int32_t prompt_tokens) {
+std::int32_t output_limit(const SessionContext& context, const Generation& generation,
+                          std::int32_t prompt_tokens) {
   const std::int32_t room = context.max_model_len - prompt_tokens;
   return generation.max_tokens < 0 ? room : std::min(std::max(generation.max_tokens, 1), room);
 }
@@ -52,20 +53,22 @@ std::vector<TokenId> denied_in_thoughts(const SessionContext& context, const Gen
 
 }  // namespace
 
-const char* conversation_field(const Ask& ask) {
-  return ask.api == Api::responses ? "input" : "messages";
-}
+const char* conversation_field(const Ask& ask) { return ask.api == Api::responses ? "input" : "messages"; }
 
-std::int32_t candidates(const Generation& generation) { return std::max(generation.choices, generation.best_of); }
+std::int32_t candidates(const Generation& generation) {
+  return std::max(generation.choices, generation.best_of);
+}
 
 std::int64_t kept_tokens(const SessionContext& context, const Ask& ask) {
   const std::int64_t asked = ask.source.keep_tokens;
   if (asked == 0) return std::numeric_limits<std::int64_t>::max();
-  const std::int64_t room = context.max_model_len - std::max<std::int64_t>(1, ask.generation.sampling.min_tokens);
+  const std::int64_t room =
+      context.max_model_len - std::max<std::int64_t>(1, ask.generation.sampling.min_tokens);
   return std::max<std::int64_t>(asked < 0 ? room : asked, 1);
 }
 
-void truncate_prompts(const SessionContext& context, const Ask& ask, std::vector<std::vector<TokenId>>& prompts) {
+void truncate_prompts(const SessionContext& context, const Ask& ask,
+                      std::vector<std::vector<TokenId>>& prompts) {
   const auto kept = static_cast<std::uint64_t>(kept_tokens(context, ask));
   for (auto& prompt : prompts) {
     if (prompt.size() > kept) prompt.erase(prompt.begin(), prompt.end() - static_cast<std::ptrdiff_t>(kept));
@@ -107,7 +110,7 @@ Status bound_answer(const SessionContext& context, Ask& ask, const std::vector<S
   }
   const AnswerBounds& bounds = context.bounds;
   if (prompt_scores + output_scores > bounds.scores) {
-    const char* field = http::is_chat(ask.api) && of_output > 0       ? "top_logprobs"
+    const char* field = http::is_chat(ask.api) && of_output > 0  ? "top_logprobs"
                         : of_prompt > 0 && sampling.logprobs < 0 ? "prompt_logprobs"
                                                                  : "logprobs";
     return invalid("n = " + std::to_string(choices) + " choices of this prompt would have " +
@@ -118,7 +121,8 @@ Status bound_answer(const SessionContext& context, Ask& ask, const std::vector<S
   }
   if (repeated > bounds.answer_bytes) {
     return invalid("n = " + std::to_string(choices) + " choices would repeat " + std::to_string(repeated) +
-                       " bytes of the prompt: allowed are " + std::to_string(bounds.answer_bytes) + " (--max-answer-bytes)",
+                       " bytes of the prompt: allowed are " + std::to_string(bounds.answer_bytes) +
+                       " (--max-answer-bytes)",
                    "n", "answer_too_large");
   }
   if (generation.max_tokens < 0 && of_output > 0) {
@@ -129,7 +133,8 @@ Status bound_answer(const SessionContext& context, Ask& ask, const std::vector<S
   return {};
 }
 
-AnswerStart begin_answer(const SessionContext& context, const std::vector<TokenId>& prompt, Generation& generation) {
+AnswerStart begin_answer(const SessionContext& context, const std::vector<TokenId>& prompt,
+                         Generation& generation) {
   const AnswerStart start = context.syntax.start_after(prompt);
   Thinking& thinking = generation.thinking;
   const std::int32_t asked = thinking.budget;
@@ -145,7 +150,9 @@ AnswerStart begin_answer(const SessionContext& context, const std::vector<TokenI
 
   const std::int32_t most = output_limit(context, generation, static_cast<std::int32_t>(prompt.size()));
   const double share = generation.limits.thinking_share;
-  const std::int32_t limit = asked >= 0 ? asked : share > 0 ? std::max(1, static_cast<std::int32_t>(share * most)) : -1;
+  const std::int32_t limit = asked >= 0  ? asked
+                             : share > 0 ? std::max(1, static_cast<std::int32_t>(share * most))
+                                         : -1;
   if (limit < 0 || limit >= most) return start;
   // The forced tokens before the tag are thoughts too.
   thinking.budget = std::max(0, limit - static_cast<std::int32_t>(thinking.forced.size()) + 1);

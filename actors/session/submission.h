@@ -1,6 +1,6 @@
 #pragma once
-// From a request's prompts, as token ids, to the sequences that the SCHEDULER runs. What this model cannot run
-// is refused here. Pure functions; `ask` is the request they are about.
+// From a request's prompts, as token ids, to the sequences that the SCHEDULER runs. What this model cannot
+// run is refused here. Pure functions; `ask` is the request they are about.
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -15,8 +15,9 @@ namespace troupe {
 
 /// How large one answer may be.
 struct AnswerBounds {
-  std::int64_t scores = 1'000'000;     ///< log-probabilities
-  std::int64_t answer_bytes = 64 << 20;  ///< of one that is not streamed, and of what one repeats of its prompts
+  std::int64_t scores = 1'000'000;  ///< log-probabilities
+  std::int64_t answer_bytes =
+      64 << 20;  ///< of one that is not streamed, and of what one repeats of its prompts
 };
 
 /// What all sessions share; immutable.
@@ -30,7 +31,8 @@ struct SessionContext {
   std::int64_t logged_bytes = 0;  ///< of each text of an answer that are kept for the log; 0: none
 };
 
-/// One of a request's prompts: what is submitted of it, again after an engine has ended, and what the answer shows of it.
+/// One of a request's prompts: what is submitted of it, again after an engine has ended, and what the answer
+/// shows of it.
 struct SessionPrompt {
   std::int32_t tokens = 0;
   std::string text;          ///< set with echo
@@ -39,7 +41,9 @@ struct SessionPrompt {
   bool shows_ids = false;    ///< return_token_ids
 
   /// Empty when the answer does not show them.
-  std::span<const TokenId> shown_ids() const { return shows_ids ? std::span<const TokenId>(ids) : std::span<const TokenId>(); }
+  std::span<const TokenId> shown_ids() const {
+    return shows_ids ? std::span<const TokenId>(ids) : std::span<const TokenId>();
+  }
 };
 
 /// The field of the request that its conversation came from, for errors.
@@ -52,22 +56,25 @@ std::int32_t candidates(const Generation& generation);
 std::int64_t kept_tokens(const SessionContext& context, const Ask& ask);
 
 /// Leaves out what Ask::source.keep_tokens does not keep of each prompt's beginning.
-void truncate_prompts(const SessionContext& context, const Ask& ask, std::vector<std::vector<TokenId>>& prompts);
+void truncate_prompts(const SessionContext& context, const Ask& ask,
+                      std::vector<std::vector<TokenId>>& prompts);
 
 /// ok when the model can run every prompt: not empty, ids within the vocabulary, room for the answer.
-Status check_prompts(const SessionContext& context, const Ask& ask, const std::vector<std::vector<TokenId>>& prompts);
+Status check_prompts(const SessionContext& context, const Ask& ask,
+                     const std::vector<std::vector<TokenId>>& prompts);
 
 /// A prompt of the request; `text` as TOKENIZER gave it, empty without echo. `ids` is not empty.
 SessionPrompt describe_prompt(const Ask& ask, std::vector<TokenId>&& ids, PromptText&& text);
 
-/// Holds the answer to its bounds: invalid_argument when its scores or what it repeats of its prompts exceed them. A
-/// request with scores and without max_tokens gets as many tokens as they allow.
+/// Holds the answer to its bounds: invalid_argument when its scores or what it repeats of its prompts exceed
+/// them. A request with scores and without max_tokens gets as many tokens as they allow.
 Status bound_answer(const SessionContext& context, Ask& ask, const std::vector<SessionPrompt>& prompts);
 
 /// Where the answer to a chat's prompt begins, and fills in what Generation::thinking says of it: the tag
 /// that ends the thoughts, whether they are open, their limit, what ends them there and, with a form, what
 /// may not come in them.
-AnswerStart begin_answer(const SessionContext& context, const std::vector<TokenId>& prompt, Generation& generation);
+AnswerStart begin_answer(const SessionContext& context, const std::vector<TokenId>& prompt,
+                         Generation& generation);
 
 /// A source of keys that never repeat: 128 random bits drawn once, then counted.
 class KeySource {
@@ -86,13 +93,13 @@ class KeySource {
 /// A Submit of the request, without sequences.
 Submit make_submit(const Ask& ask);
 
-/// Sequence `candidate`, below candidates(), of a prompt of so many tokens, without key, parent and prompt. The same
-/// whenever it is called once bound_answer() and begin_answer() have completed `ask`.
+/// Sequence `candidate`, below candidates(), of a prompt of so many tokens, without key, parent and prompt.
+/// The same whenever it is called once bound_answer() and begin_answer() have completed `ask`.
 SequenceSpec make_sequence(const SessionContext& context, const Ask& ask, std::int32_t prompt_tokens,
                            std::int32_t candidate);
 
-/// Holds the sequences of a request to a grammar of GRAMMAR. The grammar says when an answer may end: min_tokens has no
-/// effect on it.
+/// Holds the sequences of a request to a grammar of GRAMMAR. The grammar says when an answer may end:
+/// min_tokens has no effect on it.
 void hold_to_grammar(const Generation& generation, std::uint64_t grammar, Submit& submit);
 
 }  // namespace troupe

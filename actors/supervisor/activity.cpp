@@ -49,13 +49,15 @@ std::vector<std::string> loading_parts(const Loading& loading) {
   const double share = static_cast<double>(loading.done_bytes) / static_cast<double>(loading.total_bytes);
   std::string bar(kBarWidth, '.');
   std::fill_n(bar.begin(), static_cast<int>(share * kBarWidth), '#');
-  std::vector<std::string> parts = {"weights " + percent(loading.done_bytes, loading.total_bytes), "[" + bar + "]"};
+  std::vector<std::string> parts = {"weights " + percent(loading.done_bytes, loading.total_bytes),
+                                    "[" + bar + "]"};
   if (loading.seconds > 0 && loading.done_bytes > 0) {
     const double rate = static_cast<double>(loading.done_bytes) / loading.seconds;
     char text[32];
     std::snprintf(text, sizeof text, "%.2f GB/s", rate * 1e-9);
     parts.emplace_back(text);
-    parts.push_back(rounded(std::ceil(static_cast<double>(loading.total_bytes - loading.done_bytes) / rate)) + " s left");
+    parts.push_back(rounded(std::ceil(static_cast<double>(loading.total_bytes - loading.done_bytes) / rate)) +
+                    " s left");
   }
   return parts;
 }
@@ -68,7 +70,8 @@ std::vector<std::string> load_parts(const StatusPage& page) {
   const KvBlocks& kv = page.kv_blocks;
   if (kv.total > 0) parts.push_back("KV " + percent(kv.leased, kv.total));
   const PrefixCacheTotals& prefix = page.prefix_cache;
-  if (prefix.prompt_tokens > 0) parts.push_back("hits " + percent(prefix.cached_tokens, prefix.prompt_tokens));
+  if (prefix.prompt_tokens > 0)
+    parts.push_back("hits " + percent(prefix.cached_tokens, prefix.prompt_tokens));
   int restarts = 0;
   for (const ProcessRow& row : page.processes) restarts += row.restarts;
   parts.push_back(counted(restarts, "restart"));

@@ -11,8 +11,8 @@
 
 namespace troupe::supervisor {
 
-/// Tokens per second over the last few seconds, from totals that are sampled now and then. Totals that have fallen
-/// are those of a new engine: what was before does not count.
+/// Tokens per second over the last few seconds, from totals that are sampled now and then. Totals that have
+/// fallen are those of a new engine: what was before does not count.
 class TokenRates {
  public:
   void sample(TimePoint now, const TokenTotals& totals);

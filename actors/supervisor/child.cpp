@@ -25,8 +25,9 @@ Status Child::start(const std::string& executable, std::uint32_t in_epoch, TimeP
   arguments.control_fd = pair->theirs.get();
   std::vector<std::string> line = words;
   for (std::string& word : to_words(arguments)) line.push_back(std::move(word));
-  auto made = ChildProcess::start(program.empty() ? executable : program, line, arguments.descriptors(),
-                                  config::child_environment(environment_of(kind), config::process_environment()));
+  auto made =
+      ChildProcess::start(program.empty() ? executable : program, line, arguments.descriptors(),
+                          config::child_environment(environment_of(kind), config::process_environment()));
   if (!made.ok()) return made.status();
   process = std::move(*made);
   control = std::move(pair->ours);

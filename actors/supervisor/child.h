@@ -27,12 +27,13 @@ struct Child {
   Control control;
   TimePoint started;
   std::uint32_t epoch = 0;  ///< in which it was started
-  TimePoint ended;  ///< of the process before it
+  TimePoint ended;          ///< of the process before it
   bool ready = false;
   bool asked_to_end = false;
-  std::optional<TimePoint> restart_by;  ///< it was asked to end, to be started again at once; then it is killed
-  std::int64_t loaded_bytes = 0;  ///< of its weights
-  std::int64_t load_bytes = 0;    ///< the whole of them; 0: not known
+  std::optional<TimePoint>
+      restart_by;                  ///< it was asked to end, to be started again at once; then it is killed
+  std::int64_t loaded_bytes = 0;   ///< of its weights
+  std::int64_t load_bytes = 0;     ///< the whole of them; 0: not known
   std::string state = "starting";  ///< starting, loading, ready, draining, stopping, restarting
   std::string fatal;               ///< message of its "fatal" event
   std::string kill_reason;         ///< why the supervisor killed it
@@ -44,8 +45,8 @@ struct Child {
   bool ever_ready = false;
   int deaths = 0;
   int restarts = 0;
-  std::string program;   ///< what its next process runs; empty: what the set-up names
-  std::string last_end;  ///< how the process before this one ended
+  std::string program;                  ///< what its next process runs; empty: what the set-up names
+  std::string last_end;                 ///< how the process before this one ended
   std::optional<TimePoint> restart_at;  ///< set while it is not running and should be started
 
   bool running() const { return process.running(); }
@@ -53,10 +54,11 @@ struct Child {
   /// Starts a process in an epoch. Afterwards running(), unless the Status says why not.
   Status start(const std::string& executable, std::uint32_t in_epoch, TimePoint now);
 
-  /// Waits for the ended process and returns how it ended: name, exit, its "fatal" message or the kill reason.
+  /// Waits for the ended process and returns how it ended: name, exit, its "fatal" message or the kill
+  /// reason.
   std::string take_exit();
 
-  ChildExit last_exit;  ///< as take_exit() found it
+  ChildExit last_exit;   ///< as take_exit() found it
   bool came_up = false;  ///< the process that has ended had got ready; a worker: had greeted the engine
   bool follows = false;  ///< its end has come from another that was counted before
 };

@@ -77,7 +77,8 @@ Status take(std::string_view word, ChildArguments& arguments) {
     }
     return {};
   }
-  return invalid("\"" + std::string(word) + "\" is not an argument of a child; troupe serve starts these processes");
+  return invalid("\"" + std::string(word) +
+                 "\" is not an argument of a child; troupe serve starts these processes");
 }
 
 }  // namespace
@@ -100,7 +101,8 @@ std::vector<std::string> to_words(const ChildArguments& arguments) {
   }
   for (const ListFlag& flag : kListFlags) {
     std::string numbers;
-    for (const int number : arguments.*flag.member) numbers += (numbers.empty() ? "" : ",") + std::to_string(number);
+    for (const int number : arguments.*flag.member)
+      numbers += (numbers.empty() ? "" : ",") + std::to_string(number);
     if (!numbers.empty()) words.push_back(flag.name + numbers);
   }
   return words;
@@ -121,7 +123,8 @@ Result<ChildArguments> parse_child_arguments(const std::vector<std::string>& wor
   if (arguments.step_fds.size() != arguments.cache_fds.size() ||
       arguments.link_step_fds.size() != arguments.link_cache_fds.size() ||
       arguments.text_step_fds.size() != arguments.text_cache_fds.size()) {
-    return invalid("--step-fd= and --cache-fd= name different numbers of rings; troupe serve starts this process");
+    return invalid(
+        "--step-fd= and --cache-fd= name different numbers of rings; troupe serve starts this process");
   }
   for (const int fd : arguments.descriptors()) {
     if (fcntl(fd, F_SETFD, FD_CLOEXEC) == 0) continue;

@@ -1,11 +1,13 @@
 #pragma once
 // What a child process is handed: descriptors that it inherits, named by number on its command line
-//   troupe front  --options-fd=3 --control-fd=4 --listen-fd=5 --link-step-fd=11 --link-cache-fd=12 --text-step-fd=15
+//   troupe front  --options-fd=3 --control-fd=4 --listen-fd=5 --link-step-fd=11 --link-cache-fd=12
+//   --text-step-fd=15
 //                 --text-cache-fd=16 --vocabulary-fd=14
-//   troupe engine --options-fd=3 --control-fd=4 --step-fd=6,8 --cache-fd=7,9 --link-step-fd=11 --link-cache-fd=12 --names-fd=13
+//   troupe engine --options-fd=3 --control-fd=4 --step-fd=6,8 --cache-fd=7,9 --link-step-fd=11
+//   --link-cache-fd=12 --names-fd=13
 //                 --vocabulary-fd=14
-//   troupe text   --options-fd=3 --control-fd=4 --link-step-fd=15 --link-cache-fd=16 --vocabulary-fd=14 --rank=0
-//   troupe worker --options-fd=3 --control-fd=4 --step-fd=8 --cache-fd=9 --ranks-fd=10 --rank=1
+//   troupe text   --options-fd=3 --control-fd=4 --link-step-fd=15 --link-cache-fd=16 --vocabulary-fd=14
+//   --rank=0 troupe worker --options-fd=3 --control-fd=4 --step-fd=8 --cache-fd=9 --ranks-fd=10 --rank=1
 // and the resolved options as JSON in a sealed memory file, so that no secret is seen in a process list.
 #include <string>
 #include <vector>
@@ -19,15 +21,16 @@ namespace troupe::supervisor {
 struct ChildArguments {
   int options_fd = -1;
   int control_fd = -1;
-  int listen_fd = -1;   ///< front
-  int metrics_fd = -1;  ///< front, with a metrics port of its own
-  int ranks_fd = -1;    ///< worker, where several ranks run: the memory in which they meet
-  int names_fd = -1;    ///< engine: the table of the names of KV blocks
-  int vocabulary_fd = -1;  ///< front, engine, text: what the model's tokens print
-  std::vector<int> step_fds;   ///< of the workers' links: the engine's by rank, a worker's own alone
-  std::vector<int> cache_fds;  ///< likewise
-  int rank = 0;  ///< of a worker; of a text process, its index
-  std::vector<int> link_step_fds;   ///< of this process's links: a front's to engines, an engine's to fronts, a text process's to the front
+  int listen_fd = -1;               ///< front
+  int metrics_fd = -1;              ///< front, with a metrics port of its own
+  int ranks_fd = -1;                ///< worker, where several ranks run: the memory in which they meet
+  int names_fd = -1;                ///< engine: the table of the names of KV blocks
+  int vocabulary_fd = -1;           ///< front, engine, text: what the model's tokens print
+  std::vector<int> step_fds;        ///< of the workers' links: the engine's by rank, a worker's own alone
+  std::vector<int> cache_fds;       ///< likewise
+  int rank = 0;                     ///< of a worker; of a text process, its index
+  std::vector<int> link_step_fds;   ///< of this process's links: a front's to engines, an engine's to fronts,
+                                    ///< a text process's to the front
   std::vector<int> link_cache_fds;  ///< likewise
   std::vector<int> text_step_fds;   ///< front: of the links to text processes, by index
   std::vector<int> text_cache_fds;  ///< likewise
@@ -38,8 +41,8 @@ struct ChildArguments {
 
 std::vector<std::string> to_words(const ChildArguments& arguments);
 
-/// For the child's main: reads the words after "front", "engine", "text" or "worker" and marks the descriptors
-/// close-on-exec. invalid_argument when one that every child needs is missing or not open.
+/// For the child's main: reads the words after "front", "engine", "text" or "worker" and marks the
+/// descriptors close-on-exec. invalid_argument when one that every child needs is missing or not open.
 Result<ChildArguments> parse_child_arguments(const std::vector<std::string>& words);
 
 /// A sealed memory file that holds the options; each child reads it from its start.

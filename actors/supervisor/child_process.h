@@ -25,8 +25,9 @@ class ChildProcess {
   /// Kills and waits for a child that still runs.
   ~ChildProcess();
 
-  /// Starts `executable` with argv = {"troupe", words…} and this environment alone ("NAME=value"; config::child_environment()
-  /// makes it). The child has the given descriptors, stdout and stderr, and no others; stdin is /dev/null; its signals are the default ones, except SIGHUP and SIGPIPE, which are
+  /// Starts `executable` with argv = {"troupe", words…} and this environment alone ("NAME=value";
+  /// config::child_environment() makes it). The child has the given descriptors, stdout and stderr, and no
+  /// others; stdin is /dev/null; its signals are the default ones, except SIGHUP and SIGPIPE, which are
   /// ignored; it has a process group of its own, so that Ctrl-C reaches the supervisor alone; and it
   /// is killed when the calling thread ends, whatever ended it.
   static Result<ChildProcess> start(const std::string& executable, const std::vector<std::string>& words,

@@ -80,8 +80,8 @@ Status Children::plan_restart(Child& child, const std::string& how) {
   for (const Child& one : all_) {
     if (one.deaths > 0) counts += (counts.empty() ? "" : ", ") + one.name + " " + std::to_string(one.deaths);
   }
-  return failure(Code::unavailable, "giving up after " + counted(restarts_.deaths(), "death") + within + " (" +
-                                        counts + "); the last: " + how);
+  return failure(Code::unavailable, "giving up after " + counted(restarts_.deaths(), "death") + within +
+                                        " (" + counts + "); the last: " + how);
 }
 
 Status Children::restart_due(TimePoint now) {
@@ -152,7 +152,8 @@ std::string Children::shown_state(const Child& child) const {
   const std::string& of_engine = all_[1].silent_part;
   if (child.kind == ChildKind::worker) {
     if (of_engine == child.name) return "silent";
-  } else if (!child.silent_part.empty() && !child.silent_part.starts_with("worker-") && !child.silent_part.starts_with("text-")) {
+  } else if (!child.silent_part.empty() && !child.silent_part.starts_with("worker-") &&
+             !child.silent_part.starts_with("text-")) {
     return "silent: " + child.silent_part;
   }
   return child.silence >= kSilent ? "silent" : child.state;
@@ -162,8 +163,10 @@ std::int64_t Children::heartbeat_ns(const Child& child) const {
   switch (child.kind) {
     case ChildKind::front: return links_->front().heartbeat_ns(ipc::Side::upper);
     case ChildKind::engine: return (*links_)[0].heartbeat_ns(ipc::Side::upper);
-    case ChildKind::text: return links_->text(static_cast<std::size_t>(child.rank)).heartbeat_ns(ipc::Side::lower);
-    case ChildKind::worker: return (*links_)[static_cast<std::size_t>(child.rank)].heartbeat_ns(ipc::Side::lower);
+    case ChildKind::text:
+      return links_->text(static_cast<std::size_t>(child.rank)).heartbeat_ns(ipc::Side::lower);
+    case ChildKind::worker:
+      return (*links_)[static_cast<std::size_t>(child.rank)].heartbeat_ns(ipc::Side::lower);
   }
   return 0;
 }
@@ -176,7 +179,8 @@ void Children::kill(Child& child, std::string reason) {
 
 void Children::distrust(const std::string& name, const std::string& why) {
   for (Child& child : all_) {
-    if (child.name != name || child.kind != ChildKind::text || !child.running() || !child.kill_reason.empty()) continue;
+    if (child.name != name || child.kind != ChildKind::text || !child.running() || !child.kill_reason.empty())
+      continue;
     kill(child, "was distrusted by the front: " + why);
   }
 }

@@ -1,6 +1,6 @@
 #pragma once
-// The front, the engine, the workers and the text processes as a set: started, watched for silence, restarted after a delay. What a death
-// means for the server as a whole is the supervisor's to decide.
+// The front, the engine, the workers and the text processes as a set: started, watched for silence, restarted
+// after a delay. What a death means for the server as a whole is the supervisor's to decide.
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -17,18 +17,21 @@ namespace troupe::supervisor {
 
 struct ChildLimits {
   RestartLimits restarts;
-  Duration start_timeout{};    ///< a child that is not ready by then is killed
-  Duration engine_timeout{};   ///< a ready front or engine without a heartbeat for this long is killed
-  Duration worker_timeout{};   ///< the same of a worker
+  Duration start_timeout{};   ///< a child that is not ready by then is killed
+  Duration engine_timeout{};  ///< a ready front or engine without a heartbeat for this long is killed
+  Duration worker_timeout{};  ///< the same of a worker
 };
 
 class Children {
  public:
   Children(std::string executable, const ChildLimits& limits, LogEvent log)
-      : executable_(std::move(executable)), limits_(limits), restarts_(limits.restarts), log_(std::move(log)) {}
+      : executable_(std::move(executable)),
+        limits_(limits),
+        restarts_(limits.restarts),
+        log_(std::move(log)) {}
 
-  /// Starts all: the front first, then the engine, then the rest in their order. `links` are theirs and are borrowed.
-  /// When one cannot be started the others keep running; clear() ends them.
+  /// Starts all: the front first, then the engine, then the rest in their order. `links` are theirs and are
+  /// borrowed. When one cannot be started the others keep running; clear() ends them.
   Status start(std::vector<Child> children, RankLinks& links);
 
   /// Requires that start() was called.
@@ -40,19 +43,21 @@ class Children {
   /// Kills every child at once and waits for them.
   void clear() { all_.clear(); }
 
-  /// Waits for a child whose process has ended and raises the epoch of its links: what is in the rings no longer
-  /// counts. Ranks run the same steps, so that the loss of one ends those of all. Returns how it ended, for people.
+  /// Waits for a child whose process has ended and raises the epoch of its links: what is in the rings no
+  /// longer counts. Ranks run the same steps, so that the loss of one ends those of all. Returns how it
+  /// ended, for people.
   ///
-  /// Sets Child::follows of a worker that has come to no later epoch than the last whose end was counted: one loss
-  /// may have ended both.
+  /// Sets Child::follows of a worker that has come to no later epoch than the last whose end was counted: one
+  /// loss may have ended both.
   std::string take_exit(Child& child);
 
-  /// Plans the restart of a child that has ended; of several that one loss has ended, the first counts. A failure says
-  /// why the server has to give up instead: never for a text process that had come up, as a client's text may have ended it.
+  /// Plans the restart of a child that has ended; of several that one loss has ended, the first counts. A
+  /// failure says why the server has to give up instead: never for a text process that had come up, as a
+  /// client's text may have ended it.
   Status plan_restart(Child& child, const std::string& how);
 
-  /// Asks a child that runs to end; it is started again at once, which counts as no death. Killed when it has not ended by
-  /// then. Not ok: it does not run, or is being restarted already.
+  /// Asks a child that runs to end; it is started again at once, which counts as no death. Killed when it has
+  /// not ended by then. Not ok: it does not run, or is being restarted already.
   Status ask_to_restart(Child& child, TimePoint by, const nlohmann::json& order);
 
   /// Starts the children whose delay is over. A failure as of plan_restart().
@@ -75,7 +80,8 @@ class Children {
   /// Kills the text process of this name, which sends the front what it should not.
   void distrust(const std::string& name, const std::string& why);
 
-  /// The child's state, or that it or a part of it stands still. The engine names a worker that does, which it sees sooner.
+  /// The child's state, or that it or a part of it stands still. The engine names a worker that does, which
+  /// it sees sooner.
   std::string shown_state(const Child& child) const;
 
   /// Whether `is` holds for every child.

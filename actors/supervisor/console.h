@@ -1,6 +1,6 @@
 #pragma once
-// What `troupe serve` shows to people: lines that stay, and on a terminal one line below them that is written over.
-// Nothing here waits: what a stopped terminal or a full pipe does not take is dropped.
+// What `troupe serve` shows to people: lines that stay, and on a terminal one line below them that is written
+// over. Nothing here waits: what a stopped terminal or a full pipe does not take is dropped.
 #include <optional>
 #include <string>
 #include <vector>
@@ -10,10 +10,10 @@
 namespace troupe::supervisor {
 
 struct ConsoleStyle {
-  bool live = false;             ///< standard output is a terminal that can write over a line
-  bool output_colour = false;    ///< of standard output
-  bool error_colour = false;     ///< of standard error
-  bool quiet = false;            ///< only what warn() and fail() print
+  bool live = false;           ///< standard output is a terminal that can write over a line
+  bool output_colour = false;  ///< of standard output
+  bool error_colour = false;   ///< of standard error
+  bool quiet = false;          ///< only what warn() and fail() print
 };
 
 class Console {
@@ -27,8 +27,8 @@ class Console {
   void warn(const std::string& line);
   void fail(const std::string& line);
 
-  /// The line at the bottom, as many of its parts as fit the terminal's columns. Where there is no live line: a line
-  /// of its own if it is due, that is ten seconds after the last one. Nothing when quiet.
+  /// The line at the bottom, as many of its parts as fit the terminal's columns. Where there is no live line:
+  /// a line of its own if it is due, that is ten seconds after the last one. Nothing when quiet.
   void show(const std::vector<std::string>& parts, TimePoint now);
 
   /// True if show() would print something that stays.

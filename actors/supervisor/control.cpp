@@ -80,9 +80,10 @@ Packet Control::receive(TimePoint deadline) {
     header.msg_controllen = sizeof ancillary.bytes;
     const ssize_t n = recvmsg(socket_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
     if (n > 0) {
-      Packet packet{Packet::Kind::message,
-                    nlohmann::json::parse(buffer.begin(), buffer.begin() + n, nullptr, /*allow_exceptions=*/false),
-                    attached_to(header)};
+      Packet packet{
+          Packet::Kind::message,
+          nlohmann::json::parse(buffer.begin(), buffer.begin() + n, nullptr, /*allow_exceptions=*/false),
+          attached_to(header)};
       if (packet.message.is_object()) return packet;
       continue;
     }

@@ -1,6 +1,6 @@
 #pragma once
-// The control channel between the supervisor and one child: a SOCK_SEQPACKET pair, one JSON object in each packet.
-// Its messages are rare and small; nothing of a request's path goes here.
+// The control channel between the supervisor and one child: a SOCK_SEQPACKET pair, one JSON object in each
+// packet. Its messages are rare and small; nothing of a request's path goes here.
 //
 // from the front
 //   {"event":"state","state":"loading"|"ready"|"restarting"|"draining"}   whenever it changes
@@ -11,11 +11,12 @@
 //                  "declined_blocks"},
 //    "queues":[{"name","depth","capacity"}]}             the answer to "status"; queues of its own only
 //   {"event":"served","requests":n,"tokens":m}           requests finished well, and tokens generated, since
-//                                                        the last one; at most one a second, when there were any.
-//                                                        Past deaths no longer count
+//                                                        the last one; at most one a second, when there were
+//                                                        any. Past deaths no longer count
 //   {"event":"fatal","message":…}                        one sentence, right before the child ends
 //   {"event":"silent","part":…}                          a part of it stands still; "": none does
-//   {"event":"distrusted","child":"text-0","why":…}      it sends what it should not: it is killed, and started again
+//   {"event":"distrusted","child":"text-0","why":…}      it sends what it should not: it is killed, and
+//   started again
 // from the engine
 //   {"event":"state","state":"loading"|"ready"|"restarting"}   "ready": a worker is attached
 //   {"event":"silent","part":…}                          a part of it, or "worker-N"
@@ -30,15 +31,16 @@
 //   {"event":"fatal","message":…}
 // to the front
 //   {"do":"status","id":n}
-//   {"do":"renew"}                                       with the descriptor of a file of options: what the files of keys and
+//   {"do":"renew"}                                       with the descriptor of a file of options: what the
+//   files of keys and
 //                                                        the PEM files hold now
 //   {"do":"processes","processes":[{"name","pid","restarts"}]}   all of them, whenever one has changed
 //   {"do":"drain","deadline_s":30}                       refuse new requests, finish the open ones, exit 0
 // to the engine, a worker or a text process
 //   {"do":"stop"}                                        finish the step, exit 0
 //
-// Both ignore unknown events and members. When the channel is closed (Packet::Kind::closed) the other process is
-// gone; a child then ends at once.
+// Both ignore unknown events and members. When the channel is closed (Packet::Kind::closed) the other process
+// is gone; a child then ends at once.
 #include <nlohmann/json.hpp>
 
 #include "base/clock.h"
@@ -64,8 +66,8 @@ class Control {
   /// Takes the descriptor over.
   explicit Control(ipc::Fd socket) : socket_(std::move(socket)) {}
 
-  /// Never waits: messages to a peer that does not read are lost (Code::overloaded). Any thread. The peer gets a duplicate
-  /// of the descriptor `attached`, unless it is -1.
+  /// Never waits: messages to a peer that does not read are lost (Code::overloaded). Any thread. The peer
+  /// gets a duplicate of the descriptor `attached`, unless it is -1.
   Status send(const nlohmann::json& message, int attached = -1) const;
 
   /// As send(), for messages that may be lost.

@@ -30,7 +30,8 @@ Result<LocalRequest> parse_local_request(const std::string& line) {
 
 std::string to_line(const LocalRequest& request) {
   if (request.kind == LocalRequest::Kind::status) return "status\n";
-  return "restart " + request.child + " " + std::to_string(request.wire) + " " + std::to_string(request.messages) + "\n";
+  return "restart " + request.child + " " + std::to_string(request.wire) + " " +
+         std::to_string(request.messages) + "\n";
 }
 
 void LocalRequests::add(ipc::Fd client, TimePoint now) {
@@ -44,7 +45,8 @@ std::vector<int> LocalRequests::descriptors() const {
 }
 
 std::optional<std::pair<LocalRequest, ipc::Fd>> LocalRequests::read(int fd) {
-  const auto it = std::find_if(waiting_.begin(), waiting_.end(), [fd](const Waiting& one) { return one.client.get() == fd; });
+  const auto it = std::find_if(waiting_.begin(), waiting_.end(),
+                               [fd](const Waiting& one) { return one.client.get() == fd; });
   if (it == waiting_.end()) return std::nullopt;
   std::array<char, kLongest> part{};
   const ssize_t n = recv(fd, part.data(), part.size(), MSG_DONTWAIT);
@@ -79,10 +81,12 @@ std::optional<TimePoint> LocalRequests::deadline() const {
 void answer(const ipc::Fd& client, const std::string& line) {
   const std::string text = line + "\n";
   // A line is far smaller than a socket's buffer.
-  [[maybe_unused]] const ssize_t n = send(client.get(), text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  [[maybe_unused]] const ssize_t n =
+      send(client.get(), text.data(), text.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-Result<std::string> ask_supervisor(const std::string& runtime_dir, int port, const LocalRequest& request, Duration patience) {
+Result<std::string> ask_supervisor(const std::string& runtime_dir, int port, const LocalRequest& request,
+                                   Duration patience) {
   const TimePoint deadline = Clock::now() + patience;
   const auto socket = ipc::connect_port(runtime_dir, ipc::PortKind::http, port, deadline);
   if (!socket.ok()) return socket.status();
@@ -95,7 +99,8 @@ Result<std::string> ask_supervisor(const std::string& runtime_dir, int port, con
   for (;;) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
     pollfd wait{socket->get(), POLLIN, 0};
-    if (left <= 0 || poll(&wait, 1, static_cast<int>(left)) == 0) return failure(Code::timeout, server + " did not answer in time");
+    if (left <= 0 || poll(&wait, 1, static_cast<int>(left)) == 0)
+      return failure(Code::timeout, server + " did not answer in time");
     std::array<char, 4096> part{};
     const ssize_t n = recv(socket->get(), part.data(), part.size(), MSG_DONTWAIT);
     if (n < 0 && (errno == EINTR || errno == EAGAIN)) continue;

@@ -1,10 +1,12 @@
 #pragma once
-// What a process of the same user asks the supervisor, at the unix socket of its HTTP port: one line, answered by one line.
+// What a process of the same user asks the supervisor, at the unix socket of its HTTP port: one line,
+// answered by one line.
 //
 //   status                               the status page, as JSON
-//   restart NAME WIRE MESSAGES           replaces the child NAME; the numbers are the versions of the wire format and of
-//                                        the link's messages that the caller was built with: those of the program that
-//                                        will run. Answered by {"ok":true} or {"error":"…"}
+//   restart NAME WIRE MESSAGES           replaces the child NAME; the numbers are the versions of the wire
+//   format and of
+//                                        the link's messages that the caller was built with: those of the
+//                                        program that will run. Answered by {"ok":true} or {"error":"…"}
 #include <optional>
 #include <string>
 #include <utility>
@@ -19,7 +21,7 @@ namespace troupe::supervisor {
 struct LocalRequest {
   enum class Kind { status, restart };
   Kind kind = Kind::status;
-  std::string child;         ///< of a restart
+  std::string child;  ///< of a restart
   std::uint32_t wire = 0;
   std::uint32_t messages = 0;
 };
@@ -39,8 +41,8 @@ class LocalRequests {
   void add(ipc::Fd client, TimePoint now);
   /// Their descriptors, to be polled.
   std::vector<int> descriptors() const;
-  /// Reads what has come on this descriptor. The request and its connection, when the line is complete; a connection that
-  /// sends no request is closed.
+  /// Reads what has come on this descriptor. The request and its connection, when the line is complete; a
+  /// connection that sends no request is closed.
   std::optional<std::pair<LocalRequest, ipc::Fd>> read(int fd);
   /// Closes those that have waited for too long.
   void expire(TimePoint now);
@@ -55,11 +57,13 @@ class LocalRequests {
   std::vector<Waiting> waiting_;
 };
 
-/// Sends one line and closes the connection when it goes out of scope. A client that does not read gets a part of it.
+/// Sends one line and closes the connection when it goes out of scope. A client that does not read gets a
+/// part of it.
 void answer(const ipc::Fd& client, const std::string& line);
 
-/// Sends a request to the instance that has `port` and returns its answer, without the end of the line. Errors: not_found
-/// when none has it, timeout.
-Result<std::string> ask_supervisor(const std::string& runtime_dir, int port, const LocalRequest& request, Duration patience);
+/// Sends a request to the instance that has `port` and returns its answer, without the end of the line.
+/// Errors: not_found when none has it, timeout.
+Result<std::string> ask_supervisor(const std::string& runtime_dir, int port, const LocalRequest& request,
+                                   Duration patience);
 
 }  // namespace troupe::supervisor

@@ -55,7 +55,8 @@ Result<Listener> listen_on(const std::string& host, int port, const char* flag, 
   return listener;
 }
 
-// Listens at the port of a lock. Retries while the engine of a supervisor that was just killed may still hold it.
+// Listens at the port of a lock. Retries while the engine of a supervisor that was just killed may still hold
+// it.
 Result<Listener> listen_at(const ipc::PortLock& lock, const std::string& host, Opening opening) {
   const TimePoint end = Clock::now() + kEngineExitTime;
   for (;;) {
@@ -93,7 +94,7 @@ Status take_queues(const std::string& dir, ipc::PortKind kind, int ranks, int af
   std::vector<int> taken;
   for (int rank = 0; rank < ranks; ++rank) {
     auto lock = rank >= given ? choose(dir, kind, after, used)
-                                : ipc::PortLock::acquire(dir, kind, numbers[static_cast<std::size_t>(rank)]);
+                              : ipc::PortLock::acquire(dir, kind, numbers[static_cast<std::size_t>(rank)]);
     if (!lock.ok()) return lock.status();
     used.insert(lock->port());
     taken.push_back(lock->port());

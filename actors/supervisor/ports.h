@@ -1,6 +1,6 @@
 #pragma once
-// The ports of one instance. Unset ones are chosen, all are locked against other instances, and the HTTP ones are
-// bound. Either all are taken or none.
+// The ports of one instance. Unset ones are chosen, all are locked against other instances, and the HTTP ones
+// are bound. Either all are taken or none.
 #include <vector>
 
 #include "base/status.h"
@@ -11,9 +11,10 @@
 namespace troupe::supervisor {
 
 struct Ports {
-  ipc::PortLock http;                       ///< its socket answers `troupe status`
-  std::vector<ipc::PortLock> metrics;       ///< none or one
-  std::vector<ipc::PortLock> step_queues;   ///< one for each rank; held so that no other instance takes the port
+  ipc::PortLock http;                  ///< its socket answers `troupe status`
+  std::vector<ipc::PortLock> metrics;  ///< none or one
+  std::vector<ipc::PortLock>
+      step_queues;  ///< one for each rank; held so that no other instance takes the port
   std::vector<ipc::PortLock> cache_queues;  ///< likewise
   ipc::Fd listen;                           ///< HTTP; outlives every engine
   ipc::Fd metrics_listen;                   ///< -1 when /metrics is on the HTTP port
@@ -22,9 +23,9 @@ struct Ports {
 /// Whether the HTTP sockets listen, or are bound only, to learn that they could.
 enum class Opening { listen, bind_only };
 
-/// Takes every port for `ranks` workers. An HTTP port 0 and unset queue ports are chosen and written back into the
-/// options; so are those of further ranks where only the first rank's is set. A port in use is an error that names
-/// port and flag, and the pid when the owner is another instance.
+/// Takes every port for `ranks` workers. An HTTP port 0 and unset queue ports are chosen and written back
+/// into the options; so are those of further ranks where only the first rank's is set. A port in use is an
+/// error that names port and flag, and the pid when the owner is another instance.
 Result<Ports> take_ports(config::Options& options, int ranks, Opening opening = Opening::listen);
 
 }  // namespace troupe::supervisor

@@ -1,6 +1,6 @@
 #pragma once
-// The links of a server: those of all ranks as one, which change their epoch together, with the memory in which the ranks
-// meet; the one between front and engine; and those between the front and the text processes.
+// The links of a server: those of all ranks as one, which change their epoch together, with the memory in
+// which the ranks meet; the one between front and engine; and those between the front and the text processes.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -12,17 +12,20 @@
 
 namespace troupe::supervisor {
 
-/// Memory in which several ranks meet. It is made, and its epoch is set, by code that the supervisor does not know.
+/// Memory in which several ranks meet. It is made, and its epoch is set, by code that the supervisor does not
+/// know.
 struct RanksMemory {
-  ipc::Fd fd;                                      ///< invalid: there is none
-  std::function<void(std::uint32_t)> set_epoch;    ///< ends every meeting of older epochs; empty without a descriptor
+  ipc::Fd fd;  ///< invalid: there is none
+  std::function<void(std::uint32_t)>
+      set_epoch;  ///< ends every meeting of older epochs; empty without a descriptor
 };
 
 class RankLinks {
  public:
   RankLinks() = default;
   /// `tell_ranks` is RanksMemory::set_epoch; `front` is the link between front and engine.
-  RankLinks(std::vector<ipc::LinkMonitor> links, std::function<void(std::uint32_t)> tell_ranks, ipc::LinkMonitor front)
+  RankLinks(std::vector<ipc::LinkMonitor> links, std::function<void(std::uint32_t)> tell_ranks,
+            ipc::LinkMonitor front)
       : links_(std::move(links)), tell_ranks_(std::move(tell_ranks)) {
     front_.push_back(std::move(front));
   }
@@ -37,7 +40,8 @@ class RankLinks {
   void add_text(ipc::LinkMonitor link) { texts_.push_back(std::move(link)); }
   const ipc::LinkMonitor& text(std::size_t index) const { return texts_[index]; }
 
-  /// The front has ended and was waited for. The engine ends its sequences, and text processes drop its texts.
+  /// The front has ended and was waited for. The engine ends its sequences, and text processes drop its
+  /// texts.
   void front_reaped() {
     front_.front().reaped(ipc::Side::upper);
     for (ipc::LinkMonitor& text : texts_) text.reaped(ipc::Side::upper);
@@ -55,7 +59,8 @@ class RankLinks {
   }
 
  private:
-  // The ranks' memory first: a rank that sees the new epoch on its link must not meet the others in the old one.
+  // The ranks' memory first: a rank that sees the new epoch on its link must not meet the others in the old
+  // one.
   template <class Lost>
   std::uint32_t raise(Lost&& lost, ipc::Side side) {
     const std::uint32_t next = epoch() + 1;

@@ -10,16 +10,20 @@
 namespace troupe::supervisor {
 namespace {
 
-/// Whether `directory` could be made and written to, as far as the nearest directory above it that exists tells.
+/// Whether `directory` could be made and written to, as far as the nearest directory above it that exists
+/// tells.
 Status check_writable(const std::string& directory, const std::string& flag) {
   std::error_code error;
   std::filesystem::path nearest = std::filesystem::absolute(directory, error);
-  while (!std::filesystem::exists(std::filesystem::symlink_status(nearest, error)) && nearest.has_relative_path()) {
+  while (!std::filesystem::exists(std::filesystem::symlink_status(nearest, error)) &&
+         nearest.has_relative_path()) {
     nearest = nearest.parent_path();
   }
   const std::string said = flag + " " + directory + ": ";
-  if (!std::filesystem::is_directory(nearest, error)) return invalid(said + nearest.string() + " is not a directory");
-  if (::access(nearest.c_str(), W_OK | X_OK) != 0) return invalid(said + nearest.string() + " is not writable");
+  if (!std::filesystem::is_directory(nearest, error))
+    return invalid(said + nearest.string() + " is not a directory");
+  if (::access(nearest.c_str(), W_OK | X_OK) != 0)
+    return invalid(said + nearest.string() + " is not writable");
   return {};
 }
 

@@ -10,12 +10,14 @@ namespace troupe::supervisor {
 
 namespace {
 
-/// Of the link between front and engine: longer messages go in pieces of 1 MiB, and what finds no room waits at its sender.
-/// Its cache rings carry nothing.
-constexpr ipc::LinkSizes kFrontLink{.step_down = 4u << 20, .step_up = 4u << 20, .cache_down = 4096, .cache_up = 4096};
+/// Of the link between front and engine: longer messages go in pieces of 1 MiB, and what finds no room waits
+/// at its sender. Its cache rings carry nothing.
+constexpr ipc::LinkSizes kFrontLink{
+    .step_down = 4u << 20, .step_up = 4u << 20, .cache_down = 4096, .cache_up = 4096};
 
 /// Between the front and a text process, likewise.
-constexpr ipc::LinkSizes kTextLink{.step_down = 2u << 20, .step_up = 2u << 20, .cache_down = 4096, .cache_up = 4096};
+constexpr ipc::LinkSizes kTextLink{
+    .step_down = 2u << 20, .step_up = 2u << 20, .cache_down = 4096, .cache_up = 4096};
 
 struct WatchedLink {
   ipc::LinkFds fds;
@@ -32,7 +34,8 @@ Result<WatchedLink> make_link(const ipc::LinkSizes& sizes) {
 
 }  // namespace
 
-Result<Resources> Resources::take(config::Options options, int ranks, RanksMemory memory, Opening opening, int texts) {
+Result<Resources> Resources::take(config::Options options, int ranks, RanksMemory memory, Opening opening,
+                                  int texts) {
   auto ports = take_ports(options, ranks, opening);
   if (!ports.ok()) return ports.status();
   auto file = make_options_file(options);
@@ -45,8 +48,17 @@ Result<Resources> Resources::take(config::Options options, int ranks, RanksMemor
       ipc::LinkSizes::for_sequences(static_cast<std::uint32_t>(sequences > 0 ? sequences : kMostSequences));
   auto names = ipc::BlockNames::create();
   if (!names.ok()) return names.status();
-  Resources made{std::move(options), std::move(*ports), std::move(*file), std::move(*worker_file), {}, {}, {}, std::move(*names),
-                 {}, std::move(memory.fd), {}};
+  Resources made{std::move(options),
+                 std::move(*ports),
+                 std::move(*file),
+                 std::move(*worker_file),
+                 {},
+                 {},
+                 {},
+                 std::move(*names),
+                 {},
+                 std::move(memory.fd),
+                 {}};
   std::vector<ipc::LinkMonitor> monitors;
   for (int rank = 0; rank < ranks; ++rank) {
     auto link = make_link(sizes);
@@ -144,8 +156,8 @@ std::string absolute_path(const std::string& path) {
 std::string Resources::summary() const {
   const StatusPage p = page();
   return "ports     http " + std::to_string(p.http_port) + ", metrics " + std::to_string(p.metrics_port) +
-         ", engine-worker-queue " + numbers(p.engine_worker_queue_ports) + ", cache-queue " + numbers(p.cache_queue_ports) +
-         "\nlogs      " + options.log.dir + "\n";
+         ", engine-worker-queue " + numbers(p.engine_worker_queue_ports) + ", cache-queue " +
+         numbers(p.cache_queue_ports) + "\nlogs      " + options.log.dir + "\n";
 }
 
 StatusPage Resources::page() const {

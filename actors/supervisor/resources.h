@@ -17,25 +17,25 @@ namespace troupe::supervisor {
 struct Resources {
   config::Options options;  ///< with the ports that were chosen
   Ports ports;
-  ipc::Fd options_file;         ///< the front's
-  ipc::Fd worker_options_file;  ///< the same without keys
-  std::vector<ipc::LinkFds> links;         ///< by rank
-  ipc::LinkFds front_link;                 ///< between front and engine
-  std::vector<ipc::LinkFds> text_links;    ///< between the front and the text processes, by index
-  ipc::Fd block_names;                     ///< ipc::BlockNames of the engine
-  ipc::Fd vocabulary;                      ///< what the model's tokens print, for all that need it; invalid: each has its own
-  ipc::Fd ranks_memory;                    ///< in which several ranks meet; invalid where one runs
-  RankLinks monitors;                      ///< of the links
+  ipc::Fd options_file;                  ///< the front's
+  ipc::Fd worker_options_file;           ///< the same without keys
+  std::vector<ipc::LinkFds> links;       ///< by rank
+  ipc::LinkFds front_link;               ///< between front and engine
+  std::vector<ipc::LinkFds> text_links;  ///< between the front and the text processes, by index
+  ipc::Fd block_names;                   ///< ipc::BlockNames of the engine
+  ipc::Fd vocabulary;    ///< what the model's tokens print, for all that need it; invalid: each has its own
+  ipc::Fd ranks_memory;  ///< in which several ranks meet; invalid where one runs
+  RankLinks monitors;    ///< of the links
 
   static Result<Resources> take(config::Options options, int ranks, RanksMemory memory = {},
                                 Opening opening = Opening::listen, int texts = 0);
 
-  /// The front, the engine, the workers by rank, then the text processes; not started. `words_before` stand in front of
-  /// "front", "engine", "worker" and "text".
+  /// The front, the engine, the workers by rank, then the text processes; not started. `words_before` stand
+  /// in front of "front", "engine", "worker" and "text".
   std::vector<Child> make_children(const std::vector<std::string>& words_before) const;
 
-  /// Takes over what renewed options of HTTP hold, and the file of options that has them; a front that starts from now on
-  /// sees them, once its arguments name that file.
+  /// Takes over what renewed options of HTTP hold, and the file of options that has them; a front that starts
+  /// from now on sees them, once its arguments name that file.
   void renew(const config::HttpOptions& http, ipc::Fd file);
 
   /// The lines of the start summary that name ports and logs.

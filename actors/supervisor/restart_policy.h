@@ -18,8 +18,8 @@ class RestartPolicy {
  public:
   explicit RestartPolicy(const RestartLimits& limits) : limits_(limits) {}
 
-  /// A child has died. Returns the delay before its restart; nullopt when the limit is exceeded. `came_up`: it had got
-  /// ready; one that had not, however long it took, counts with those before it.
+  /// A child has died. Returns the delay before its restart; nullopt when the limit is exceeded. `came_up`:
+  /// it had got ready; one that had not, however long it took, counts with those before it.
   std::optional<Duration> died(TimePoint now, bool came_up = true);
 
   /// The same for a child whose death is a part of one that died() was told of.

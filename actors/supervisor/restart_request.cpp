@@ -9,12 +9,14 @@
 
 namespace troupe::supervisor {
 
-Status begin_restart(Children& children, const LocalRequest& request, const RestartTerms& terms, TimePoint now) {
+Status begin_restart(Children& children, const LocalRequest& request, const RestartTerms& terms,
+                     TimePoint now) {
   if (request.wire != wire::kVersion || request.messages != wire::kMessagesVersion) {
-    return failure(Code::unsupported,
-                   "the new program speaks version " + std::to_string(request.wire) + " of the wire format and " +
-                       std::to_string(request.messages) + " of the messages, this server " + std::to_string(wire::kVersion) +
-                       " and " + std::to_string(wire::kMessagesVersion) + ": the whole server has to be restarted");
+    return failure(Code::unsupported, "the new program speaks version " + std::to_string(request.wire) +
+                                          " of the wire format and " + std::to_string(request.messages) +
+                                          " of the messages, this server " + std::to_string(wire::kVersion) +
+                                          " and " + std::to_string(wire::kMessagesVersion) +
+                                          ": the whole server has to be restarted");
   }
   std::string names;
   for (Child& child : children.all()) {
@@ -23,7 +25,8 @@ Status begin_restart(Children& children, const LocalRequest& request, const Rest
     nlohmann::json order{{"do", "stop"}};
     TimePoint by = now + terms.grace;
     if (child.kind == ChildKind::front) {
-      order = {{"do", "drain"}, {"deadline_s", std::chrono::duration_cast<std::chrono::seconds>(terms.drain).count()}};
+      order = {{"do", "drain"},
+               {"deadline_s", std::chrono::duration_cast<std::chrono::seconds>(terms.drain).count()}};
       by = now + terms.drain + terms.slack;
     }
     if (Status status = children.ask_to_restart(child, by, order); !status.ok()) return status;

@@ -1,6 +1,6 @@
 #pragma once
-// A restart of one child that somebody has asked for (local_requests.h): while the others go on, without counting as a
-// death, with the program that is installed now.
+// A restart of one child that somebody has asked for (local_requests.h): while the others go on, without
+// counting as a death, with the program that is installed now.
 #include <string>
 
 #include "actors/supervisor/children.h"
@@ -17,9 +17,10 @@ struct RestartTerms {
   std::string installed;  ///< the program to run, if it can be executed
 };
 
-/// Asks the child to end. Not ok, and nothing has changed: the caller's program speaks other versions, there is no such
-/// child, or it does not run.
-Status begin_restart(Children& children, const LocalRequest& request, const RestartTerms& terms, TimePoint now);
+/// Asks the child to end. Not ok, and nothing has changed: the caller's program speaks other versions, there
+/// is no such child, or it does not run.
+Status begin_restart(Children& children, const LocalRequest& request, const RestartTerms& terms,
+                     TimePoint now);
 
 /// The answer to the caller, one line.
 std::string restart_answer(const Status& status);

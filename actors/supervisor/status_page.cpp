@@ -12,7 +12,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json one_or_all(const std::vector<int>& ports) { return ports.size() == 1 ? Json(ports.front()) : Json(ports); }
+Json one_or_all(const std::vector<int>& ports) {
+  return ports.size() == 1 ? Json(ports.front()) : Json(ports);
+}
 
 }  // namespace
 

@@ -9,8 +9,9 @@
 //    "prefix_cache":{"prompt_tokens","cached_tokens","evicted_blocks"},
 //    "swap_space":{"total","free","cached","moving","out_blocks","in_blocks","evicted_blocks","failed_blocks",
 //                  "declined_blocks"}}
-// engine_worker_queue and cache_queue are numbers; of several ranks, one for each, in a list. url is where a client
-// on this machine reaches the server; paths are absolute. Depth and capacity of a ring are bytes; those of the engine's own queues are requests.
+// engine_worker_queue and cache_queue are numbers; of several ranks, one for each, in a list. url is where a
+// client on this machine reaches the server; paths are absolute. Depth and capacity of a ring are bytes;
+// those of the engine's own queues are requests.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -70,7 +71,7 @@ struct StatusPage {
   std::string url;
   LogOptions logs;  ///< only its directories
   int http_port = 0;
-  int metrics_port = 0;  ///< the HTTP port when it has none of its own
+  int metrics_port = 0;                        ///< the HTTP port when it has none of its own
   std::vector<int> engine_worker_queue_ports;  ///< by rank
   std::vector<int> cache_queue_ports;          ///< likewise
   std::vector<ProcessRow> processes;

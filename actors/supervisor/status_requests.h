@@ -1,6 +1,6 @@
 #pragma once
-// The clients that wait for a status page, and the engine's last status. The engine is asked once for all waiting
-// clients; if it does not answer in time they get the page without the engine's part.
+// The clients that wait for a status page, and the engine's last status. The engine is asked once for all
+// waiting clients; if it does not answer in time they get the page without the engine's part.
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <vector>

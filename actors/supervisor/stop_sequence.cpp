@@ -21,13 +21,14 @@ bool StopSequence::advance(TimePoint now) {
   return true;
 }
 
-// A front that is asked can still send its clients an error event. One that a drain asked before is killed: its
-// time is over.
+// A front that is asked can still send its clients an error event. One that a drain asked before is killed:
+// its time is over.
 void StopSequence::ask_to_end(Child& child) {
   const nlohmann::json order = child.kind == ChildKind::front
                                    ? nlohmann::json{{"do", "drain"}, {"deadline_s", 0}}
                                    : nlohmann::json{{"do", "stop"}};
-  if (child.asked_to_end || !child.control.open() || !child.control.send(order).ok()) child.process.kill(SIGKILL);
+  if (child.asked_to_end || !child.control.open() || !child.control.send(order).ok())
+    child.process.kill(SIGKILL);
   child.asked_to_end = true;
 }
 

@@ -1,6 +1,6 @@
 #pragma once
-// The end of all children, one after the other, the front first, then the engine: none must vanish while another still
-// sends to it. Each is asked to end, and killed when it has not ended after the grace.
+// The end of all children, one after the other, the front first, then the engine: none must vanish while
+// another still sends to it. Each is asked to end, and killed when it has not ended after the grace.
 #include <cstddef>
 #include <optional>
 

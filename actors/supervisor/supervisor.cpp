@@ -33,7 +33,8 @@ namespace {
 constexpr Duration kWatchPeriod = std::chrono::milliseconds(500);
 // How often the front is asked for the server's load.
 constexpr Duration kSampleInterval = std::chrono::seconds(1);
-// The same after it has not answered in time: while it waits for a part that stands still it does nothing else.
+// The same after it has not answered in time: while it waits for a part that stands still it does nothing
+// else.
 constexpr Duration kSampleRetry = std::chrono::seconds(10);
 // How much later than its deadline the front may end its drain before it is stopped.
 constexpr Duration kDrainSlack = std::chrono::seconds(4);
@@ -52,8 +53,8 @@ ChildLimits limits_of(const SupervisorSetup& setup) {
   RestartLimits restarts = setup.restarts;
   restarts.max_restarts = process.max_restarts;
   restarts.window = std::chrono::seconds(process.restart_window_s);
-  return {restarts, std::chrono::seconds(process.start_timeout_s), std::chrono::seconds(process.engine_timeout_s),
-          std::chrono::seconds(process.worker_timeout_s)};
+  return {restarts, std::chrono::seconds(process.start_timeout_s),
+          std::chrono::seconds(process.engine_timeout_s), std::chrono::seconds(process.worker_timeout_s)};
 }
 
 class Supervisor {
@@ -164,14 +165,16 @@ Status Supervisor::prepare() {
     if (!made.ok()) return made.status();
     memory = std::move(*made);
   }
-  auto resources = Resources::take(std::move(options), setup_.ranks, std::move(memory), Opening::listen, setup_.texts);
+  auto resources =
+      Resources::take(std::move(options), setup_.ranks, std::move(memory), Opening::listen, setup_.texts);
   if (!resources.ok()) return resources.status();
   resources_ = std::move(*resources);
   if (setup_.take_vocabulary) resources_->vocabulary = setup_.take_vocabulary();
   if (!summary->empty() && summary->back() != '\n') *summary += '\n';
   console_.tell(*summary + resources_->summary());
   setup_.log(LogLevel::info, "started",
-             {kv("pid", getpid()), kv("port", resources_->options.http.port), kv("model", resources_->page().model)});
+             {kv("pid", getpid()), kv("port", resources_->options.http.port),
+              kv("model", resources_->page().model)});
   return children_.start(resources_->make_children(setup_.words_before), resources_->monitors);
 }
 
@@ -193,7 +196,8 @@ void Supervisor::poll_once() {
     if (child.running()) add(child.process.pidfd(), [this, &child] { on_exit(child); });
   }
   add(resources_->ports.http.listen_fd(), [this] {
-    if (ipc::Fd client = resources_->ports.http.accept_peer(); client.valid()) local_requests_.add(std::move(client), Clock::now());
+    if (ipc::Fd client = resources_->ports.http.accept_peer(); client.valid())
+      local_requests_.add(std::move(client), Clock::now());
   });
   for (const int fd : local_requests_.descriptors()) add(fd, [this, fd] { on_local_request(fd); });
 
@@ -307,8 +311,8 @@ void Supervisor::on_message(Child& child, const Packet& packet) {
 void Supervisor::on_ready(Child& child) {
   const bool first = child.kind == ChildKind::front && !child.ever_ready;
   if (!child.ready && child.restarts > 0) {
-    console_.warn("troupe: " + child.name + " is back after " + in_seconds(Clock::now() - child.ended) + ", " +
-                  counted(child.restarts, "restart") + " so far");
+    console_.warn("troupe: " + child.name + " is back after " + in_seconds(Clock::now() - child.ended) +
+                  ", " + counted(child.restarts, "restart") + " so far");
   }
   child.ready = child.ever_ready = true;
   if (!first) return;
@@ -339,7 +343,8 @@ void Supervisor::on_exit(Child& child) {
         if (!children_.plan_restart(child, how).ok()) begin_stop();
         break;
       }
-      if (child.last_exit.signal != 0 || child.last_exit.code != 0) fail("the drain was cut short: " + how, 1);
+      if (child.last_exit.signal != 0 || child.last_exit.code != 0)
+        fail("the drain was cut short: " + how, 1);
       begin_stop();
       break;
     case Phase::stopping: continue_stop(Clock::now()); break;
@@ -357,10 +362,12 @@ void Supervisor::on_local_request(int fd) {
     return;
   }
   const config::ProcessOptions& process = setup_.options.process;
-  const RestartTerms terms{std::chrono::seconds(process.drain_timeout_s), kDrainSlack, setup_.grace, setup_.installed};
+  const RestartTerms terms{std::chrono::seconds(process.drain_timeout_s), kDrainSlack, setup_.grace,
+                           setup_.installed};
   const Status status = phase_ == Phase::running ? begin_restart(children_, what, terms, Clock::now())
                                                  : failure(Code::unavailable, "the server is " + state());
-  setup_.log(LogLevel::info, "restart_asked", {kv("child", what.child), kv("ok", status.ok()), kv("why", status.message)});
+  setup_.log(LogLevel::info, "restart_asked",
+             {kv("child", what.child), kv("ok", status.ok()), kv("why", status.message)});
   answer(client, restart_answer(status));
 }
 
@@ -373,7 +380,8 @@ void Supervisor::tell_processes() {
     processes.push_back({{"name", child.name}, {"pid", child.process.pid()}, {"restarts", child.restarts}});
   }
   if (processes == told_processes_) return;
-  if (front.send({{"do", "processes"}, {"processes", processes}}).ok()) told_processes_ = std::move(processes);
+  if (front.send({{"do", "processes"}, {"processes", processes}}).ok())
+    told_processes_ = std::move(processes);
 }
 
 void Supervisor::on_time(TimePoint now) {
@@ -422,7 +430,8 @@ Loading Supervisor::loading() const {
   for (const Child& child : children_.all()) {
     all.done_bytes += child.loaded_bytes;
     all.total_bytes += child.load_bytes;
-    if (child.kind == ChildKind::worker) all.seconds = std::min(all.seconds, seconds(Clock::now() - child.started));
+    if (child.kind == ChildKind::worker)
+      all.seconds = std::min(all.seconds, seconds(Clock::now() - child.started));
   }
   return all;
 }

@@ -16,8 +16,8 @@ std::string_view without_end_blanks(std::string_view text) {
   return text.substr(0, last == text.npos ? 0 : last + 1);
 }
 
-/// Cuts off what the template puts behind the text of the last message. False if that text is not what comes last of
-/// all that the client wrote.
+/// Cuts off what the template puts behind the text of the last message. False if that text is not what comes
+/// last of all that the client wrote.
 bool end_with_last_message(std::vector<TextSpan>& spans, const http::Json& message) {
   const std::string* content = json::text(json::member(message, "content"));
   if (content == nullptr) return false;
@@ -33,7 +33,8 @@ bool end_with_last_message(std::vector<TextSpan>& spans, const http::Json& messa
 
 EncoderBounds bounds_of(const Tokenizer& tokenizer, std::int32_t max_model_len) {
   std::size_t longest = 1;
-  for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) longest = std::max(longest, tokenizer.token_bytes(id).size());
+  for (TokenId id = 0; id < tokenizer.vocab_size(); ++id)
+    longest = std::max(longest, tokenizer.token_bytes(id).size());
   return {max_model_len, longest * static_cast<std::size_t>(std::max(max_model_len, 1))};
 }
 
@@ -74,13 +75,14 @@ Status Encoder::encode_source(Encode& job, Encoded& out) const {
   return ban_words(job.bad_words, out.bans);
 }
 
-/// What the answer repeats of the prompts: texts as they came, ids as text. A prompt that is too long for the model is
-/// refused later, so its text is not made.
+/// What the answer repeats of the prompts: texts as they came, ids as text. A prompt that is too long for the
+/// model is refused later, so its text is not made.
 void Encoder::add_texts(Encode& job, Encoded& out) const {
   for (std::string& text : job.source.texts) out.texts.push_back({std::move(text), 0});
   for (const auto& ids : job.source.ids) {
     std::string& text = out.texts.emplace_back().text;
-    const auto kept = static_cast<std::size_t>(std::min<std::uint64_t>(ids.size(), static_cast<std::uint64_t>(job.echo_tokens)));
+    const auto kept = static_cast<std::size_t>(
+        std::min<std::uint64_t>(ids.size(), static_cast<std::uint64_t>(job.echo_tokens)));
     if (bounds_.max_model_len > 0 && kept > static_cast<std::size_t>(bounds_.max_model_len)) continue;
     Detokenizer detokenizer(tokenizer_, /*skip_special_tokens=*/false);
     for (std::size_t i = ids.size() - kept; i < ids.size(); ++i) text += detokenizer.append(ids[i]);
@@ -92,7 +94,8 @@ void Encoder::add_texts(Encode& job, Encoded& out) const {
 Status Encoder::check_bytes(std::size_t bytes, const Encode& job, const char* field) const {
   if (bytes <= bounds_.max_text_bytes || !http::generates(job.api)) return {};
   return invalid("the prompt has " + std::to_string(bytes) + " bytes, which are more than the " +
-                     std::to_string(bounds_.max_model_len) + " tokens that this model takes in all: shorten the prompt",
+                     std::to_string(bounds_.max_model_len) +
+                     " tokens that this model takes in all: shorten the prompt",
                  field, "context_length_exceeded");
 }
 
@@ -104,8 +107,8 @@ Status Encoder::ban_words(const std::vector<std::string>& words, std::vector<wir
       if (ids.size() == 1) bans.push_back({ids.front(), -1e10f});
     }
     if (bans.size() > before) continue;
-    return invalid("bad_words: \"" + word.substr(0, 64) + "\" is not a single token of this model", "bad_words",
-                   "invalid_value");
+    return invalid("bad_words: \"" + word.substr(0, 64) + "\" is not a single token of this model",
+                   "bad_words", "invalid_value");
   }
   return {};
 }
@@ -125,18 +128,21 @@ std::string Encoder::tokenized(const Encode& job, const Encoded& out) const {
 Result<std::vector<TokenId>> Encoder::chat(http::Conversation& conversation, const Encode& job) const {
   if (conversation.without_template) {
     const auto messages = json::items(conversation.messages);
-    const std::string* content = messages.empty() ? nullptr : json::text(json::member(&messages.front(), "content"));
+    const std::string* content =
+        messages.empty() ? nullptr : json::text(json::member(&messages.front(), "content"));
     if (content == nullptr) {
-      return invalid("without a chat template the first message's content must be a string", "messages.0.content",
-                     "invalid_type");
+      return invalid("without a chat template the first message's content must be a string",
+                     "messages.0.content", "invalid_type");
     }
     const std::string& text = *content;
     if (Status status = check_bytes(text.size(), job, "messages"); !status.ok()) return status;
     return tokenizer_->encode(text, SpecialTokens::parse);
   }
   if (template_ == nullptr) {
-    return invalid("this model has no chat template: use /v1/completions, or start the server with "
-                   "--chat-template FILE", "messages", "no_chat_template");
+    return invalid(
+        "this model has no chat template: use /v1/completions, or start the server with "
+        "--chat-template FILE",
+        "messages", "no_chat_template");
   }
   plain_messages_.apply(conversation.messages);
   auto spans = template_->render(conversation.messages, conversation.tools, conversation.template_kwargs,
@@ -147,8 +153,10 @@ Result<std::vector<TokenId>> Encoder::chat(http::Conversation& conversation, con
     return status;
   }
   if (conversation.continue_final_message && !end_with_last_message(*spans, conversation.messages.back())) {
-    return invalid("this model's chat template does not end with the text of the last message, so it cannot be continued",
-                   "continue_final_message", "invalid_value");
+    return invalid(
+        "this model's chat template does not end with the text of the last message, so it cannot be "
+        "continued",
+        "continue_final_message", "invalid_value");
   }
   std::size_t bytes = 0;
   for (const TextSpan& span : *spans) bytes += span.text.size();

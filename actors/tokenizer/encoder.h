@@ -17,7 +17,8 @@ namespace troupe {
 /// How much one request may ask of a TOKENIZER.
 struct EncoderBounds {
   std::int32_t max_model_len = 0;  ///< told with the answer to /tokenize
-  /// Of a text to generate from: one that has more bytes has more tokens than the model takes, and is refused unread.
+  /// Of a text to generate from: one that has more bytes has more tokens than the model takes, and is refused
+  /// unread.
   std::size_t max_text_bytes = SIZE_MAX;
 };
 
@@ -35,7 +36,8 @@ class Encoder {
         plain_messages_(template_.get()),
         bounds_(bounds) {}
 
-  /// Never throws: every failure is Encoded::status and concerns this request alone. `log` hears of exceptions.
+  /// Never throws: every failure is Encoded::status and concerns this request alone. `log` hears of
+  /// exceptions.
   Encoded encode(Encode job, const Log& log = {}) const;
 
   const std::shared_ptr<const Tokenizer>& tokenizer() const { return tokenizer_; }

@@ -13,7 +13,8 @@ std::uint64_t TextJobs::add(Bytes encode, bool long_text) {
 std::vector<std::uint64_t> TextJobs::due() const {
   const auto suspect = std::ranges::find_if(jobs_, [](const auto& entry) { return entry.second.deaths > 0; });
   if (suspect != jobs_.end()) {
-    const bool others = std::ranges::any_of(jobs_, [](const auto& entry) { return entry.second.sent_in != 0; });
+    const bool others =
+        std::ranges::any_of(jobs_, [](const auto& entry) { return entry.second.sent_in != 0; });
     return others ? std::vector<std::uint64_t>() : std::vector{suspect->first};
   }
   std::vector<std::uint64_t> due;

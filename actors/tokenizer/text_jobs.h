@@ -1,9 +1,9 @@
 #pragma once
-// The jobs that were given to one text process and are not answered. A job at which the process dies is asked again once,
-// alone, and fails at the second death; the others lose nothing but time. Pure: no I/O.
+// The jobs that were given to one text process and are not answered. A job at which the process dies is asked
+// again once, alone, and fails at the second death; the others lose nothing but time. Pure: no I/O.
 //
-// The process has a lane for each kind of job and takes the jobs of a lane in order. So at its death only the first job of
-// each lane was at work: these are suspects, and each runs alone before anything else does.
+// The process has a lane for each kind of job and takes the jobs of a lane in order. So at its death only the
+// first job of each lane was at work: these are suspects, and each runs alone before anything else does.
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -34,8 +34,8 @@ class TextJobs {
   /// The process has answered. False: no such job is open.
   bool answered(std::uint64_t number);
 
-  /// The process has ended, and the link is in this epoch now. Returns the jobs that fail, which are forgotten; the others that
-  /// were sent in earlier epochs are to be sent again.
+  /// The process has ended, and the link is in this epoch now. Returns the jobs that fail, which are
+  /// forgotten; the others that were sent in earlier epochs are to be sent again.
   std::vector<std::uint64_t> lost(std::uint32_t epoch);
 
   std::size_t size() const { return jobs_.size(); }

@@ -21,7 +21,8 @@ namespace {
 using supervisor::Control;
 
 constexpr auto kTextTick = std::chrono::milliseconds(20);
-/// Of private memory, beside what the process has when it starts: a request of --max-body-bytes takes a small part of it.
+/// Of private memory, beside what the process has when it starts: a request of --max-body-bytes takes a small
+/// part of it.
 constexpr std::uint64_t kMostMemory = std::uint64_t{4} << 30;
 
 /// A model without a chat template is refused by request, as the front has warned of it.
@@ -34,11 +35,14 @@ Result<Encoder> make_encoder(const config::Options& options, int vocabulary_fd) 
   if (!tokenizer.ok()) return tokenizer.status();
   auto chat = ChatTemplate::load(directory, options.model.chat_template, options.model.tokenizer);
   if (!chat.ok() && chat.status().code != Code::not_found) return chat.status();
-  return Encoder(*tokenizer, chat.ok() ? *chat : nullptr, bounds_of(**tokenizer, options.scheduler.model_len(spec->max_positions)));
+  return Encoder(*tokenizer, chat.ok() ? *chat : nullptr,
+                 bounds_of(**tokenizer, options.scheduler.model_len(spec->max_positions)));
 }
 
-Status serve_texts(const supervisor::ChildArguments& arguments, Control& control, const config::Options& options) {
-  if (arguments.link_step_fds.empty()) return failure(Code::internal, "a text process needs a link to the front");
+Status serve_texts(const supervisor::ChildArguments& arguments, Control& control,
+                   const config::Options& options) {
+  if (arguments.link_step_fds.empty())
+    return failure(Code::internal, "a text process needs a link to the front");
   limit_process(kMostMemory);
   const auto opened = Log::open("text-" + std::to_string(arguments.rank), options.log);
   const Log log = opened.ok() ? *opened : Log();

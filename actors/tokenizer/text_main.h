@@ -1,6 +1,6 @@
 #pragma once
-// The text process, `troupe text`: applies chat templates and turns text into tokens. What clients write is worked on here,
-// away from the sockets and from the state of requests.
+// The text process, `troupe text`: applies chat templates and turns text into tokens. What clients write is
+// worked on here, away from the sockets and from the state of requests.
 #include <string>
 #include <vector>
 

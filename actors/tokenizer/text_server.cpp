@@ -53,17 +53,20 @@ std::string TextServer::silent() const { return watchdog_.longest().silent_part(
 
 void TextServer::receive(const std::stop_token& stop) {
   greet();
-  link_->receive(stop, receiver_pulse_,
-                 {[this](const Arrival& arrival) { arrived(arrival); },
-                  [this](std::uint32_t) {
-                    forget();
-                    greet();
-                  },
-                  // Without a receiver the process gives no sign of life any more, and another one takes its place.
-                  [this](const std::string& why) { log_.error("link_broken", {kv("why", why)}); }});
+  link_->receive(
+      stop, receiver_pulse_,
+      {[this](const Arrival& arrival) { arrived(arrival); },
+       [this](std::uint32_t) {
+         forget();
+         greet();
+       },
+       // Without a receiver the process gives no sign of life any more, and another one takes its place.
+       [this](const std::string& why) { log_.error("link_broken", {kv("why", why)}); }});
 }
 
-void TextServer::greet() { link_->send(MessageType::greeting, 0, encoded_view(Greeting{wire::kMessagesVersion, build_})); }
+void TextServer::greet() {
+  link_->send(MessageType::greeting, 0, encoded_view(Greeting{wire::kMessagesVersion, build_}));
+}
 
 void TextServer::arrived(const Arrival& arrival) {
   if (arrival.type != MessageType::encode && arrival.type != MessageType::encode_long) return;
@@ -105,7 +108,8 @@ void TextServer::answer(const Job& job) {
       (void)contain(log_, "log of a prompt", request_id, [&] { log_prompts(request_id, encoded); });
     }
   } else {
-    encoded.status = failure(Code::internal, "the request could not be read by the process that encodes texts");
+    encoded.status =
+        failure(Code::internal, "the request could not be read by the process that encodes texts");
   }
   Bytes bytes;
   encode(encoded, bytes);
@@ -124,7 +128,8 @@ void TextServer::log_prompts(const std::string& request_id, const Encoded& encod
     Detokenizer detokenizer(encoder_.tokenizer(), /*skip_special_tokens=*/false);
     std::string text;
     for (const TokenId id : encoded.prompts[i]) {
-      if (static_cast<std::int64_t>(text.size()) > log_.max_value_bytes()) break;  // the log cuts it and says so
+      if (static_cast<std::int64_t>(text.size()) > log_.max_value_bytes())
+        break;  // the log cuts it and says so
       text += detokenizer.append(id);
     }
     log_.detail("prompt", {kv("req", request_id), kv("prompt", i), kv("text", text + detokenizer.flush())});

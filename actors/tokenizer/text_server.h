@@ -1,7 +1,7 @@
 #pragma once
-// The work of a text process: takes Encodes from the link to a front and answers each. Two threads encode: one for common
-// texts, and one of low priority for long ones, so that a short prompt waits for no long one. It holds nothing between two
-// requests.
+// The work of a text process: takes Encodes from the link to a front and answers each. Two threads encode:
+// one for common texts, and one of low priority for long ones, so that a short prompt waits for no long one.
+// It holds nothing between two requests.
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -22,15 +22,16 @@ namespace troupe {
 
 class TextServer {
  public:
-  /// Greets and begins to answer. `link` is the lower end. `log` hears of faults, and of prompts where their texts are logged.
+  /// Greets and begins to answer. `link` is the lower end. `log` hears of faults, and of prompts where their
+  /// texts are logged.
   TextServer(std::shared_ptr<Link> link, Encoder encoder, std::string build, Log log);
   /// Ends after the jobs that are at work; the front asks the others again.
   ~TextServer();
   TextServer(const TextServer&) = delete;
   TextServer& operator=(const TextServer&) = delete;
 
-  /// Gives a sign of life on the link unless a part of the process stands still. Call it at least eight times a second, from
-  /// one thread.
+  /// Gives a sign of life on the link unless a part of the process stands still. Call it at least eight times
+  /// a second, from one thread.
   void beat();
 
   /// The part that stands still, as of the last beat(). Empty: none does.

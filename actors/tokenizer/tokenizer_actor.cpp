@@ -13,7 +13,8 @@ namespace {
 
 using TokenizerSelf = tokenizer_actor::stateful_pointer<TokenizerState>;
 
-/// Runs in the receiving thread. A process that breaks the rules is not listened to until another has taken its place.
+/// Runs in the receiving thread. A process that breaks the rules is not listened to until another has taken
+/// its place.
 class TextReceiver {
  public:
   TextReceiver(tokenizer_actor actor, gateway_actor gateway, const TokenizerParts& parts)
@@ -21,9 +22,10 @@ class TextReceiver {
 
   void operator()(const std::stop_token& stop) {
     while (!stop.stop_requested()) {
-      parts_.link->receive(stop, *parts_.receiver_pulse,
-                           {[this](const Arrival& arrival) { take(arrival); },
-                            [this](std::uint32_t epoch) { lost(epoch); }, [this](const std::string& why) { distrust(why); }});
+      parts_.link->receive(
+          stop, *parts_.receiver_pulse,
+          {[this](const Arrival& arrival) { take(arrival); }, [this](std::uint32_t epoch) { lost(epoch); },
+           [this](const std::string& why) { distrust(why); }});
     }
   }
 
@@ -33,14 +35,17 @@ class TextReceiver {
     switch (arrival.type) {
       case MessageType::greeting: return greeting(arrival);
       case MessageType::encoded: return encoded(arrival);
-      default: distrust("a message of type " + std::to_string(static_cast<std::uint32_t>(arrival.type)) + " came from it");
+      default:
+        distrust("a message of type " + std::to_string(static_cast<std::uint32_t>(arrival.type)) +
+                 " came from it");
     }
   }
 
   void greeting(const Arrival& arrival) {
     Greeting greeting;
     if (!decode(arrival.bytes, greeting)) return distrust("its greeting cannot be read");
-    const std::string conflict = version_conflict({"the text process", greeting.build}, greeting.version, {"the front", parts_.build});
+    const std::string conflict =
+        version_conflict({"the text process", greeting.build}, greeting.version, {"the front", parts_.build});
     if (!conflict.empty()) return distrust(conflict);
     caf::anon_send(gateway_, TextUp{parts_.index});
   }
@@ -74,7 +79,8 @@ void send_due(TokenizerSelf self) {
   TokenizerState& state = self->state;
   for (const std::uint64_t number : state.jobs.due()) {
     const MessageType type = state.jobs.long_text(number) ? MessageType::encode_long : MessageType::encode;
-    state.jobs.sent(number, state.parts.link->send(type, number, std::as_bytes(std::span(state.jobs.bytes(number)))));
+    state.jobs.sent(number,
+                    state.parts.link->send(type, number, std::as_bytes(std::span(state.jobs.bytes(number)))));
   }
 }
 
@@ -84,7 +90,8 @@ caf::typed_response_promise<Encoded> take(TokenizerSelf self, const Encode& job)
   Bytes bytes;
   encode(job, bytes);
   if (bytes.size() > Link::kMaxMessageBytes) {
-    promise.deliver(Encoded{failure(Code::too_large, "the request's text is too long to be encoded"), {}, {}, {}, {}});
+    promise.deliver(
+        Encoded{failure(Code::too_large, "the request's text is too long to be encoded"), {}, {}, {}, {}});
     return promise;
   }
   const std::uint64_t number = state.jobs.add(std::move(bytes), job.long_text);
@@ -101,7 +108,8 @@ void answer(TokenizerSelf self, std::uint64_t number, Encoded encoded) {
   if (encoded.status.ok()) {
     std::size_t tokens = 0;
     for (const auto& prompt : encoded.prompts) tokens += prompt.size();
-    log.info("encoded", {kv("req", request_id), kv("prompts", encoded.prompts.size()), kv("tokens", tokens), kv("ms", ms)});
+    log.info("encoded", {kv("req", request_id), kv("prompts", encoded.prompts.size()), kv("tokens", tokens),
+                         kv("ms", ms)});
   } else {
     log.info("refused", {kv("req", request_id), kv("why", encoded.status.message), kv("ms", ms)});
   }
@@ -119,7 +127,8 @@ void lost(TokenizerSelf self, std::uint32_t epoch) {
   for (const std::uint64_t number : state.jobs.lost(epoch)) {
     state.parts.log.error("poison_request", {kv("req", state.open.at(number).request_id)});
     Encoded failed;
-    failed.status = failure(Code::internal, "the process that encodes texts has ended twice while it worked on this request");
+    failed.status = failure(Code::internal,
+                            "the process that encodes texts has ended twice while it worked on this request");
     failed.status.reason = "poison_request";
     answer(self, number, std::move(failed));
   }

@@ -1,6 +1,7 @@
 #pragma once
-// TOKENIZER: the front's end of the link to one text process, which applies templates and encodes. What clients have written
-// is worked on there: the death or a hang of that process costs the requests that it had only time (text_jobs.h).
+// TOKENIZER: the front's end of the link to one text process, which applies templates and encodes. What
+// clients have written is worked on there: the death or a hang of that process costs the requests that it had
+// only time (text_jobs.h).
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -20,7 +21,8 @@ struct TokenizerParts {
   std::uint32_t index = 0;     ///< of the text process
   std::string build;           ///< of this program, for people
   Log log;
-  /// The process sends what it should not and has to be replaced; once in an epoch. Called in the receiving thread; may be empty.
+  /// The process sends what it should not and has to be replaced; once in an epoch. Called in the receiving
+  /// thread; may be empty.
   std::function<void(const std::string& why)> distrusted;
   std::shared_ptr<Pulse> receiver_pulse = std::make_shared<Pulse>();
 };
@@ -38,7 +40,9 @@ struct TokenizerState {
   std::jthread receiver;               ///< ends before the rest of the state
 };
 
-/// TOKENIZER ×text process. Tells GATEWAY when the process has come. Every Encode is answered: by the process, or with an error when the process has ended twice at it.
-tokenizer_actor::behavior_type tokenizer_behavior(tokenizer_actor::stateful_pointer<TokenizerState> self, TokenizerParts parts);
+/// TOKENIZER ×text process. Tells GATEWAY when the process has come. Every Encode is answered: by the
+/// process, or with an error when the process has ended twice at it.
+tokenizer_actor::behavior_type tokenizer_behavior(tokenizer_actor::stateful_pointer<TokenizerState> self,
+                                                  TokenizerParts parts);
 
 }  // namespace troupe

@@ -16,7 +16,8 @@ std::string name_of(std::int32_t rank) { return "rank " + std::to_string(rank); 
 /// An id of two memories that live at the same time: another one of either gives another id. 0: one has none.
 std::uint64_t lives_together(std::uint64_t a, std::uint64_t b) {
   if (a == 0 || b == 0) return 0;
-  // Ids are random: an odd factor and a rotation keep equal ones, and pairs that are swapped, from cancelling out.
+  // Ids are random: an odd factor and a rotation keep equal ones, and pairs that are swapped, from cancelling
+  // out.
   const std::uint64_t both = std::rotl(a * 0x9e3779b97f4a7c15ull, 31) ^ b;
   return both == 0 ? 1 : both;
 }
@@ -40,8 +41,10 @@ RankGroup::Change RankGroup::up(std::int32_t rank, LinkUp link) {
   }
   for (std::size_t other = 1; other < links_.size(); ++other) {
     const wire::Capacity& of = links_[other]->capacity;
-    if (of.block_tokens == first->capacity.block_tokens && of.vocab_size == first->capacity.vocab_size) continue;
-    change.fault = "rank " + std::to_string(other) + " has blocks or a vocabulary of another size than rank 0";
+    if (of.block_tokens == first->capacity.block_tokens && of.vocab_size == first->capacity.vocab_size)
+      continue;
+    change.fault =
+        "rank " + std::to_string(other) + " has blocks or a vocabulary of another size than rank 0";
     return change;
   }
   forget();

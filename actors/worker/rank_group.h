@@ -1,9 +1,9 @@
 #pragma once
 // Several ranks that run one model, as one worker. Every rank is told the same; this counts their answers.
 //
-// The group is up in an epoch when all its ranks are, and down from the first that is lost. A step, and a cache
-// command, has ended when every rank has answered it. So nothing is done with a step's result while a rank may
-// still read or write the blocks of that step.
+// The group is up in an epoch when all its ranks are, and down from the first that is lost. A step, and a
+// cache command, has ended when every rank has answered it. So nothing is done with a step's result while a
+// rank may still read or write the blocks of that step.
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -26,7 +26,7 @@ class RankGroup {
   /// What an answer of one rank has led to.
   struct Outcome {
     std::optional<Bytes> record;  ///< what all ranks together answer, for who asked
-    std::string fault;            ///< not empty: the ranks contradict each other, or one answers what nobody asked
+    std::string fault;  ///< not empty: the ranks contradict each other, or one answers what nobody asked
   };
   /// What an event of one rank's link has led to.
   struct Change {
@@ -40,10 +40,11 @@ class RankGroup {
   /// A rank is lost.
   Change down(std::int32_t rank, const std::string& why);
 
-  /// A StepResult of rank 0 or a StepEnd of another. The record is rank 0's. One of an epoch that has passed is ignored.
+  /// A StepResult of rank 0 or a StepEnd of another. The record is rank 0's. One of an epoch that has passed
+  /// is ignored.
   Outcome step(std::int32_t rank, Bytes record);
-  /// A CacheDone or an Inventory. The record is a CacheDone that failed if one did, with the times from the first
-  /// beginning to the last end; an Inventory is rank 0's.
+  /// A CacheDone or an Inventory. The record is a CacheDone that failed if one did, with the times from the
+  /// first beginning to the last end; an Inventory is rank 0's.
   Outcome cache(std::int32_t rank, Bytes record);
 
   bool is_up() const { return up_; }
@@ -82,9 +83,9 @@ class RankGroup {
   std::vector<std::optional<LinkUp>> links_;  // by rank; empty: the rank is not ready
   std::uint64_t all_ = 0;
   bool up_ = false;
-  std::uint32_t epoch_ = 0;              // of the group while it is up
-  std::uint64_t ended_ = 0;              // the last step that all have answered
-  std::deque<Step> steps_;               // that some have answered, in order
+  std::uint32_t epoch_ = 0;  // of the group while it is up
+  std::uint64_t ended_ = 0;  // the last step that all have answered
+  std::deque<Step> steps_;   // that some have answered, in order
   std::map<std::uint64_t, Command> commands_;
   wire::RecordWriter<wire::CacheDone> writer_;
 };

@@ -64,9 +64,8 @@ class Receiver {
       return;
     }
     const auto device = view.array(record->device);
-    caf::anon_send(actor_,
-                   LinkUp{view.header().epoch, record->capacity, std::string(device.begin(), device.end()),
-                          record->memory});
+    caf::anon_send(actor_, LinkUp{view.header().epoch, record->capacity,
+                                  std::string(device.begin(), device.end()), record->memory});
   }
 
   void down(const std::string& why) {
@@ -144,12 +143,14 @@ worker_link_actor::behavior_type worker_link_behavior(WorkerLinkSelf self, Worke
       [self](const SendCacheCommand& command) { send(self, ipc::Channel::cache, command.record); },
       [self](StepDone& done) {
         const WorkerLinkState& state = self->state;
-        if (state.group) return self->send(state.group, RankStepDone{state.parts.rank, std::move(done.record)});
+        if (state.group)
+          return self->send(state.group, RankStepDone{state.parts.rank, std::move(done.record)});
         self->send(state.consumers.scheduler, std::move(done));
       },
       [self](CacheReport& report) {
         const WorkerLinkState& state = self->state;
-        if (state.group) return self->send(state.group, RankCacheReport{state.parts.rank, std::move(report.record)});
+        if (state.group)
+          return self->send(state.group, RankCacheReport{state.parts.rank, std::move(report.record)});
         self->send(state.consumers.cache, std::move(report));
       },
       [self](const LinkUp& up) {
@@ -164,7 +165,8 @@ worker_link_actor::behavior_type worker_link_behavior(WorkerLinkSelf self, Worke
       },
       [self](const LinkDown& down) {
         self->state.masks.clear();  // of an epoch that has passed
-        if (self->state.group) return self->send(self->state.group, RankDown{self->state.parts.rank, down.why});
+        if (self->state.group)
+          return self->send(self->state.group, RankDown{self->state.parts.rank, down.why});
         for (const auto& front : self->state.consumers.fronts) self->send(front, down);
         self->send(self->state.consumers.scheduler, down);
       },

@@ -11,8 +11,9 @@ namespace troupe {
 namespace {
 
 constexpr auto kIdleWait = std::chrono::milliseconds(200);
-// While steps are pending: a device with a queue takes the next plan while one runs, so the loop must not wait
-// for the rings or the device alone. Each poll is short; a round ends as soon as one step or record is ready.
+// While steps are pending: a device with a queue takes the next plan while one runs, so the loop must not
+// wait for the rings or the device alone. Each poll is short; a round ends as soon as one step or record is
+// ready.
 constexpr auto kDevicePoll = std::chrono::microseconds(2);
 constexpr auto kNextLook = std::chrono::milliseconds(5);  // at an executor that is not prepared yet
 constexpr auto kRound = std::chrono::milliseconds(20);
@@ -30,7 +31,8 @@ Status WorkerLoop::begin() {
 
 Status WorkerLoop::unprepared() const {
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(identity_.prepare_timeout).count();
-  return failure(Code::timeout, "the ranks have not met within " + std::to_string(seconds) + " s (--start-timeout)");
+  return failure(Code::timeout,
+                 "the ranks have not met within " + std::to_string(seconds) + " s (--start-timeout)");
 }
 
 Status WorkerLoop::greet() {
@@ -102,14 +104,16 @@ Status WorkerLoop::send_end() {
 }
 
 Status WorkerLoop::take(const ipc::Received& got) {
-  if (got.kind == ipc::Received::Kind::corrupt) return failure(Code::internal, "a ring from the engine is corrupt");
+  if (got.kind == ipc::Received::Kind::corrupt)
+    return failure(Code::internal, "a ring from the engine is corrupt");
   if (got.kind == ipc::Received::Kind::epoch_changed) {
     log_.info("engine_replaced", {kv("epoch", link_.epoch()), kv("dropped", pending_)});
     return begin();
   }
   Status status = executor_.submit(got.view);
   if (status.code == Code::internal) return status;
-  if (!status.ok()) return failure(Code::internal, "a record of the engine makes no sense: " + status.message);
+  if (!status.ok())
+    return failure(Code::internal, "a record of the engine makes no sense: " + status.message);
   if (got.view.header().kind != wire::RecordKind::step_masks) ++pending_;
   return {};
 }

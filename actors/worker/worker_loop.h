@@ -18,11 +18,12 @@ struct WorkerIdentity {
   Duration prepare_timeout = std::chrono::minutes(30);  ///< of Executor::prepare(), in each epoch
 };
 
-/// Serves plans until `stop` returns true; it is called at least five times a second. When the engine is replaced
-/// the sequences are dropped and the weights stay. A malformed record, a full result ring, a device error or ranks that
-/// do not meet in time end the loop with a Status; the process must then end.
+/// Serves plans until `stop` returns true; it is called at least five times a second. When the engine is
+/// replaced the sequences are dropped and the weights stay. A malformed record, a full result ring, a device
+/// error or ranks that do not meet in time end the loop with a Status; the process must then end.
 template <class Stop>
-Status run_worker(ipc::LowerEnd& link, Executor& executor, const WorkerIdentity& identity, const Log& log, Stop&& stop);
+Status run_worker(ipc::LowerEnd& link, Executor& executor, const WorkerIdentity& identity, const Log& log,
+                  Stop&& stop);
 
 /// The body of run_worker()'s loop; not a template, so that it is compiled once.
 class WorkerLoop {

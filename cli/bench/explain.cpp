@@ -56,8 +56,8 @@ GpuTraits find_gpu(bool batch_invariant, std::string& name) {
 
 }  // namespace
 
-std::string explain(const model::ModelSpec& spec, const model::WeightFormats& formats, const std::vector<int>& sequences,
-                    const GpuTraits& gpu) {
+std::string explain(const model::ModelSpec& spec, const model::WeightFormats& formats,
+                    const std::vector<int>& sequences, const GpuTraits& gpu) {
   std::string text;
   for (const int n : sequences) {
     text += table("decode, " + std::to_string(n) + (n == 1 ? " row" : " rows"),

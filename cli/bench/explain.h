@@ -13,8 +13,8 @@
 namespace troupe::bench {
 
 /// A table for each number of decoding sequences, and one for a piece of a prompt of 512 tokens.
-std::string explain(const model::ModelSpec& spec, const model::WeightFormats& formats, const std::vector<int>& sequences,
-                    const kernels::cuda::GpuTraits& gpu);
+std::string explain(const model::ModelSpec& spec, const model::WeightFormats& formats,
+                    const std::vector<int>& sequences, const kernels::cuda::GpuTraits& gpu);
 
 /// The same for a model's directory, with a first line that names model, dtype and GPU. Where there is no GPU
 /// an H200 is assumed, and that line says so.

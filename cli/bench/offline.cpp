@@ -43,8 +43,8 @@ Result<OfflineBench> open_bench(config::Options options) {
 
 void print_head(const OfflineBench& bench, const std::string& model) {
   std::printf("%s, %s; %s\nceilings of this run: %.1f GB/s, %.2f TFLOP/s\n", model.c_str(),
-              to_string(bench.formats, bench.spec).c_str(), bench.executor->device().c_str(), bench.ceilings.bytes_per_s * 1e-9,
-              bench.ceilings.flops_per_s * 1e-12);
+              to_string(bench.formats, bench.spec).c_str(), bench.executor->device().c_str(),
+              bench.ceilings.bytes_per_s * 1e-9, bench.ceilings.flops_per_s * 1e-12);
 }
 
 /// One row of the output.
@@ -156,8 +156,9 @@ int decode_main(int argc, char** argv) {
       json_field(json),
       {.name = "explain",
        .slot = &explained,
-       .help = "time nothing; print which kernel runs each op on a GPU, and why, at 1, 8, 64 and 512 rows (or "
-               "--batch), from config.json alone"},
+       .help =
+           "time nothing; print which kernel runs each op on a GPU, and why, at 1, 8, 64 and 512 rows (or "
+           "--batch), from config.json alone"},
   };
   std::vector<std::string> of_serve;
   config::Options options;

@@ -96,7 +96,8 @@ int load_main(int argc, char** argv) {
   bool json = false;
   cli::ServerFlags flags;
   std::vector<config::Field> fields = cli::server_fields(flags);
-  fields.push_back({.name = "api-key", .slot = &options.api_key, .help = "sent as a bearer key", .secret = true});
+  fields.push_back(
+      {.name = "api-key", .slot = &options.api_key, .help = "sent as a bearer key", .secret = true});
   fields.push_back(limit_field(options));
   for (config::Field& field : plan_fields(plan, json)) fields.push_back(std::move(field));
   std::vector<std::string> of_serve;

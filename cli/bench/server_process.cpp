@@ -42,7 +42,8 @@ std::string runtime_directory(const std::string& directory) { return directory +
 
 /// `troupe serve` on a port that the system chooses, with its output in a file and its runtime folder in
 /// `directory`. It is told to end when the caller dies.
-Result<pid_t> start_server(const std::string& directory, const std::string& output, const std::vector<std::string>& flags) {
+Result<pid_t> start_server(const std::string& directory, const std::string& output,
+                           const std::vector<std::string>& flags) {
   SpawnOrder order;
   order.executable = binary_directory() + "/troupe";
   order.arguments = {order.executable, "serve", "--port", "0", "--log-dir", directory + "/log"};

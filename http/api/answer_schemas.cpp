@@ -1,5 +1,5 @@
-// What the answers look like, as the schemas of OpenAPI's components. tests/e2e/openapi_test.py holds answers of every
-// kind against them, and no answer has a member that is not listed here.
+// What the answers look like, as the schemas of OpenAPI's components. tests/e2e/openapi_test.py holds answers
+// of every kind against them, and no answer has a member that is not listed here.
 #include "http/api/answer_schemas.h"
 
 namespace troupe::http {

@@ -18,9 +18,9 @@ struct JsonBounds {
   std::int64_t elements = 0;  ///< values, all together
 };
 
-/// The value. Refused with the reason "invalid_json": anything but exactly one well-formed JSON text in UTF-8;
-/// "json_too_deep" and "too_many_elements": what exceeds the bounds, with the top-level field it happens in.
-/// Stops at the first fault, so memory stays within the bounds whatever the text.
+/// The value. Refused with the reason "invalid_json": anything but exactly one well-formed JSON text in
+/// UTF-8; "json_too_deep" and "too_many_elements": what exceeds the bounds, with the top-level field it
+/// happens in. Stops at the first fault, so memory stays within the bounds whatever the text.
 Result<Json> parse_json(std::string_view text, const JsonBounds& bounds);
 
 using json::to_text;

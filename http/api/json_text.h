@@ -1,6 +1,6 @@
 #pragma once
-// Writes JSON into a string: escaping, numbers, arrays of ids. The shape of the answers is known, and appending
-// is several times faster than building and dumping a JSON value.
+// Writes JSON into a string: escaping, numbers, arrays of ids. The shape of the answers is known, and
+// appending is several times faster than building and dumping a JSON value.
 #include <cstdint>
 #include <span>
 #include <string>
@@ -10,8 +10,9 @@
 
 namespace troupe::http {
 
-/// Appends `text` between quotes, escaped. What is not valid UTF-8 (also overlong forms, surrogates, truncated
-/// characters) becomes U+FFFD, one per maximal invalid part, so the result is always a valid JSON string.
+/// Appends `text` between quotes, escaped. What is not valid UTF-8 (also overlong forms, surrogates,
+/// truncated characters) becomes U+FFFD, one per maximal invalid part, so the result is always a valid JSON
+/// string.
 void append_json_string(std::string& out, std::string_view text);
 
 void append_integer(std::string& out, std::int64_t value);

@@ -171,19 +171,21 @@ Result<Parsed<ChatRequest>> parse_messages(std::string_view body, const RequestR
                                            std::string_view fallback_id) {
   return parse_blocks<ChatRequest>(body, rules, Api::messages, [&](Fields& fields, ChatRequest& request) {
     read_chat(fields, rules, "msg_", fallback_id, request);
-    if (fields.find("thinking_token_budget") != nullptr) request.thinking.max_tokens_field = "thinking.budget_tokens";
+    if (fields.find("thinking_token_budget") != nullptr)
+      request.thinking.max_tokens_field = "thinking.budget_tokens";
     request.form.param = kMessagesWording.path(request.form.param);
     request.tools.schema_field = kMessagesWording.tool_schema;
   });
 }
 
 Result<Parsed<TokenizeRequest>> parse_count_tokens(std::string_view body, const RequestRules& rules) {
-  return parse_blocks<TokenizeRequest>(body, rules, Api::count_tokens, [&](Fields& fields, TokenizeRequest& request) {
-    ToolRules tools;
-    request.model = read_model(fields, rules);
-    request.conversation = read_conversation(fields, rules, true, tools);
-    request.effort = read_thinking(fields).effort;
-  });
+  return parse_blocks<TokenizeRequest>(body, rules, Api::count_tokens,
+                                       [&](Fields& fields, TokenizeRequest& request) {
+                                         ToolRules tools;
+                                         request.model = read_model(fields, rules);
+                                         request.conversation = read_conversation(fields, rules, true, tools);
+                                         request.effort = read_thinking(fields).effort;
+                                       });
 }
 
 }  // namespace troupe::http

@@ -117,7 +117,8 @@ void append_answer_end(std::string& out, const Usage& usage) {
   out.push_back('}');
 }
 
-std::string format_answer(const AnswerFrame& frame, std::span<const AnswerChoice> choices, const Usage& usage) {
+std::string format_answer(const AnswerFrame& frame, std::span<const AnswerChoice> choices,
+                          const Usage& usage) {
   std::string out = frame.answer_prefix();
   for (std::size_t i = 0; i < choices.size(); ++i) {
     if (i > 0) out.push_back(',');

@@ -1,5 +1,6 @@
 #pragma once
-// Errors as answers: OpenAI's error object, the HTTP status of a failure, and Anthropic's words where they are wanted.
+// Errors as answers: OpenAI's error object, the HTTP status of a failure, and Anthropic's words where they
+// are wanted.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -10,15 +11,15 @@
 
 namespace troupe::http {
 
-/// HTTP status of a failure: by its code, except for reasons with a status of their own (method_not_allowed is
-/// 405, request_too_large 413, …). `cancelled` is 499, which is only logged.
+/// HTTP status of a failure: by its code, except for reasons with a status of their own (method_not_allowed
+/// is 405, request_too_large 413, …). `cancelled` is 499, which is only logged.
 int http_status(const Status& status);
 
 /// {"error":{"message","type","param","code"}}; all four keys always present, param null when empty.
 std::string error_json(const Status& status);
 
-/// The whole answer for a failure that happened before anything was sent: status, error object in the words of
-/// `api`, and Retry-After with retry-after-ms on 429 and 503. `retry_after_ms` 0 means one second.
+/// The whole answer for a failure that happened before anything was sent: status, error object in the words
+/// of `api`, and Retry-After with retry-after-ms on 429 and 503. `retry_after_ms` 0 means one second.
 Output error_output(std::uint64_t exchange_id, const Status& status, std::uint32_t retry_after_ms = 0,
                     Api api = Api::chat);
 

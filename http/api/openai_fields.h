@@ -27,10 +27,11 @@ std::string read_model(Fields& fields, const RequestRules& rules);
 /// The answer's id: request_id (with `prefix` put before it when missing), else `prefix`[user-]fallback.
 std::string read_answer_id(Fields& fields, std::string_view prefix, std::string_view fallback);
 
-/// messages, tools and chat_template_kwargs, checked and moved out of the body. The field enable_thinking, at the top
-/// or in `metadata`, counts as a template argument when chat_template_kwargs does not set it. `required`: messages
-/// must be there.
-Conversation read_conversation(Fields& fields, const RequestRules& rules, bool required, ToolRules& tool_rules);
+/// messages, tools and chat_template_kwargs, checked and moved out of the body. The field enable_thinking, at
+/// the top or in `metadata`, counts as a template argument when chat_template_kwargs does not set it.
+/// `required`: messages must be there.
+Conversation read_conversation(Fields& fields, const RequestRules& rules, bool required,
+                               ToolRules& tool_rules);
 
 /// The tools that the model is to see, from tools or functions; null: none. Part of read_conversation().
 Json read_tools(Fields& fields, const RequestRules& rules, ToolRules& tool_rules);
@@ -43,8 +44,8 @@ Status read_arguments(Json& call, const std::string& path);
 Result<Json> parse_object(std::string_view body, const config::LimitOptions& limits);
 
 /// All fields of a chat request. Its id begins with `id_prefix`.
-void read_chat(Fields& fields, const RequestRules& rules, std::string_view id_prefix, std::string_view fallback_id,
-               ChatRequest& request);
+void read_chat(Fields& fields, const RequestRules& rules, std::string_view id_prefix,
+               std::string_view fallback_id, ChatRequest& request);
 
 /// reasoning_max_tokens or thinking_token_budget, response_max_tokens, reasoning_effort.
 ThinkingRules read_thinking(Fields& fields);

@@ -156,10 +156,11 @@ void append_chat_logprobs(std::string& out, std::span<const TokenLogprob> tokens
 
 void append_completion_logprobs(std::string& out, std::span<const TokenLogprob> tokens,
                                 std::int64_t text_offset) {
-  static constexpr std::pair<const char*, ScoreList> kLists[] = {{R"({"tokens":[)", ScoreList::tokens},
-                                                                 {R"(],"token_logprobs":[)", ScoreList::token_logprobs},
-                                                                 {R"(],"top_logprobs":[)", ScoreList::top_logprobs},
-                                                                 {R"(],"text_offset":[)", ScoreList::text_offset}};
+  static constexpr std::pair<const char*, ScoreList> kLists[] = {
+      {R"({"tokens":[)", ScoreList::tokens},
+      {R"(],"token_logprobs":[)", ScoreList::token_logprobs},
+      {R"(],"top_logprobs":[)", ScoreList::top_logprobs},
+      {R"(],"text_offset":[)", ScoreList::text_offset}};
   for (const auto& [name, list] : kLists) {
     out.append(name);
     append_scores(out, list, tokens, true, text_offset);

@@ -10,16 +10,17 @@ namespace troupe::http {
 
 /// The lists of scores in those forms.
 enum class ScoreList : std::uint8_t {
-  chat,            ///< {"token","logprob","bytes","top_logprobs":[…]}
-  tokens,          ///< completions, as are the next three: the tokens' text
+  chat,    ///< {"token","logprob","bytes","top_logprobs":[…]}
+  tokens,  ///< completions, as are the next three: the tokens' text
   token_logprobs,
   top_logprobs,
   text_offset,
-  prompt,          ///< prompt_logprobs
+  prompt,  ///< prompt_logprobs
 };
 
-/// Appends elements of a list, without its brackets, with commas between them and, unless `first`, before them. `offset`:
-/// of the first score in code points; moved on behind the last by ScoreList::text_offset, else left alone.
+/// Appends elements of a list, without its brackets, with commas between them and, unless `first`, before
+/// them. `offset`: of the first score in code points; moved on behind the last by ScoreList::text_offset,
+/// else left alone.
 void append_scores(std::string& out, ScoreList list, std::span<const TokenLogprob> scores, bool first,
                    std::int64_t& offset);
 

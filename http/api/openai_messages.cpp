@@ -104,8 +104,8 @@ Status read_tool_calls(Json& calls, const std::string& path) {
   return {};
 }
 
-// The older form of a conversation with calls: function_call of an assistant, and its answer with the role function.
-// Templates know tool_calls and the role tool.
+// The older form of a conversation with calls: function_call of an assistant, and its answer with the role
+// function. Templates know tool_calls and the role tool.
 Status modernize(Json& message, std::string& role, const std::string& path) {
   if (role == "function") {
     message["role"] = role = "tool";
@@ -115,7 +115,8 @@ Status modernize(Json& message, std::string& role, const std::string& path) {
   if (call == message.end() || call->is_null()) return {};
   const std::string place = path + ".function_call";
   if (role != "assistant" || json::given(message, "tool_calls") != nullptr) {
-    return invalid(place + " is only allowed in assistant messages without tool_calls", place, "invalid_value");
+    return invalid(place + " is only allowed in assistant messages without tool_calls", place,
+                   "invalid_value");
   }
   if (Status status = read_function(*call, place); !status.ok()) return status;
   Json calls = Json::array({{{"type", "function"}, {"function", std::move(*call)}}});
@@ -139,7 +140,8 @@ Status read_message(Json& message, const std::string& path) {
   }
   std::string name = *role;
   if (Status status = modernize(message, name, path); !status.ok()) return status;
-  if (name == "developer") message["role"] = "system";  // the newer name of the same role, which templates do not know
+  if (name == "developer")
+    message["role"] = "system";  // the newer name of the same role, which templates do not know
   Status status = check_content(message, name, path);
   if (!status.ok()) return status;
   for (const char* text : {"name", "reasoning_content", "reasoning", "refusal"}) {
@@ -233,8 +235,9 @@ Status read_arguments(Json& call, const std::string& path) {
   const auto arguments = call.find("arguments");
   if (arguments == call.end() || arguments->is_object() || arguments->is_null()) return {};
   const auto fail = [&] {
-    return invalid(path + ".arguments must be a JSON object, or a string that holds one, got " + excerpt(*arguments),
-                   path + ".arguments", "invalid_value");
+    return invalid(
+        path + ".arguments must be a JSON object, or a string that holds one, got " + excerpt(*arguments),
+        path + ".arguments", "invalid_value");
   };
   const std::string* text = json::text(*arguments);
   if (text == nullptr) return fail();
@@ -252,7 +255,8 @@ Status read_arguments(Json& call, const std::string& path) {
   return !parsed.ok() && first != text->npos && (*text)[first] == '{' ? Status() : fail();
 }
 
-Conversation read_conversation(Fields& fields, const RequestRules& rules, bool required, ToolRules& tool_rules) {
+Conversation read_conversation(Fields& fields, const RequestRules& rules, bool required,
+                               ToolRules& tool_rules) {
   Conversation conversation;
   conversation.messages = read_messages(fields, rules, required);
   conversation.tools = read_tools(fields, rules, tool_rules);

@@ -98,11 +98,14 @@ void read_continuation(Fields& fields, Conversation& conversation) {
   if (!fields.boolean(kName)) return;
   const std::span<const Json> messages = json::items(std::as_const(conversation.messages));
   const Json* last = messages.empty() ? nullptr : &messages.back();
-  const bool plain = json::is(json::member(last, "role"), "assistant") && json::member(last, "tool_calls") == nullptr;
+  const bool plain =
+      json::is(json::member(last, "role"), "assistant") && json::member(last, "tool_calls") == nullptr;
   if (conversation.add_generation_prompt) {
-    fields.fail(kName, "needs add_generation_prompt to be false: the answer cannot both go on and begin anew", "invalid_value");
+    fields.fail(kName, "needs add_generation_prompt to be false: the answer cannot both go on and begin anew",
+                "invalid_value");
   } else if (!plain || conversation.without_template) {
-    fields.fail(kName, "needs a last message of the assistant without tool calls, and the chat template", "invalid_value");
+    fields.fail(kName, "needs a last message of the assistant without tool calls, and the chat template",
+                "invalid_value");
   }
   conversation.continue_final_message = true;
 }
@@ -128,7 +131,8 @@ ThinkingRules read_thinking(Fields& fields) {
   thinking.max_tokens = fields.integer("reasoning_max_tokens", 1, kMaxInteger);
   if (const auto budget = fields.integer("thinking_token_budget", 0, kMaxInteger)) {
     if (thinking.max_tokens && *thinking.max_tokens != *budget) {
-      fields.fail("thinking_token_budget", "and reasoning_max_tokens mean the same, but differ", "invalid_value");
+      fields.fail("thinking_token_budget", "and reasoning_max_tokens mean the same, but differ",
+                  "invalid_value");
     }
     thinking.max_tokens = budget;
   }
@@ -143,8 +147,8 @@ ThinkingRules read_thinking(Fields& fields) {
   return thinking;
 }
 
-void read_chat(Fields& fields, const RequestRules& rules, std::string_view id_prefix, std::string_view fallback_id,
-               ChatRequest& request) {
+void read_chat(Fields& fields, const RequestRules& rules, std::string_view id_prefix,
+               std::string_view fallback_id, ChatRequest& request) {
   request.model = read_model(fields, rules);
   request.id = read_answer_id(fields, id_prefix, fallback_id);
   apply_policies(fields, kChatApi);
@@ -168,63 +172,67 @@ Result<Parsed<ChatRequest>> parse_chat(std::string_view body, const RequestRules
 
 Result<Parsed<CompletionRequest>> parse_completion(std::string_view body, const RequestRules& rules,
                                                    std::string_view fallback_id) {
-  return parse_with<CompletionRequest>(body, rules, kCompletionsApi, [&](Fields& fields, CompletionRequest& request) {
-    request.model = read_model(fields, rules);
-    request.id = read_answer_id(fields, "cmpl-", fallback_id);
-    apply_policies(fields, kCompletionsApi);
-    if (fields.find("prompt_token_ids") != nullptr) {
-      request.prompts = read_prompts(fields, "prompt_token_ids", rules);
-    } else if (fields.find("prompt") != nullptr) {
-      request.prompts = read_prompts(fields, "prompt", rules);
-    } else {
-      fields.fail("prompt", "is missing", "missing_required_parameter");
-    }
-    request.echo = fields.boolean("echo");
-    request.sampling = read_sampling(fields, rules, Api::completions);
-    request.form = read_answer_form(fields, rules);
-    check_beside_form(fields, request.form, request.sampling);
-    read_logprobs(fields, rules, Api::completions, request.sampling);
-    if (const auto best_of = fields.integer("best_of", 1, rules.limits.max_best_of)) {
-      request.best_of = static_cast<std::int32_t>(*best_of);
-      if (*best_of < request.sampling.n) {
-        fields.fail("best_of",
-                    "must be at least n (" + std::to_string(request.sampling.n) + "), got " +
-                        std::to_string(*best_of),
-                    "out_of_range");
-      } else if (request.sampling.stream && *best_of > request.sampling.n) {
-        fields.fail("best_of", "above n cannot be streamed", "invalid_value");
-      }
-    }
-    if (request.echo && request.sampling.truncate_prompt_tokens != 0) {
-      fields.fail("truncate_prompt_tokens", "cannot be used with echo", "invalid_value");
-    }
-    check_sequences(fields, rules.limits, request);
-  });
+  return parse_with<CompletionRequest>(
+      body, rules, kCompletionsApi, [&](Fields& fields, CompletionRequest& request) {
+        request.model = read_model(fields, rules);
+        request.id = read_answer_id(fields, "cmpl-", fallback_id);
+        apply_policies(fields, kCompletionsApi);
+        if (fields.find("prompt_token_ids") != nullptr) {
+          request.prompts = read_prompts(fields, "prompt_token_ids", rules);
+        } else if (fields.find("prompt") != nullptr) {
+          request.prompts = read_prompts(fields, "prompt", rules);
+        } else {
+          fields.fail("prompt", "is missing", "missing_required_parameter");
+        }
+        request.echo = fields.boolean("echo");
+        request.sampling = read_sampling(fields, rules, Api::completions);
+        request.form = read_answer_form(fields, rules);
+        check_beside_form(fields, request.form, request.sampling);
+        read_logprobs(fields, rules, Api::completions, request.sampling);
+        if (const auto best_of = fields.integer("best_of", 1, rules.limits.max_best_of)) {
+          request.best_of = static_cast<std::int32_t>(*best_of);
+          if (*best_of < request.sampling.n) {
+            fields.fail("best_of",
+                        "must be at least n (" + std::to_string(request.sampling.n) + "), got " +
+                            std::to_string(*best_of),
+                        "out_of_range");
+          } else if (request.sampling.stream && *best_of > request.sampling.n) {
+            fields.fail("best_of", "above n cannot be streamed", "invalid_value");
+          }
+        }
+        if (request.echo && request.sampling.truncate_prompt_tokens != 0) {
+          fields.fail("truncate_prompt_tokens", "cannot be used with echo", "invalid_value");
+        }
+        check_sequences(fields, rules.limits, request);
+      });
 }
 
 Result<Parsed<TokenizeRequest>> parse_tokenize(std::string_view body, const RequestRules& rules) {
-  return parse_with<TokenizeRequest>(body, rules, kTokenizeApi, [&](Fields& fields, TokenizeRequest& request) {
-    request.model = read_model(fields, rules);
-    request.prompt = fields.string("prompt");
-    if (request.prompt && fields.find("messages") != nullptr) {
-      fields.fail("messages", "cannot be given together with prompt", "invalid_value");
-    }
-    if (!request.prompt && fields.find("messages") == nullptr) {
-      fields.fail("prompt", "or messages is required", "missing_required_parameter");
-    }
-    ToolRules tools;
-    if (!request.prompt) request.conversation = read_conversation(fields, rules, false, tools);
-    request.add_special_tokens = fields.boolean("add_special_tokens", true);
-    request.return_token_strs = fields.boolean("return_token_strs");
-  });
+  return parse_with<TokenizeRequest>(
+      body, rules, kTokenizeApi, [&](Fields& fields, TokenizeRequest& request) {
+        request.model = read_model(fields, rules);
+        request.prompt = fields.string("prompt");
+        if (request.prompt && fields.find("messages") != nullptr) {
+          fields.fail("messages", "cannot be given together with prompt", "invalid_value");
+        }
+        if (!request.prompt && fields.find("messages") == nullptr) {
+          fields.fail("prompt", "or messages is required", "missing_required_parameter");
+        }
+        ToolRules tools;
+        if (!request.prompt) request.conversation = read_conversation(fields, rules, false, tools);
+        request.add_special_tokens = fields.boolean("add_special_tokens", true);
+        request.return_token_strs = fields.boolean("return_token_strs");
+      });
 }
 
 Result<Parsed<DetokenizeRequest>> parse_detokenize(std::string_view body, const RequestRules& rules) {
-  return parse_with<DetokenizeRequest>(body, rules, kDetokenizeApi, [&](Fields& fields, DetokenizeRequest& request) {
-    request.model = read_model(fields, rules);
-    if (fields.find("tokens") == nullptr) fields.fail("tokens", "is missing", "missing_required_parameter");
-    request.tokens = fields.token_ids("tokens", rules.model.vocab_size, kMaxPromptIds);
-  });
+  return parse_with<DetokenizeRequest>(
+      body, rules, kDetokenizeApi, [&](Fields& fields, DetokenizeRequest& request) {
+        request.model = read_model(fields, rules);
+        if (fields.find("tokens") == nullptr)
+          fields.fail("tokens", "is missing", "missing_required_parameter");
+        request.tokens = fields.token_ids("tokens", rules.model.vocab_size, kMaxPromptIds);
+      });
 }
 
 }  // namespace troupe::http

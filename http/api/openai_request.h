@@ -21,7 +21,7 @@ namespace troupe::http {
 struct ModelFacts {
   std::vector<std::string> names;  ///< every name a request may use; empty: any name passes
   std::int64_t vocab_size = 0;     ///< bounds the token ids of requests; 0: only 0 … 2^31-1 is checked
-  bool offers_forms = true;      ///< answers can be held to a form; false with --guided-decoding-backend off
+  bool offers_forms = true;  ///< answers can be held to a form; false with --guided-decoding-backend off
 };
 
 struct RequestRules {

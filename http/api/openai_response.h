@@ -3,8 +3,8 @@
 // an answer (id, object, created, model) is escaped once into an AnswerFrame, so a token costs one escape of
 // its text and a few appends; no JSON value is built.
 //
-// Text should be whole UTF-8 characters (the detokenizer holds incomplete ones back); bytes that are not valid
-// UTF-8 are written as U+FFFD, so that the answer is always valid JSON.
+// Text should be whole UTF-8 characters (the detokenizer holds incomplete ones back); bytes that are not
+// valid UTF-8 are written as U+FFFD, so that the answer is always valid JSON.
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -31,11 +31,11 @@ struct ToolCall {
   std::int32_t index = 0;  ///< among the calls of its choice
   std::string id;          ///< "chatcmpl-tool-…"; in the first part of a call, as is the name
   std::string name;
-  std::string arguments;   ///< JSON, or a fragment of it
+  std::string arguments;  ///< JSON, or a fragment of it
 };
 
-/// A token with its natural-log probability. `bytes` are the token's raw bytes and need not be UTF-8; they are the
-/// tokenizer's, which outlives the score.
+/// A token with its natural-log probability. `bytes` are the token's raw bytes and need not be UTF-8; they
+/// are the tokenizer's, which outlives the score.
 struct TokenScore {
   std::string_view bytes;
   TokenId id = 0;
@@ -82,8 +82,8 @@ struct Piece {
       0;  ///< completions: text_chars() of this choice's scores before this piece, and its echo
   std::span<const TokenId> token_ids;  ///< return_token_ids: those of this piece; left out when empty
   std::span<const TokenId>
-      prompt_token_ids{};              ///< completions: in a choice's first chunk; left out when empty
-  const Usage* usage = nullptr;        ///< continuous_usage_stats
+      prompt_token_ids{};        ///< completions: in a choice's first chunk; left out when empty
+  const Usage* usage = nullptr;  ///< continuous_usage_stats
 };
 
 /// Chat only: the first chunk of a choice, {"role":"assistant","content":""}. `prompt_token_ids` are
@@ -99,8 +99,8 @@ void append_done(std::string& out);
 /// One choice of an answer that is not streamed.
 struct AnswerChoice {
   std::int32_t index = 0;
-  std::string text;       ///< completions with echo: the prompt first
-  std::string reasoning;  ///< chat; null in the answer when empty
+  std::string text;             ///< completions with echo: the prompt first
+  std::string reasoning;        ///< chat; null in the answer when empty
   std::vector<ToolCall> calls;  ///< chat; null in the answer when empty, else `text` is null when it is empty
   bool legacy_calls = false;    ///< chat: the first of `calls` as function_call
   FinishReason finish = FinishReason::none;
@@ -112,15 +112,16 @@ struct AnswerChoice {
   std::vector<TokenId> token_ids;         ///< likewise
 };
 
-/// A choice up to `"logprobs":`, and from behind its scores on. What stands between them is null, or one of the forms in
-/// openai_logprobs.h, and after that perhaps `,"prompt_logprobs":` with its form.
+/// A choice up to `"logprobs":`, and from behind its scores on. What stands between them is null, or one of
+/// the forms in openai_logprobs.h, and after that perhaps `,"prompt_logprobs":` with its form.
 void append_choice_begin(std::string& out, Api api, const AnswerChoice& choice);
 void append_choice_end(std::string& out, const AnswerChoice& choice);
 /// What ends a whole answer behind its choices.
 void append_answer_end(std::string& out, const Usage& usage);
 
 /// A whole chat.completion or text_completion.
-std::string format_answer(const AnswerFrame& frame, std::span<const AnswerChoice> choices, const Usage& usage);
+std::string format_answer(const AnswerFrame& frame, std::span<const AnswerChoice> choices,
+                          const Usage& usage);
 
 struct ModelCard {
   std::string id;    ///< the served name

@@ -204,10 +204,11 @@ SamplingRequest read_sampling(Fields& fields, const RequestRules& rules, Api api
   sampling.cache_salt = read_cache_salt(fields);
   read_stream(fields, sampling);
   constexpr std::int64_t kMaxPriority = std::numeric_limits<std::int32_t>::max();
-  sampling.priority = static_cast<std::int32_t>(
-      fields.integer("priority", -kMaxPriority, kMaxPriority).value_or(0));
+  sampling.priority =
+      static_cast<std::int32_t>(fields.integer("priority", -kMaxPriority, kMaxPriority).value_or(0));
   sampling.tokens_per_event = static_cast<std::int32_t>(
-      fields.integer("max_streaming_response_tokens", 1, std::numeric_limits<std::int32_t>::max()).value_or(1));
+      fields.integer("max_streaming_response_tokens", 1, std::numeric_limits<std::int32_t>::max())
+          .value_or(1));
   sampling.truncate_prompt_tokens = read_truncation(fields);
   (void)fields.boolean("add_special_tokens");  // either value: no tokenizer here adds any
   sampling.timeout = fields.number("timeout", {0, kMaxTimeoutSeconds, true});

@@ -31,7 +31,9 @@ Status invalid_tool(const std::string& path, const std::string& what) {
 const Json* member(const Json& object, const char* name) { return json::given(object, name); }
 
 /// The name of a tool that check_tool() has passed.
-const std::string& name_of(const Json& tool) { return *json::text(json::member(json::member(tool, "function"), "name")); }
+const std::string& name_of(const Json& tool) {
+  return *json::text(json::member(json::member(tool, "function"), "name"));
+}
 
 Status check_function(const Json& function, const std::string& path) {
   if (!function.is_object()) return invalid_tool(path, "must be an object, got " + excerpt(function));
@@ -108,17 +110,16 @@ Json read_list(Fields& fields, std::string_view name, int most, bool functions,
     places.push_back(i);
   }
   if (const std::size_t i = first_repeated(tools); i < tools.size()) {
-    fields.fail(invalid_tool(path(places[i]) + (functions ? ".name" : ".function.name"),
-                             "is " + excerpt(name_of(tools[i])) +
-                                 ", which an earlier tool is called: names must differ"));
+    fields.fail(invalid_tool(
+        path(places[i]) + (functions ? ".name" : ".function.name"),
+        "is " + excerpt(name_of(tools[i])) + ", which an earlier tool is called: names must differ"));
     return {};
   }
   return tools;
 }
 
 bool has_tool(const Json& tools, const std::string& name) {
-  return std::any_of(tools.begin(), tools.end(),
-                     [&](const Json& tool) { return name_of(tool) == name; });
+  return std::any_of(tools.begin(), tools.end(), [&](const Json& tool) { return name_of(tool) == name; });
 }
 
 /// The names of the tools, for an error; cut when there are many.

@@ -81,7 +81,8 @@ Json field_schema(const RequestField& field, ApiSet api) {
     schema["anyOf"] = Json::array({reference(component), {{"type", "null"}}});
   } else if (field.about.starts_with("not offered")) {
     schema["type"] = "null";
-  } else if (const std::string_view type = json_type(field.type); !type.empty()) schema["type"] = {type, "null"};
+  } else if (const std::string_view type = json_type(field.type); !type.empty())
+    schema["type"] = {type, "null"};
   if (std::isfinite(field.bounds.low)) schema["minimum"] = bound(field.bounds.low);
   if (std::isfinite(field.bounds.high)) schema["maximum"] = bound(field.bounds.high);
   schema["description"] = field.about.empty() ? "accepted without effect" : field.about;
@@ -91,7 +92,8 @@ Json field_schema(const RequestField& field, ApiSet api) {
 Json body_schema(const Route& route, const config::LimitOptions& limits) {
   Json properties = Json::object();
   for (const RequestField& field : request_fields()) {
-    if ((field.apis & bit(route.api)) != 0) properties[std::string(field.name)] = field_schema(field, bit(route.api));
+    if ((field.apis & bit(route.api)) != 0)
+      properties[std::string(field.name)] = field_schema(field, bit(route.api));
   }
   if (properties.contains("n") && !properties["n"].contains("maximum"))
     properties["n"]["maximum"] = limits.max_n;
@@ -101,7 +103,8 @@ Json body_schema(const Route& route, const config::LimitOptions& limits) {
     if (name == nullptr) continue;
     required.push_back(name);
     Json& field = properties[name];
-    if (const auto type = field.find("type"); type != field.end() && type->is_array()) *type = Json((*type)[0]);
+    if (const auto type = field.find("type"); type != field.end() && type->is_array())
+      *type = Json((*type)[0]);
     if (const auto any = field.find("anyOf"); any != field.end()) any->erase(1);  // null
   }
   return {{"type", "object"}, {"properties", std::move(properties)}, {"required", std::move(required)}};
@@ -129,7 +132,8 @@ Json key_schemes() {
   Json schemes = Json::object();
   const auto add = [&](const std::string& prefix, std::string_view about) {
     schemes[prefix + "bearer"] = {{"type", "http"}, {"scheme", "bearer"}, {"description", about}};
-    schemes[prefix + "x-api-key"] = {{"type", "apiKey"}, {"in", "header"}, {"name", "x-api-key"}, {"description", about}};
+    schemes[prefix + "x-api-key"] = {
+        {"type", "apiKey"}, {"in", "header"}, {"name", "x-api-key"}, {"description", about}};
   };
   add("", "A key of --api-key or --admin-api-key");
   add("admin-", "A key of --admin-api-key");

@@ -1,7 +1,8 @@
 #pragma once
-// What a client asked for, checked and in plain types. Whatever is wrong with an OpenAI field has been refused
-// before one of these exists, except what only the loaded model can decide: does the prompt fit, is a bad word
-// one token. What the chat template reads stays JSON: values of the one parse of the body, within its bounds.
+// What a client asked for, checked and in plain types. Whatever is wrong with an OpenAI field has been
+// refused before one of these exists, except what only the loaded model can decide: does the prompt fit, is a
+// bad word one token. What the chat template reads stays JSON: values of the one parse of the body, within
+// its bounds.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -41,23 +42,25 @@ struct SamplingRequest {
       logprobs;  ///< alternatives to report beside each output token; 0: the token only
   std::optional<std::int32_t> prompt_logprobs;
   bool return_token_ids = false;
-  bool cache = true;       ///< false: neither reads nor fills the prefix cache
-  std::string cache_salt;  ///< only requests with the same one share cached prefixes; empty: none given
-  std::int32_t priority = 0;      ///< lower first
-  std::int32_t tokens_per_event = 1;        ///< of a stream; >= 1
-  std::int32_t truncate_prompt_tokens = 0;  ///< of a prompt's end, the rest is left out; 0: all; -1: as many as fit
+  bool cache = true;          ///< false: neither reads nor fills the prefix cache
+  std::string cache_salt;     ///< only requests with the same one share cached prefixes; empty: none given
+  std::int32_t priority = 0;  ///< lower first
+  std::int32_t tokens_per_event = 1;  ///< of a stream; >= 1
+  std::int32_t truncate_prompt_tokens =
+      0;                          ///< of a prompt's end, the rest is left out; 0: all; -1: as many as fit
   std::optional<double> timeout;  ///< seconds from arrival to the end of the answer, (0, 86400]
   bool stream = false;
   bool include_usage = false;           ///< stream_options.include_usage: one more chunk with the usage
   bool continuous_usage_stats = false;  ///< the usage in every chunk
 };
 
-/// The form that an answer is held to, as the client described it: response_format, guided_* and their kin, or what
-/// tool_choice asks for.
+/// The form that an answer is held to, as the client described it: response_format, guided_* and their kin,
+/// or what tool_choice asks for.
 struct AnswerForm {
   enum class Kind : std::uint8_t { free, json_object, json_schema, regex, choice, grammar, structural_tag };
   Kind kind = Kind::free;
-  Json value;         ///< json_schema, structural_tag: the object; choice: a list of strings; regex, grammar (EBNF): a string
+  Json value;  ///< json_schema, structural_tag: the object; choice: a list of strings; regex, grammar (EBNF):
+               ///< a string
   std::string param;  ///< the field that it came from, for errors: "response_format.json_schema.schema"
   /// Parts of `value` that the request has elsewhere: {".format.json_schema", "tools.0.function.parameters"}.
   std::vector<std::pair<std::string, std::string>> places{};
@@ -69,10 +72,11 @@ struct Conversation {
                   ///< function; content is a string, null, a list of {type: "text", text} or, for a tool,
                   ///< an object. tool_calls[].function.arguments is absent, null, an object, or a
                   ///< text that begins as one
-  Json tools;            ///< array of function tools; null: none, or tool_choice was "none"
+  Json tools;     ///< array of function tools; null: none, or tool_choice was "none"
   Json template_kwargs;  ///< an object; null: none
   bool add_generation_prompt = true;
-  bool continue_final_message = false;  ///< the prompt ends with the text of the last message, which is the assistant's
+  bool continue_final_message =
+      false;  ///< the prompt ends with the text of the last message, which is the assistant's
   bool without_template = false;  ///< the first message's content is the prompt
 };
 
@@ -88,7 +92,8 @@ struct ToolRules {
   std::string name;
   bool parallel = true;  ///< several calls in one answer
   bool legacy = false;   ///< given as `functions`: the answer has function_call
-  std::string schema_field = "function.parameters";  ///< where a tool of the request has its schema, for errors
+  std::string schema_field =
+      "function.parameters";        ///< where a tool of the request has its schema, for errors
   std::vector<std::size_t> places;  ///< of the conversation's tools in the client's list; empty: the same
 
   std::size_t place_of(std::size_t tool) const { return tool < places.size() ? places[tool] : tool; }
@@ -98,17 +103,18 @@ enum class ReasoningEffort : std::uint8_t { none, minimal, low, medium, high };
 
 /// How long the model may think and answer.
 struct ThinkingRules {
-  std::optional<std::int64_t> max_tokens;           ///< of the thoughts; >= 0
+  std::optional<std::int64_t> max_tokens;                 ///< of the thoughts; >= 0
   std::string max_tokens_field = "reasoning_max_tokens";  ///< that max_tokens came from, for errors
-  std::optional<std::int64_t> response_max_tokens;  ///< of the text behind them; >= 1
+  std::optional<std::int64_t> response_max_tokens;        ///< of the text behind them; >= 1
   std::optional<ReasoningEffort> effort;
 };
 
 struct ChatRequest {
-  std::string model;  ///< as given, one of ModelFacts::names when those are known; empty: absent
-  std::string id;     ///< of the answer, "chatcmpl-…" (from request_id or user when given)
-  Api api = Api::chat;  ///< chat, responses or messages
-  std::string settings;  ///< of Api::responses: the members of the answer that repeat the request, as JSON without braces
+  std::string model;     ///< as given, one of ModelFacts::names when those are known; empty: absent
+  std::string id;        ///< of the answer, "chatcmpl-…" (from request_id or user when given)
+  Api api = Api::chat;   ///< chat, responses or messages
+  std::string settings;  ///< of Api::responses: the members of the answer that repeat the request, as JSON
+                         ///< without braces
   Conversation conversation;
   std::vector<TokenId> prompt_token_ids;  ///< when not empty, the prompt itself: no template, no tokenizer
   ToolRules tools;
@@ -146,11 +152,13 @@ struct DetokenizeRequest {
   std::vector<TokenId> tokens;
 };
 
-/// Pages and actions without parameters. Health is not among them: the server answers it from Backend::health().
+/// Pages and actions without parameters. Health is not among them: the server answers it from
+/// Backend::health().
 struct InfoRequest {
   enum class Kind { models, model, metrics, config_info, reset_prefix_cache, events };
   Kind kind = Kind::models;
-  std::string name;  ///< of model: what stands behind /v1/models/; of events: the id of a request to follow, or empty
+  std::string
+      name;  ///< of model: what stands behind /v1/models/; of events: the id of a request to follow, or empty
 };
 
 using RequestBody =

@@ -134,7 +134,8 @@ class InputReader {
   /// A string, or a list of parts with a type.
   static bool is_text(const Json& output) {
     if (!output.is_array()) return output.is_string();
-    return std::all_of(output.begin(), output.end(), [](const Json& part) { return json::has(part, "type"); });
+    return std::all_of(output.begin(), output.end(),
+                       [](const Json& part) { return json::has(part, "type"); });
   }
 
   Status call(Json& item, const std::string& path) {

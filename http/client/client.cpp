@@ -44,13 +44,15 @@ class ClientExchange {
       return reader_.end() ? Status()
                            : failure(Code::unavailable, "the connection ended in the middle of the answer");
     }
-    return reader_.feed(*bytes) ? Status() : failure(Code::internal, "the answer is not HTTP: " + reader_.error());
+    return reader_.feed(*bytes) ? Status()
+                                : failure(Code::internal, "the answer is not HTTP: " + reader_.error());
   }
 
   Status read_body() {
     Status status;
     while (status.ok() && !reader_.done()) {
-      if (reader_.body().size() > kMaxBody) return failure(Code::too_large, "the answer is larger than 64 MiB");
+      if (reader_.body().size() > kMaxBody)
+        return failure(Code::too_large, "the answer is larger than 64 MiB");
       status = read_some();
     }
     answer.body = std::move(reader_.body());

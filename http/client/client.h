@@ -1,6 +1,6 @@
 #pragma once
-// A small blocking HTTP/1.1 client for this server's own API, for `troupe chat`. One connection per request. Not for
-// the open Internet.
+// A small blocking HTTP/1.1 client for this server's own API, for `troupe chat`. One connection per request.
+// Not for the open Internet.
 #include <functional>
 #include <map>
 #include <string>
@@ -18,7 +18,8 @@ struct ClientOptions {
   TlsContext tls;       ///< of make_client_tls(); null: plain HTTP
   int connect_timeout_ms = 5000;
   int read_timeout_ms = 600'000;  ///< silence of the server after which the request is given up
-  std::function<bool()> interrupted;  ///< asked ten times a second while waiting; true: give up with `cancelled`
+  std::function<bool()>
+      interrupted;  ///< asked ten times a second while waiting; true: give up with `cancelled`
 };
 
 struct ClientResponse {
@@ -43,7 +44,8 @@ class Client {
 
   /// POSTs `body` and calls `each` with the data of every server-sent event but "[DONE]", as it arrives.
   /// `each` returns false to hang up, which cancels the request on the server. An answer that is no event
-  /// stream, for example an error, is returned with its body. A stream without "[DONE]" at its end is `internal`.
+  /// stream, for example an error, is returned with its body. A stream without "[DONE]" at its end is
+  /// `internal`.
   Result<ClientResponse> stream(const std::string& target, const std::string& body,
                                 const std::function<bool(std::string_view data)>& each) const;
 

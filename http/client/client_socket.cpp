@@ -67,7 +67,8 @@ Status ClientSocket::until_done(const std::string& too_slow, Step step) {
       socket_.async_wait(side, [handler](const error_code& failed) { handler(failed, 0); });
     });
     if (!status.ok()) return status;
-    if (error_) return failure(Code::unavailable, "the connection to " + address_ + " broke: " + error_.message());
+    if (error_)
+      return failure(Code::unavailable, "the connection to " + address_ + " broke: " + error_.message());
   }
 }
 
@@ -80,7 +81,8 @@ Status ClientSocket::connect() {
   const auto places = resolver.resolve(options_.host, std::to_string(options_.port), error);
   if (error) return no_server(error.message());
   const Status status = run(milliseconds(options_.connect_timeout_ms), "", [&](auto handler) {
-    asio::async_connect(socket_, places, [handler](const error_code& failed, const auto&) { handler(failed, 0); });
+    asio::async_connect(socket_, places,
+                        [handler](const error_code& failed, const auto&) { handler(failed, 0); });
   });
   if (status.code == Code::timeout) return no_server("it does not react");
   if (!status.ok()) return status;
@@ -108,7 +110,8 @@ Status ClientSocket::send(std::string_view bytes) {
     asio::async_write(socket_, asio::buffer(bytes.data(), bytes.size()), handler);
   });
   // The server may refuse before it has read everything: its answer can be read then.
-  if (!status.ok() || error_ == asio::error::broken_pipe || error_ == asio::error::connection_reset) return status;
+  if (!status.ok() || error_ == asio::error::broken_pipe || error_ == asio::error::connection_reset)
+    return status;
   if (error_) return failure(Code::unavailable, "sending to " + address_ + ": " + error_.message());
   return {};
 }
@@ -118,13 +121,15 @@ Result<std::string_view> ClientSocket::read_some() {
   if (tls_ != nullptr) {
     const Status status = until_done(too_slow, [&] { return tls_->read(buffer_, transferred_); });
     if (!status.ok()) return status;
-    return std::string_view(buffer_.data(), transferred_);  // empty: the server has said that it sends no more
+    return std::string_view(buffer_.data(),
+                            transferred_);  // empty: the server has said that it sends no more
   }
   const Status status = run(milliseconds(options_.read_timeout_ms), too_slow,
                             [&](auto handler) { socket_.async_read_some(asio::buffer(buffer_), handler); });
   if (!status.ok()) return status;
   if (error_ == asio::error::eof) return std::string_view();
-  if (error_) return failure(Code::unavailable, "the connection to " + address_ + " broke: " + error_.message());
+  if (error_)
+    return failure(Code::unavailable, "the connection to " + address_ + " broke: " + error_.message());
   return std::string_view(buffer_.data(), transferred_);
 }
 

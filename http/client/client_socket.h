@@ -21,7 +21,8 @@ class ClientSocket {
 
   Status connect();
   Status send(std::string_view bytes);
-  /// At least one byte, as soon as there is one; empty at the end of the connection. Valid until the next call.
+  /// At least one byte, as soon as there is one; empty at the end of the connection. Valid until the next
+  /// call.
   Result<std::string_view> read_some();
 
  private:

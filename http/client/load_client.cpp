@@ -109,7 +109,8 @@ class Stream {
     if (reader_.head_done()) answer_.status = reader_.status();
     std::string& body = reader_.body();
     std::size_t from = 0;
-    for (std::size_t end; (end = body.find("\n\n", std::max(from, searched_))) != std::string::npos; from = end + 2) {
+    for (std::size_t end; (end = body.find("\n\n", std::max(from, searched_))) != std::string::npos;
+         from = end + 2) {
       event(std::string_view(body).substr(from, end - from));
       searched_ = 0;
     }
@@ -169,7 +170,8 @@ struct FreeAddresses {
 };
 using AddressList = std::unique_ptr<addrinfo, FreeAddresses>;
 
-/// An IPv4 address where the host has one: "localhost" is [::1] too, where few servers listen. Null when it has none.
+/// An IPv4 address where the host has one: "localhost" is [::1] too, where few servers listen. Null when it
+/// has none.
 AddressList find_address(const std::string& host, int port) {
   for (const int family : {AF_INET, AF_UNSPEC}) {
     addrinfo hints{};
@@ -177,7 +179,8 @@ AddressList find_address(const std::string& host, int port) {
     hints.ai_flags = AI_NUMERICSERV;
     hints.ai_socktype = SOCK_STREAM;
     addrinfo* found = nullptr;
-    if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) == 0) return AddressList(found);
+    if (::getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found) == 0)
+      return AddressList(found);
   }
   return nullptr;
 }

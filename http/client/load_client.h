@@ -1,7 +1,7 @@
 #pragma once
-// A load generator: many event streams from one thread, each token timed. Sockets and their event loop are the
-// system's own, so that it costs little beside the server that it measures. Loopback or a trusted network;
-// bounded in streams and in time.
+// A load generator: many event streams from one thread, each token timed. Sockets and their event loop are
+// the system's own, so that it costs little beside the server that it measures. Loopback or a trusted
+// network; bounded in streams and in time.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -21,7 +21,7 @@ struct LoadOptions {
   int port = 8180;
   std::string path = "/v1/completions";
   std::string api_key;
-  TlsContext tls;         ///< of make_client_tls(); null: plain HTTP. A handshake counts into the first token's time
+  TlsContext tls;  ///< of make_client_tls(); null: plain HTTP. A handshake counts into the first token's time
   int concurrency = 0;   ///< most requests open at once; 0: no limit, only after_s counts
   double limit_s = 600;  ///< the run ends then; unfinished answers are not ok
 };
@@ -48,8 +48,8 @@ struct LoadRun {
 /// True for an address, and for a name that has one.
 bool has_address(const std::string& host);
 
-/// Sends the requests and reads their answers. A request that is not sent or not answered has an answer that is
-/// not ok.
+/// Sends the requests and reads their answers. A request that is not sent or not answered has an answer that
+/// is not ok.
 LoadRun run_load(const LoadOptions& options, const std::vector<LoadRequest>& requests);
 
 /// Sends every body at once, to 127.0.0.1.

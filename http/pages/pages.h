@@ -1,6 +1,6 @@
 #pragma once
-// The pages for people: HTML, scripts and styles of the folder http/pages, as bytes in the program. They hold no
-// data and need no key; what their scripts fetch does.
+// The pages for people: HTML, scripts and styles of the folder http/pages, as bytes in the program. They hold
+// no data and need no key; what their scripts fetch does.
 #include <cstddef>
 #include <span>
 #include <string_view>
@@ -22,8 +22,8 @@ std::span<const Page> pages();
 /// Null when there is no page with this path.
 const Page* find_page(std::string_view path);
 
-/// The page with its headers, or 304 without a body when `if_none_match`, the header, names its contents. The headers
-/// allow nothing from elsewhere, no script in the page itself, and no writing of HTML by scripts.
+/// The page with its headers, or 304 without a body when `if_none_match`, the header, names its contents. The
+/// headers allow nothing from elsewhere, no script in the page itself, and no writing of HTML by scripts.
 Output page_output(const Page& page, std::string_view if_none_match);
 
 }  // namespace troupe::http

@@ -1,6 +1,7 @@
 #pragma once
-// API keys. They are kept as SHA-256 digests with a random salt, and a key is looked up by its digest: the time taken is
-// about the same for a hundred thousand keys as for one, and tells nothing about how much of a guess was right.
+// API keys. They are kept as SHA-256 digests with a random salt, and a key is looked up by its digest: the
+// time taken is about the same for a hundred thousand keys as for one, and tells nothing about how much of a
+// guess was right.
 #include <array>
 #include <cstdint>
 #include <string>
@@ -20,11 +21,11 @@ class ApiKeys {
   bool required() const { return !clients_.empty(); }
   /// True when admin keys were configured.
   bool admins() const { return !admins_.empty(); }
-  /// What the headers open: the higher of the two. `authorization` is "Bearer KEY", `x_api_key` the key alone; an
-  /// absent header is empty.
+  /// What the headers open: the higher of the two. `authorization` is "Bearer KEY", `x_api_key` the key
+  /// alone; an absent header is empty.
   Access access(std::string_view authorization, std::string_view x_api_key) const;
-  /// Names the configured key that the headers bring, without telling it: 16 hexadecimal digits. Empty when they bring
-  /// none.
+  /// Names the configured key that the headers bring, without telling it: 16 hexadecimal digits. Empty when
+  /// they bring none.
   std::string fingerprint(std::string_view authorization, std::string_view x_api_key) const;
 
  private:

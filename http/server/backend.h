@@ -1,7 +1,8 @@
 #pragma once
 // The interface between the HTTP threads and what answers requests. The server knows a Backend and nothing
 // behind it; the backend knows exchanges and outputs and no socket. A request enters as a Call on an I/O
-// thread; answers come back as batches of Outputs through Server::deliver (http/server/server.h) from any thread.
+// thread; answers come back as batches of Outputs through Server::deliver (http/server/server.h) from any
+// thread.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -16,8 +17,8 @@
 
 namespace troupe::http {
 
-/// Names one request on one connection of one I/O thread. An id is never used twice while a server runs, so an
-/// output that arrives late is recognised and dropped.
+/// Names one request on one connection of one I/O thread. An id is never used twice while a server runs, so
+/// an output that arrives late is recognised and dropped.
 struct Exchange {
   std::uint32_t io = 0;
   std::uint64_t id = 0;
@@ -32,12 +33,12 @@ struct Prepared {
 struct Call {
   Exchange exchange;
   std::string
-      request_id;        ///< the client's x-request-id when it is well-formed, else a new one; for every log line
+      request_id;  ///< the client's x-request-id when it is well-formed, else a new one; for every log line
   TimePoint received{};  ///< when the last byte of the request had been read
   RequestBody body;
-  std::size_t body_bytes = 0;  ///< of the request as it was sent
-  std::string client;          ///< who asks, as limits count them: client_identity()
-  std::shared_ptr<Prepared> prepared;  ///< null: prepare() was not called
+  std::size_t body_bytes = 0;               ///< of the request as it was sent
+  std::string client;                       ///< who asks, as limits count them: client_identity()
+  std::shared_ptr<Prepared> prepared;       ///< null: prepare() was not called
   std::vector<std::string> ignored_fields;  ///< of Parsed: what has no effect
 };
 
@@ -115,16 +116,16 @@ constexpr std::string_view to_string(FaultPlace place) {
   return "unknown";
 }
 
-/// Implemented by the gateway. Every call but prepare() comes from an I/O thread, concurrently from several of them, and
-/// must not block. None comes after Server::stop() has returned.
+/// Implemented by the gateway. Every call but prepare() comes from an I/O thread, concurrently from several
+/// of them, and must not block. None comes after Server::stop() has returned.
 class Backend {
  public:
   virtual ~Backend() = default;
-  /// Does what takes long of a large request, on a thread that parses bodies. submit() follows with the same Call, unless
-  /// the client leaves first: nothing else may be sent for the request yet.
+  /// Does what takes long of a large request, on a thread that parses bodies. submit() follows with the same
+  /// Call, unless the client leaves first: nothing else may be sent for the request yet.
   virtual void prepare(Call& /*call*/) {}
-  /// Accepts a request. Exactly one complete answer must follow through Server::deliver, unless cancel() comes
-  /// first.
+  /// Accepts a request. Exactly one complete answer must follow through Server::deliver, unless cancel()
+  /// comes first.
   virtual void submit(Call&& call) = 0;
   /// The client left, or was disconnected, before its answer ended. Outputs for it are dropped from now on.
   virtual void cancel(Exchange exchange) = 0;

@@ -19,10 +19,11 @@ namespace asio = boost::asio;
 constexpr std::size_t kReadBytes = 64 << 10;         // one read at most, through the thread's scratch buffer
 constexpr std::size_t kPipelineBytes = 64 << 10;     // input kept while an answer is pending
 constexpr std::size_t kPipelineBacklog = 256 << 10;  // unsent answers above which no further request is begun
-constexpr std::size_t kDiscardBytes = 64 << 10;  // a refused body up to this size is read, the connection kept
-constexpr std::size_t kLingerBytes = 32 << 20;   // input read and dropped at most while lingering
+constexpr std::size_t kDiscardBytes = 64
+                                      << 10;    // a refused body up to this size is read, the connection kept
+constexpr std::size_t kLingerBytes = 32 << 20;  // input read and dropped at most while lingering
 constexpr auto kReservedTime = std::chrono::seconds(2);  // for the request of a connection beyond a limit
-constexpr int kUnsentInKernel = 128 << 10;       // small, so that a reader that has stopped is noticed here
+constexpr int kUnsentInKernel = 128 << 10;  // small, so that a reader that has stopped is noticed here
 
 }  // namespace
 
@@ -56,18 +57,20 @@ void Connection::await_input() {
     // No more input is read; that the client is gone still shows as an error.
     if (awaiting_error_) return;
     awaiting_error_ = true;
-    transport_.socket().async_wait(Socket::wait_error, [self = shared_from_this()](boost::system::error_code error) {
-      self->awaiting_error_ = false;
-      if (!error && self->phase_ != Phase::closed) self->abort();
-    });
+    transport_.socket().async_wait(Socket::wait_error,
+                                   [self = shared_from_this()](boost::system::error_code error) {
+                                     self->awaiting_error_ = false;
+                                     if (!error && self->phase_ != Phase::closed) self->abort();
+                                   });
     return;
   }
   awaiting_input_ = true;
-  transport_.socket().async_wait(transport_.input_wait(), [self = shared_from_this()](boost::system::error_code error) {
-    self->awaiting_input_ = false;
-    if (error || self->phase_ == Phase::closed) return;
-    self->guarded([&] { self->on_input(); });
-  });
+  transport_.socket().async_wait(transport_.input_wait(),
+                                 [self = shared_from_this()](boost::system::error_code error) {
+                                   self->awaiting_input_ = false;
+                                   if (error || self->phase_ == Phase::closed) return;
+                                   self->guarded([&] { self->on_input(); });
+                                 });
 }
 
 void Connection::on_input() {
@@ -79,7 +82,8 @@ void Connection::on_input() {
     return;
   }
   if (error) {  // or the end of the stream: a client that stops sending before it has the answer has left
-    if (transport_.handshake_failed()) io_.shared().backend.handshake_failed(permit_.peer().address, transport_.tls_error());
+    if (transport_.handshake_failed())
+      io_.shared().backend.handshake_failed(permit_.peer().address, transport_.tls_error());
     abort();
     return;
   }
@@ -160,7 +164,8 @@ bool Connection::begin_body() {
   const std::uint64_t length = facts.content_length.value_or(0);
   const auto limit = static_cast<std::uint64_t>(io_.shared().limits.max_body_bytes);
   const bool wait_for_it = !facts.chunked && length <= kDiscardBytes && !facts.expect_continue;
-  if (!request_.refusal().ok() && facts.has_body() && !wait_for_it) return refuse_and_close(request_.refusal());
+  if (!request_.refusal().ok() && facts.has_body() && !wait_for_it)
+    return refuse_and_close(request_.refusal());
   if (length > limit) {
     return refuse_and_close({Code::too_large,
                              "The body has " + std::to_string(length) + " bytes; at most " +
@@ -180,7 +185,8 @@ bool Connection::read_body() {
   const RequestReader::Progress progress = reader_.read_body();
   reader_.shrink();
   count_held();
-  if (const Status status = memory_.check_received(reader_.body_received()); !status.ok()) return refuse_and_close(status);
+  if (const Status status = memory_.check_received(reader_.body_received()); !status.ok())
+    return refuse_and_close(status);
   switch (progress) {
     case RequestReader::Progress::need_more: return false;
     case RequestReader::Progress::refused: return refuse_and_close(reader_.refusal());
@@ -189,8 +195,8 @@ bool Connection::read_body() {
   return finish_request();
 }
 
-// Counts the memory that what was received takes: the buffers until the body is parsed, then as many bytes as the body had
-// until it is answered.
+// Counts the memory that what was received takes: the buffers until the body is parsed, then as many bytes as
+// the body had until it is answered.
 void Connection::count_held() {
   std::size_t bytes = phase_ == Phase::closed ? 0 : reader_.held_bytes();
   if (phase_ == Phase::waiting) bytes = std::max(bytes, request_.body_bytes());
@@ -209,7 +215,8 @@ bool Connection::finish_request() {
   Status status = request_.refusal();
   if (status.ok()) {
     status = shared.faults.attempt(FaultPlace::parsing, [&] {
-      outcome.emplace(shared.handler.handle(request_.admission(), reader_.body(), request_.id(), shared.draining));
+      outcome.emplace(
+          shared.handler.handle(request_.admission(), reader_.body(), request_.id(), shared.draining));
     });
   }
   if (!outcome) outcome.emplace(error_output(0, status, 0, request_.api()));
@@ -223,9 +230,10 @@ void Connection::parse_apart() {
   ParseHandOver::Job job{.known = {}, .admission = request_.admission(), .body = reader_.take_body()};
   reader_.end_request();
   request_.describe(job.known, exchange, phase_since_);
-  parsing_.start(io_.context(), std::move(job), [self = shared_from_this(), exchange](ParseHandOver::Outcome&& outcome) {
-    self->take_parsed(exchange, std::move(outcome));
-  });
+  parsing_.start(io_.context(), std::move(job),
+                 [self = shared_from_this(), exchange](ParseHandOver::Outcome&& outcome) {
+                   self->take_parsed(exchange, std::move(outcome));
+                 });
 }
 
 void Connection::take_parsed(Exchange exchange, ParseHandOver::Outcome&& outcome) {
@@ -297,7 +305,8 @@ bool Connection::refuse_and_close(const Status& status) {
 void Connection::record(std::uint16_t status) {
   permit_.end_request();
   if (!request_.end()) return;
-  io_.shared().backend.answered(request_.record(status, answer_.failed(), writer_.body_bytes(), Clock::now()));
+  io_.shared().backend.answered(
+      request_.record(status, answer_.failed(), writer_.body_bytes(), Clock::now()));
 }
 
 // ---- Writing ----------------------------------------------------------------------------------------
@@ -322,10 +331,11 @@ void Connection::write() {
     case ResponseWriter::Progress::blocked:
       awaiting_room_ = true;
       blocked_since_ = Clock::now();
-      transport_.socket().async_wait(Socket::wait_write, [self = shared_from_this()](boost::system::error_code failed) {
-        self->awaiting_room_ = false;
-        if (!failed && self->phase_ != Phase::closed) self->flush();
-      });
+      transport_.socket().async_wait(Socket::wait_write,
+                                     [self = shared_from_this()](boost::system::error_code failed) {
+                                       self->awaiting_room_ = false;
+                                       if (!failed && self->phase_ != Phase::closed) self->flush();
+                                     });
       return;
     case ResponseWriter::Progress::sent: break;
   }
@@ -337,16 +347,15 @@ void Connection::write() {
   }
 }
 
-void Connection::count_unsent() {
-  memory_.set_unsent(phase_ == Phase::closed ? 0 : writer_.unsent());
-}
+void Connection::count_unsent() { memory_.set_unsent(phase_ == Phase::closed ? 0 : writer_.unsent()); }
 
 void Connection::cut() {
   if (!answer_.cut(request_.api())) {
     abort();
     return;
   }
-  if (const Exchange unanswered = exchange_.abandon(); unanswered.id != 0) io_.shared().backend.cancel(unanswered);
+  if (const Exchange unanswered = exchange_.abandon(); unanswered.id != 0)
+    io_.shared().backend.cancel(unanswered);
   keep_alive_ = false;
   record(200);
   enter(Phase::lingering);
@@ -412,7 +421,8 @@ std::optional<std::uint64_t> Connection::taken_lately(TimePoint now) {
     return std::nullopt;
   }
   const Duration patience = std::chrono::seconds(limits.write_timeout_s);
-  return taking_.note(now, writer_.taken(), phase_ == Phase::streaming ? std::min<Duration>(patience, kCatchUpTime) : patience);
+  return taking_.note(now, writer_.taken(),
+                      phase_ == Phase::streaming ? std::min<Duration>(patience, kCatchUpTime) : patience);
 }
 
 void Connection::tick(TimePoint now) {
@@ -422,15 +432,16 @@ void Connection::tick(TimePoint now) {
     const Duration window = std::chrono::seconds(io_.shared().limits.body_timeout_s);
     received_lately = receiving_.note(now, reader_.body_received(), window);
   }
-  const DeadlineVerdict verdict = check_deadlines({.phase = phase_,
-                                                   .in_phase = now - phase_since_,
-                                                   .blocked = awaiting_room_ ? now - blocked_since_ : Duration(),
-                                                   .unsent = writer_.unsent() > 0,
-                                                   .input = reader_.buffered() > 0,
-                                                   .parsing = exchange_.parsing(),
-                                                   .received_lately = received_lately,
-                                                   .taken_lately = taken_lately(now)},
-                                                  io_.shared().limits);
+  const DeadlineVerdict verdict =
+      check_deadlines({.phase = phase_,
+                       .in_phase = now - phase_since_,
+                       .blocked = awaiting_room_ ? now - blocked_since_ : Duration(),
+                       .unsent = writer_.unsent() > 0,
+                       .input = reader_.buffered() > 0,
+                       .parsing = exchange_.parsing(),
+                       .received_lately = received_lately,
+                       .taken_lately = taken_lately(now)},
+                      io_.shared().limits);
   switch (verdict.overdue) {
     case Overdue::no:
       if (permit_.refusal().ok() || phase_ != Phase::head || now - phase_since_ <= kReservedTime) return;

@@ -1,8 +1,8 @@
 #pragma once
-// One client socket and the requests on it, one at a time, in order. Lives on one I/O thread and is touched by no other.
-// Private to server.cpp and connection.cpp. It moves between the phases; what it knows and does in them has classes of its own:
-// RequestReader and CurrentRequest, CurrentAnswer and ResponseWriter, OpenExchange and ParseHandOver, ConnectionPermit and
-// MemoryShare, check_deadlines().
+// One client socket and the requests on it, one at a time, in order. Lives on one I/O thread and is touched
+// by no other. Private to server.cpp and connection.cpp. It moves between the phases; what it knows and does
+// in them has classes of its own: RequestReader and CurrentRequest, CurrentAnswer and ResponseWriter,
+// OpenExchange and ParseHandOver, ConnectionPermit and MemoryShare, check_deadlines().
 //
 //   idle → head → body → waiting ─────────────→ idle (keep-alive) or lingering → closed
 //                           └──→ streaming ──────┘
@@ -43,8 +43,8 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool resting() const { return phase_ == Phase::idle && reader_.buffered() == 0 && writer_.unsent() == 0; }
   /// Closes at once; cancels the request in progress.
   void abort() noexcept;
-  /// For a client that reads too slowly: cancels the request in progress and frees what is unsent of it. A stream ends
-  /// with an error event; a whole answer with the connection.
+  /// For a client that reads too slowly: cancels the request in progress and frees what is unsent of it. A
+  /// stream ends with an error event; a whole answer with the connection.
   void cut();
   std::size_t unsent() const { return writer_.unsent(); }
   /// Of a connection beyond a limit: says so and closes at once.
@@ -93,7 +93,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
   Phase phase_ = Phase::head;
   TimePoint phase_since_{};
-  TimePoint blocked_since_{};   // of awaiting_room_
+  TimePoint blocked_since_{};  // of awaiting_room_
   bool awaiting_input_ = false;
   bool awaiting_error_ = false;
   bool awaiting_room_ = false;  // the socket takes no bytes

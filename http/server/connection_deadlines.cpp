@@ -10,8 +10,9 @@ using std::chrono::seconds;
 constexpr auto kLingerTime = seconds(2);
 
 DeadlineVerdict timed_out(const std::string& what, int limit_s) {
-  return {Overdue::refuse,
-          {Code::invalid_argument, what + " within " + std::to_string(limit_s) + " s", {}, "request_timeout"}};
+  return {
+      Overdue::refuse,
+      {Code::invalid_argument, what + " within " + std::to_string(limit_s) + " s", {}, "request_timeout"}};
 }
 
 }  // namespace
@@ -34,7 +35,8 @@ Duration parse_time(const config::LimitOptions& limits) {
 
 DeadlineVerdict check_deadlines(const ConnectionProgress& progress, const config::LimitOptions& limits) {
   if (progress.blocked > seconds(limits.write_timeout_s)) return {Overdue::abort, {}};
-  if (progress.taken_lately && *progress.taken_lately < static_cast<std::uint64_t>(limits.max_stream_buffer_bytes)) {
+  if (progress.taken_lately &&
+      *progress.taken_lately < static_cast<std::uint64_t>(limits.max_stream_buffer_bytes)) {
     return {Overdue::cut, {}};
   }
   switch (progress.phase) {
@@ -56,7 +58,8 @@ DeadlineVerdict check_deadlines(const ConnectionProgress& progress, const config
       break;
     case Phase::waiting:
       if (!progress.parsing || progress.in_phase <= parse_time(limits)) break;
-      return {Overdue::refuse, failure(Code::unavailable, "The body could not be parsed in time: try again later")};
+      return {Overdue::refuse,
+              failure(Code::unavailable, "The body could not be parsed in time: try again later")};
     case Phase::streaming:
     case Phase::closed: break;
   }

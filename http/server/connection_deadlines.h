@@ -25,14 +25,14 @@ enum class Phase {
 /// What the deadlines depend on.
 struct ConnectionProgress {
   Phase phase = Phase::idle;
-  Duration in_phase{};              ///< time since the phase began
-  Duration blocked{};               ///< time for which the socket has taken nothing; 0 when it takes bytes
-  bool unsent = false;              ///< bytes of an answer are waiting
-  bool input = false;               ///< bytes of a request are buffered
-  bool parsing = false;             ///< while waiting: the body is parsed on another thread
+  Duration in_phase{};   ///< time since the phase began
+  Duration blocked{};    ///< time for which the socket has taken nothing; 0 when it takes bytes
+  bool unsent = false;   ///< bytes of an answer are waiting
+  bool input = false;    ///< bytes of a request are buffered
+  bool parsing = false;  ///< while waiting: the body is parsed on another thread
   std::optional<std::uint64_t> received_lately = {};  ///< of a body, within the last body_timeout_s
-  std::optional<std::uint64_t> taken_lately = {};     ///< of an answer, while more than its buffer waits, within the last
-                                                      ///< kCatchUpTime of a stream or write_timeout_s
+  std::optional<std::uint64_t> taken_lately = {};  ///< of an answer, while more than its buffer waits, within
+                                                   ///< the last kCatchUpTime of a stream or write_timeout_s
 };
 
 /// A client whose stream has more waiting than its buffer holds may lag for so long.
@@ -41,8 +41,8 @@ inline constexpr auto kCatchUpTime = std::chrono::seconds(2);
 /// How many bytes have moved within a sliding window, from notes of their total.
 class Pace {
  public:
-  /// `total` bytes have moved until `now`. Returns how many of them within the last `window`, to an eighth of it;
-  /// nothing while the notes reach less far back.
+  /// `total` bytes have moved until `now`. Returns how many of them within the last `window`, to an eighth of
+  /// it; nothing while the notes reach less far back.
   std::optional<std::uint64_t> note(TimePoint now, std::uint64_t total, Duration window);
   void forget() { count_ = 0; }
 
@@ -68,8 +68,8 @@ struct DeadlineVerdict {
   Status status;
 };
 
-/// How long a large body may take to be parsed once it is read. A legal one takes less than a second of the processor for
-/// each 8 MiB; the thread that parses has low priority.
+/// How long a large body may take to be parsed once it is read. A legal one takes less than a second of the
+/// processor for each 8 MiB; the thread that parses has low priority.
 Duration parse_time(const config::LimitOptions& limits);
 
 DeadlineVerdict check_deadlines(const ConnectionProgress& progress, const config::LimitOptions& limits);

@@ -1,6 +1,7 @@
 #pragma once
-// Who may come in: counts of open connections, in all and for each address; of IPv6 for each network of 64 bits. Behind
-// a trusted proxy the address is the client's, as X-Forwarded-For names it, and what is counted is its requests in progress.
+// Who may come in: counts of open connections, in all and for each address; of IPv6 for each network of 64
+// bits. Behind a trusted proxy the address is the client's, as X-Forwarded-For names it, and what is counted
+// is its requests in progress.
 #include <cstddef>
 #include <mutex>
 #include <string>
@@ -16,7 +17,7 @@ namespace troupe::http {
 /// Where a connection comes from.
 struct Peer {
   std::string address;
-  std::string network;         ///< that it is counted under: client_network() of the address
+  std::string network;  ///< that it is counted under: client_network() of the address
   bool loopback = false;
   bool trusted_proxy = false;  ///< X-Forwarded-For is taken from it
 };

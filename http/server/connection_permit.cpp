@@ -5,7 +5,10 @@
 namespace troupe::http {
 
 ConnectionPermit::ConnectionPermit(ConnectionLimiter& limiter, Peer peer, Entrance entrance)
-    : limiter_(&limiter), peer_(std::move(peer)), entrance_(std::move(entrance)), refusal_(limiter.enter(peer_)) {}
+    : limiter_(&limiter),
+      peer_(std::move(peer)),
+      entrance_(std::move(entrance)),
+      refusal_(limiter.enter(peer_)) {}
 
 ConnectionPermit::ConnectionPermit(ConnectionPermit&& other) noexcept
     : limiter_(std::exchange(other.limiter_, nullptr)),

@@ -9,7 +9,8 @@
 
 namespace troupe::http {
 
-/// A connection against the limits: who has connected, and to which listener. The limiter counts it until it is destroyed.
+/// A connection against the limits: who has connected, and to which listener. The limiter counts it until it
+/// is destroyed.
 class ConnectionPermit {
  public:
   /// `limiter` outlives it.
@@ -20,7 +21,8 @@ class ConnectionPermit {
 
   const Peer& peer() const { return peer_; }
   const Entrance& entrance() const { return entrance_; }
-  /// Not ok: beyond a limit. Such a connection may ask for health alone; on an open listener for all its pages.
+  /// Not ok: beyond a limit. Such a connection may ask for health alone; on an open listener for all its
+  /// pages.
   const Status& refusal() const { return refusal_; }
 
   /// Counts the request that begins to the client behind a trusted proxy; not ok beyond its limit.

@@ -13,7 +13,8 @@ void CurrentAnswer::begin() {
 
 void CurrentAnswer::set_ignored(const std::vector<std::string>& fields) { ignored_ = ignored_text(fields); }
 
-ResponseHead CurrentAnswer::head_of(const AnswerHead& head, const CurrentRequest& request, std::uint16_t status) const {
+ResponseHead CurrentAnswer::head_of(const AnswerHead& head, const CurrentRequest& request,
+                                    std::uint16_t status) const {
   return {.status = status,
           .request_id = request.id(),
           .date = head.date,
@@ -30,7 +31,8 @@ void CurrentAnswer::write_whole(const AnswerHead& head, const CurrentRequest& re
   writer_.append_whole(full, std::move(output), request.is_head());
 }
 
-void CurrentAnswer::begin_stream(const AnswerHead& head, const CurrentRequest& request, bool http10, const Output& first) {
+void CurrentAnswer::begin_stream(const AnswerHead& head, const CurrentRequest& request, bool http10,
+                                 const Output& first) {
   static const std::vector<std::pair<std::string, std::string>> kNone;
   ResponseHead full = head_of(head, request, 200);
   full.chunked = !http10;

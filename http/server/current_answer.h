@@ -1,5 +1,6 @@
 #pragma once
-// The answer that a connection is giving: the backend's outputs as bytes of a ResponseWriter. Private to connection.cpp.
+// The answer that a connection is giving: the backend's outputs as bytes of a ResponseWriter. Private to
+// connection.cpp.
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -29,14 +30,14 @@ class CurrentAnswer {
 
   /// A complete answer, of Kind::whole.
   void write_whole(const AnswerHead& head, const CurrentRequest& request, Output&& output);
-  /// The head of a stream. `http10`: it ends with the connection. `first` is the output that it begins with, which append()
-  /// gets, too.
+  /// The head of a stream. `http10`: it ends with the connection. `first` is the output that it begins with,
+  /// which append() gets, too.
   void begin_stream(const AnswerHead& head, const CurrentRequest& request, bool http10, const Output& first);
-  /// An output for the stream. A whole answer becomes its last event in the form of `api`: an error, as the head was sent
-  /// already. True when the stream is complete.
+  /// An output for the stream. A whole answer becomes its last event in the form of `api`: an error, as the
+  /// head was sent already. True when the stream is complete.
   bool append(const Output& output, Api api);
-  /// Drops what the client has not read and ends the stream with an error event in the form of `api`. Returns false and
-  /// changes nothing if the answer is no stream or nothing can be dropped.
+  /// Drops what the client has not read and ends the stream with an error event in the form of `api`. Returns
+  /// false and changes nothing if the answer is no stream or nothing can be dropped.
   bool cut(Api api);
   /// It is complete.
   void end() { ignored_.clear(); }

@@ -33,7 +33,8 @@ void CurrentRequest::describe(Call& call, Exchange exchange, TimePoint received)
   call.client = client_;
 }
 
-AccessRecord CurrentRequest::record(std::uint16_t status, bool failed, std::uint64_t bytes, TimePoint now) const {
+AccessRecord CurrentRequest::record(std::uint16_t status, bool failed, std::uint64_t bytes,
+                                    TimePoint now) const {
   return {.request_id = id_,
           .method = method_,
           .target = target_,

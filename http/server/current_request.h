@@ -1,5 +1,6 @@
 #pragma once
-// The request that a connection is busy with: what its head said, what was decided by it, and its line in the access log.
+// The request that a connection is busy with: what its head said, what was decided by it, and its line in the
+// access log.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -28,7 +29,8 @@ class CurrentRequest {
   void set_client(std::string client) { client_ = std::move(client); }
   void set_body_bytes(std::size_t bytes) { body_bytes_ = bytes; }
 
-  /// Instead of begin() and admit(), for one that is refused although its head was not read. set_id() follows.
+  /// Instead of begin() and admit(), for one that is refused although its head was not read. set_id()
+  /// follows.
   void begin_unread();
 
   /// True from begin() or begin_unread() until end().

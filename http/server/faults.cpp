@@ -19,7 +19,8 @@ Status Faults::status_of(const std::exception& error) noexcept {
   const bool memory = dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
   const Code code = memory ? Code::unavailable : Code::internal;
   try {
-    return failure(code, memory ? "The server has no memory for this request" : "An internal fault ended this request");
+    return failure(
+        code, memory ? "The server has no memory for this request" : "An internal fault ended this request");
   } catch (const std::bad_alloc&) {
     return {code, "no memory"};  // short enough to need none
   }

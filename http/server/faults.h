@@ -1,6 +1,6 @@
 #pragma once
-// Exceptions that have ended a piece of work in the HTTP threads, most likely for want of memory: counted, and reported to
-// the backend. Nothing here throws, so a handler of an exception may use it.
+// Exceptions that have ended a piece of work in the HTTP threads, most likely for want of memory: counted,
+// and reported to the backend. Nothing here throws, so a handler of an exception may use it.
 #include <atomic>
 #include <cstdint>
 #include <exception>

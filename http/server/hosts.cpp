@@ -24,7 +24,8 @@ std::string_view host_of(std::string_view authority) {
   const std::size_t end = bracketed ? authority.find(']') : authority.find(':');
   if (bracketed && end == authority.npos) return {};
   const std::string_view host = bracketed ? authority.substr(1, end - 1) : authority.substr(0, end);
-  std::string_view rest = end == authority.npos ? std::string_view() : authority.substr(bracketed ? end + 1 : end);
+  std::string_view rest =
+      end == authority.npos ? std::string_view() : authority.substr(bracketed ? end + 1 : end);
   if (!rest.empty() && (rest.front() != ':' || !is_port(rest.substr(1)))) return {};
   return host;
 }
@@ -37,7 +38,8 @@ std::string_view authority_of(std::string_view target) {
   return {};
 }
 
-Hosts::Hosts(const std::vector<std::string>& own, const std::vector<std::string>& allowed) : listed_(!allowed.empty()) {
+Hosts::Hosts(const std::vector<std::string>& own, const std::vector<std::string>& allowed)
+    : listed_(!allowed.empty()) {
   names_.emplace_back("localhost");
   for (const std::string& name : own) add(name);
   for (const std::string& name : allowed) {

@@ -42,7 +42,8 @@ struct Credentials {
   TlsContext tls;  ///< null: plain HTTP
 };
 
-/// Connections beyond a limit that a thread keeps nevertheless, so that health can be asked for whoever else is there.
+/// Connections beyond a limit that a thread keeps nevertheless, so that health can be asked for whoever else
+/// is there.
 inline constexpr std::size_t kReservedPlaces = 16;
 
 /// What --host names and this machine's name.
@@ -60,10 +61,11 @@ struct Shared {
   Faults faults;
   std::array<ParseThread, kParsers> parsers;  ///< for middling bodies and for large ones
 
-  Shared(const config::HttpOptions& http, const config::LimitOptions& limit_options, AddressSet trusted_proxies,
-         ModelFacts model, Backend& behind)
+  Shared(const config::HttpOptions& http, const config::LimitOptions& limit_options,
+         AddressSet trusted_proxies, ModelFacts model, Backend& behind)
       : limits(limit_options),
-        handler(Hosts(own_hosts(http), http.allowed_hosts), http.allowed_origins, limits, std::move(model), behind),
+        handler(Hosts(own_hosts(http), http.allowed_hosts), http.allowed_origins, limits, std::move(model),
+                behind),
         backend(behind),
         limiter(limits, std::move(trusted_proxies)),
         faults(behind) {}

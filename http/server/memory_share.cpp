@@ -8,12 +8,14 @@ namespace troupe::http {
 namespace {
 
 constexpr std::size_t kSmallBody = 64 << 10;
-constexpr std::size_t kOneRead = 64 << 10;       // of input behind a small body that is buffered with it, at most
+constexpr std::size_t kOneRead = 64 << 10;  // of input behind a small body that is buffered with it, at most
 constexpr std::int64_t kRoomForSmall = 1 << 20;  // at least, beside the large ones
 
 Status no_room() {
-  return {Code::unavailable, "The server is reading as many large requests as --max-buffered-bytes allows: try again later",
-          {}, "too_many_bytes"};
+  return {Code::unavailable,
+          "The server is reading as many large requests as --max-buffered-bytes allows: try again later",
+          {},
+          "too_many_bytes"};
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #pragma once
-// The exchange between one connection and the backend, and the count of those that are not settled. Private to connection.cpp.
+// The exchange between one connection and the backend, and the count of those that are not settled. Private
+// to connection.cpp.
 #include <cstddef>
 #include <memory>
 
@@ -13,7 +14,8 @@ class OpenExchange {
  public:
   explicit OpenExchange(IoThread& io) : io_(io) {}
 
-  /// The open exchange; opens one for `owner` when there is none. The server counts as active from now on until settle().
+  /// The open exchange; opens one for `owner` when there is none. The server counts as active from now on
+  /// until settle().
   Exchange open(const std::shared_ptr<Connection>& owner);
   /// True when this one is open.
   bool is(Exchange exchange) const { return exchange_ == exchange; }
@@ -24,7 +26,8 @@ class OpenExchange {
   void submit(Call&& call);
   /// The answer is complete: outputs for the exchange are dropped from now on. Nothing when none is open.
   void close();
-  /// As close(), for an answer that is not complete. Returns the exchange that the backend has to cancel; id 0: none.
+  /// As close(), for an answer that is not complete. Returns the exchange that the backend has to cancel; id
+  /// 0: none.
   Exchange abandon();
   /// The answers of closed exchanges are sent or given up.
   void settle();

@@ -7,7 +7,8 @@
 namespace troupe::http {
 namespace {
 
-/// Without the port that a scheme has by itself: browsers leave it out, other parts of a request's way may not.
+/// Without the port that a scheme has by itself: browsers leave it out, other parts of a request's way may
+/// not.
 std::string_view without_port(std::string_view authority, std::string_view port) {
   return authority.ends_with(port) ? authority.substr(0, authority.size() - port.size()) : authority;
 }
@@ -20,7 +21,8 @@ bool same_origin(std::string_view origin, std::string_view host) {
   constexpr Scheme kSchemes[] = {{"http://", ":80"}, {"https://", ":443"}};
   for (const Scheme& scheme : kSchemes) {
     if (!same_word(origin.substr(0, scheme.begin.size()), scheme.begin)) continue;
-    return same_word(without_port(origin.substr(scheme.begin.size()), scheme.port), without_port(host, scheme.port));
+    return same_word(without_port(origin.substr(scheme.begin.size()), scheme.port),
+                     without_port(host, scheme.port));
   }
   return false;
 }
@@ -49,8 +51,8 @@ bool Origins::vary() const {
 std::string_view allowed_headers(std::string_view requested) {
   constexpr std::size_t kLongest = 2 << 10;
   const bool names = std::all_of(requested.begin(), requested.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' || c == ',' ||
-           c == ' ';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == ',' || c == ' ';
   });
   return names && requested.size() <= kLongest ? requested : std::string_view();
 }

@@ -7,14 +7,17 @@
 namespace troupe::http {
 namespace {
 
-constexpr std::size_t kParseHere = 32 << 10;   // on the I/O thread, up to this size
-constexpr std::size_t kLargeBody = 256 << 10;  // above this on a thread of their own, so that they delay none of the others
+constexpr std::size_t kParseHere = 32 << 10;  // on the I/O thread, up to this size
+constexpr std::size_t kLargeBody =
+    256 << 10;  // above this on a thread of their own, so that they delay none of the others
 
 }  // namespace
 
 bool ParseHandOver::wants(std::size_t body_bytes) { return body_bytes > kParseHere; }
 
-ParseThread& ParseHandOver::thread_for(std::size_t body_bytes) { return shared_.parsers[body_bytes > kLargeBody ? 1 : 0]; }
+ParseThread& ParseHandOver::thread_for(std::size_t body_bytes) {
+  return shared_.parsers[body_bytes > kLargeBody ? 1 : 0];
+}
 
 // Frees the body. Not ok when it threw: `outcome` is empty then.
 Status ParseHandOver::parse(Job& job, std::optional<Outcome>& outcome) {
@@ -32,7 +35,8 @@ Status ParseHandOver::parse(Job& job, std::optional<Outcome>& outcome) {
   return status;
 }
 
-ParseHandOver::Outcome ParseHandOver::outcome_or_error(std::optional<Outcome>& outcome, const Status& status, const Job& job) {
+ParseHandOver::Outcome ParseHandOver::outcome_or_error(std::optional<Outcome>& outcome, const Status& status,
+                                                       const Job& job) {
   if (!outcome) outcome.emplace(error_output(0, status, 0, job.admission.match.api()));
   return *std::move(outcome);
 }

@@ -1,6 +1,6 @@
 #pragma once
-// Large bodies, on their way from an I/O thread to a ParseThread and back. Parsed on the I/O thread, many that come at once would
-// delay what else it has to send. Private to connection.cpp.
+// Large bodies, on their way from an I/O thread to a ParseThread and back. Parsed on the I/O thread, many
+// that come at once would delay what else it has to send. Private to connection.cpp.
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
@@ -16,7 +16,8 @@
 
 namespace troupe::http {
 
-/// Hands the bodies of one connection over, one at a time. Used by the connection's I/O thread; lost() by any.
+/// Hands the bodies of one connection over, one at a time. Used by the connection's I/O thread; lost() by
+/// any.
 class ParseHandOver {
  public:
   /// The call for the backend, or the answer.
@@ -34,15 +35,16 @@ class ParseHandOver {
   /// True for a body that is to be parsed on another thread.
   static bool wants(std::size_t body_bytes);
 
-  /// Has the body parsed and what the backend can do of it done. `take(Outcome&&)` is called on the thread of `io` then, or
-  /// lost() becomes true. `take` is copyable and keeps this alive.
+  /// Has the body parsed and what the backend can do of it done. `take(Outcome&&)` is called on the thread of
+  /// `io` then, or lost() becomes true. `take` is copyable and keeps this alive.
   template <class Take>
   void start(boost::asio::io_context& io, Job job, Take take);
 
   /// An outcome could not be passed on, for want of memory: nothing follows for its request.
   bool lost() const { return lost_; }
 
-  /// Frees a call whose client has left. A large one takes time to free, so that is done on another thread, too.
+  /// Frees a call whose client has left. A large one takes time to free, so that is done on another thread,
+  /// too.
   void discard(Call&& call);
 
  private:
@@ -61,7 +63,9 @@ void ParseHandOver::start(boost::asio::io_context& io, Job job, Take take) {
     std::optional<Outcome> outcome;
     const Status status = parse(job, outcome);
     const auto hand_back = [&] {
-      boost::asio::post(here, [take, result = outcome_or_error(outcome, status, job)]() mutable { take(std::move(result)); });
+      boost::asio::post(here, [take, result = outcome_or_error(outcome, status, job)]() mutable {
+        take(std::move(result));
+      });
     };
     if (!shared_.faults.contain(FaultPlace::parsing, hand_back)) lost_ = true;
   });

@@ -1,5 +1,6 @@
 #pragma once
-// A thread for bodies that would keep an I/O thread from its connections too long. Private to the files that know Asio.
+// A thread for bodies that would keep an I/O thread from its connections too long. Private to the files that
+// know Asio.
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
@@ -21,7 +22,8 @@ class ParseThread {
   /// Waits for the job that runs; the others are dropped. Only when nobody posts any more.
   void stop();
 
-  /// Jobs run in order, one at a time, with lower priority than the other threads of the process. They throw nothing.
+  /// Jobs run in order, one at a time, with lower priority than the other threads of the process. They throw
+  /// nothing.
   template <class Job>
   void post(Job&& job) {
     ++posted_;

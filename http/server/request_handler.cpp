@@ -46,7 +46,8 @@ std::string percent_decoded(std::string_view text) {
   return out;
 }
 
-/// Ok in `restarting`: what is behind the front is replaced, and the request waits for that as those in progress do.
+/// Ok in `restarting`: what is behind the front is replaced, and the request waits for that as those in
+/// progress do.
 Status not_serving(Health::State state) {
   switch (state) {
     case Health::State::ready:
@@ -57,21 +58,29 @@ Status not_serving(Health::State state) {
   return {};
 }
 
-/// A client key opens all but the routes that control the server. Those are open only where no key at all is configured.
+/// A client key opens all but the routes that control the server. Those are open only where no key at all is
+/// configured.
 Status check_key(const HeadView& head, Access needed, const ApiKeys& keys) {
   const bool admin = needed == Access::admin && (keys.required() || keys.admins());
   if (needed == Access::none || !(keys.required() || admin)) return {};
   const Access access = keys.access(head.authorization, head.x_api_key);
   if (access == Access::none) {
-    return {Code::unauthorized, "A valid API key is required: Authorization: Bearer KEY, or x-api-key: KEY", {}, "invalid_api_key"};
+    return {Code::unauthorized,
+            "A valid API key is required: Authorization: Bearer KEY, or x-api-key: KEY",
+            {},
+            "invalid_api_key"};
   }
   if (!admin || access == Access::admin) return {};
   if (keys.admins()) {
-    return {Code::forbidden, "This route needs an admin key (--admin-api-key); the key given is one of --api-key", {},
+    return {Code::forbidden,
+            "This route needs an admin key (--admin-api-key); the key given is one of --api-key",
+            {},
             "admin_key_required"};
   }
   return {Code::forbidden,
-          "This route needs an admin key, and the server has none: start it with --admin-api-key or --admin-api-key-file", {},
+          "This route needs an admin key, and the server has none: start it with --admin-api-key or "
+          "--admin-api-key-file",
+          {},
           "no_admin_key"};
 }
 
@@ -94,7 +103,8 @@ std::string query_value(std::string_view target, std::string_view name) {
   while (at != target.npos) {
     const std::string_view pair = target.substr(at + 1, target.find('&', at + 1) - at - 1);
     const std::size_t equals = pair.find('=');
-    if (pair.substr(0, equals) == name && equals != pair.npos) return percent_decoded(pair.substr(equals + 1));
+    if (pair.substr(0, equals) == name && equals != pair.npos)
+      return percent_decoded(pair.substr(equals + 1));
     at = target.find('&', at + 1);
   }
   return {};
@@ -118,8 +128,8 @@ std::string_view sane_request_id(std::string_view given) {
   return sane ? given : std::string_view();
 }
 
-RequestHandler::RequestHandler(Hosts hosts, std::vector<std::string> allowed_origins, const config::LimitOptions& limits,
-                     ModelFacts model, const Backend& backend)
+RequestHandler::RequestHandler(Hosts hosts, std::vector<std::string> allowed_origins,
+                               const config::LimitOptions& limits, ModelFacts model, const Backend& backend)
     : hosts_(std::move(hosts)),
       origins_(std::move(allowed_origins)),
       limits_(limits),
@@ -127,9 +137,10 @@ RequestHandler::RequestHandler(Hosts hosts, std::vector<std::string> allowed_ori
       openapi_(openapi_document(limits)),
       backend_(backend) {}
 
-/// Without a key on a loopback address Host must name this server: else any web page that resolves its own name to this
-/// machine could use it. With --allowed-hosts it must in any case, but for health and for a listener of its own for
-/// metrics: what probes and scrapes a server asks it by its address, which the list need not have.
+/// Without a key on a loopback address Host must name this server: else any web page that resolves its own
+/// name to this machine could use it. With --allowed-hosts it must in any case, but for health and for a
+/// listener of its own for metrics: what probes and scrapes a server asks it by its address, which the list
+/// need not have.
 Status RequestHandler::check_host(const HeadView& head, const RouteMatch& match, const Entrance& entrance,
                                   bool keyless) const {
   const bool probed = match.serves(Handler::health) || match.serves(Handler::live) || entrance.open;
@@ -140,15 +151,17 @@ Status RequestHandler::check_host(const HeadView& head, const RouteMatch& match,
   const bool absent = head.host.empty() && head.host_optional;
   const bool served = absent || hosts_.serve(head.host, entrance.address);
   if (served && (target.empty() || hosts_.serve(target, entrance.address))) return {};
-  return {Code::forbidden,
-          "Host is \"" + std::string((served ? target : head.host).substr(0, 128)) +
-              "\"; allowed are localhost, this machine's name, the address that the server listens on, and what "
-              "--allowed-hosts lists",
-          "Host", "host_not_allowed"};
+  return {
+      Code::forbidden,
+      "Host is \"" + std::string((served ? target : head.host).substr(0, 128)) +
+          "\"; allowed are localhost, this machine's name, the address that the server listens on, and what "
+          "--allowed-hosts lists",
+      "Host", "host_not_allowed"};
 }
 
 Status RequestHandler::check_origin(const HeadView& head, const RouteMatch& match) const {
-  if (!match.allowed || !match.route->acts() || !origins_.foreign(head.origin, head.fetch_site, head.host)) return {};
+  if (!match.allowed || !match.route->acts() || !origins_.foreign(head.origin, head.fetch_site, head.host))
+    return {};
   const std::string field = head.origin.empty() ? "Sec-Fetch-Site" : "Origin";
   const std::string_view value = head.origin.empty() ? head.fetch_site : head.origin;
   return {Code::forbidden,

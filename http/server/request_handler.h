@@ -32,7 +32,7 @@ struct HeadView {
   std::string_view fetch_site;         ///< Sec-Fetch-Site
   std::string_view preflight_method;   ///< Access-Control-Request-Method
   std::string_view preflight_headers;  ///< Access-Control-Request-Headers
-  bool encoded = false;  ///< has a Content-Encoding
+  bool encoded = false;                ///< has a Content-Encoding
 };
 
 /// Where a request has come in.
@@ -45,23 +45,23 @@ struct Entrance {
 
 struct Admission {
   RouteMatch match;
-  std::string tail;        ///< of the match, percent-decoded; of InfoRequest::Kind::events the query's request
-  bool head_only = false;  ///< the method is HEAD
-  std::string if_none_match;   ///< of Handler::page
-  std::string allow_origin;    ///< of Origins::answer_to()
+  std::string tail;  ///< of the match, percent-decoded; of InfoRequest::Kind::events the query's request
+  bool head_only = false;     ///< the method is HEAD
+  std::string if_none_match;  ///< of Handler::page
+  std::string allow_origin;   ///< of Origins::answer_to()
   bool vary_origin = false;
-  bool preflight = false;      ///< of OPTIONS: asked by a browser for a page of an allowed origin
-  std::string allow_headers;   ///< for the preflight
-  Status refusal;          ///< not ok: the answer
+  bool preflight = false;     ///< of OPTIONS: asked by a browser for a page of an allowed origin
+  std::string allow_headers;  ///< for the preflight
+  Status refusal;             ///< not ok: the answer
 };
 
 class RequestHandler {
  public:
-  RequestHandler(Hosts hosts, std::vector<std::string> allowed_origins, const config::LimitOptions& limits, ModelFacts model,
-            const Backend& backend);
+  RequestHandler(Hosts hosts, std::vector<std::string> allowed_origins, const config::LimitOptions& limits,
+                 ModelFacts model, const Backend& backend);
 
-  /// Decides by the head alone: host, origin, route, key, media type. Every path needs a key of `keys`, unknown ones too;
-  /// exempt is health. An open entrance needs none.
+  /// Decides by the head alone: host, origin, route, key, media type. Every path needs a key of `keys`,
+  /// unknown ones too; exempt is health. An open entrance needs none.
   Admission admit(const HeadView& head, const Entrance& entrance, const ApiKeys& keys) const;
 
   /// For an admitted request with its whole body: the Call for the backend, without exchange and time, or the
@@ -72,7 +72,8 @@ class RequestHandler {
  private:
   Output health(Handler handler, bool draining) const;
   std::variant<Call, Output> info(const Admission& admission, bool draining) const;
-  Status check_host(const HeadView& head, const RouteMatch& match, const Entrance& entrance, bool keyless) const;
+  Status check_host(const HeadView& head, const RouteMatch& match, const Entrance& entrance,
+                    bool keyless) const;
   Status check_origin(const HeadView& head, const RouteMatch& match) const;
 
   Hosts hosts_;

@@ -1,9 +1,9 @@
 #pragma once
 // A strict check of a request's head before the parser sees it. The parser accepts several things that
 // intermediaries read differently (folded headers, two Hosts, a Transfer-Encoding it does not know, equal
-// Content-Lengths); each allows request smuggling. It also limits neither the number of headers nor the length
-// of the target. This scanner refuses all of that, line by line as bytes arrive, so that nothing is buffered
-// beyond its limit. Grammar and chunked bodies are left to the parser.
+// Content-Lengths); each allows request smuggling. It also limits neither the number of headers nor the
+// length of the target. This scanner refuses all of that, line by line as bytes arrive, so that nothing is
+// buffered beyond its limit. Grammar and chunked bodies are left to the parser.
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -32,8 +32,8 @@ class HeadScanner {
   /// `limits` outlives this.
   explicit HeadScanner(const config::LimitOptions& limits) : limits_(&limits) {}
 
-  /// `bytes` begins with the request's first byte and holds everything received since; only bytes that are new
-  /// since the last call are examined. After `complete` or `refused` call reset() first.
+  /// `bytes` begins with the request's first byte and holds everything received since; only bytes that are
+  /// new since the last call are examined. After `complete` or `refused` call reset() first.
   Progress scan(std::string_view bytes);
   void reset() { *this = HeadScanner(*limits_); }
 

@@ -13,9 +13,9 @@ namespace asio = boost::asio;
 namespace beast = boost::beast;
 
 constexpr std::size_t kChunkHeaderBytes = 64 << 10;  // a longer one is an attack
-// "0\r\n\r\n": at least so much of a chunked body is still to come, and Beast asserts that it sees it at once.
-// Beast takes one part of the body a call (eager is off), so that this holds before each of them and the same bytes
-// are refused however they arrive.
+// "0\r\n\r\n": at least so much of a chunked body is still to come, and Beast asserts that it sees it at
+// once. Beast takes one part of the body a call (eager is off), so that this holds before each of them and
+// the same bytes are refused however they arrive.
 constexpr std::size_t kLastChunkBytes = 5;
 
 std::string_view as_view(beast::string_view text) { return {text.data(), text.size()}; }
@@ -68,8 +68,8 @@ RequestReader::Progress RequestReader::read_head() {
   parser_ = std::make_unique<Parser>();
   parser_->eager(false);
   parser_->header_limit(static_cast<std::uint32_t>(facts_.bytes + 1));
-  // The connection checks a declared length, read_body() the rest. Beast's own limit counts a chunk again whenever more
-  // of its header comes.
+  // The connection checks a declared length, read_body() the rest. Beast's own limit counts a chunk again
+  // whenever more of its header comes.
   parser_->body_limit(boost::none);
   beast::error_code error;
   parser_->put(asio::buffer(buffer_.data().data(), facts_.bytes), error);

@@ -1,6 +1,6 @@
 #pragma once
-// The input of one connection: bytes received and not yet used, and the request that they begin with. No socket
-// and no deadline. Private to connection.cpp.
+// The input of one connection: bytes received and not yet used, and the request that they begin with. No
+// socket and no deadline. Private to connection.cpp.
 #include <boost/beast/core/flat_buffer.hpp>
 #include <cstdint>
 #include <memory>

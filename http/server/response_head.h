@@ -19,8 +19,8 @@ struct ResponseHead {
   std::string_view ignored;                     ///< of ignored_text(), or empty
   std::optional<std::uint64_t> content_length;  ///< absent: a stream
   bool chunked = false;
-  bool close = false;   ///< Connection: close
-  bool stream = false;  ///< server-sent events: not to be cached or buffered
+  bool close = false;             ///< Connection: close
+  bool stream = false;            ///< server-sent events: not to be cached or buffered
   std::string_view allow_origin;  ///< of Origins::answer_to()
   bool vary_origin = false;
 };

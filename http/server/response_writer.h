@@ -2,8 +2,9 @@
 // The output of one connection: answers as bytes, and which of them the socket has not taken yet. Writing is
 // tried directly; only what the kernel does not take waits. Private to connection.cpp and current_answer.cpp.
 //
-// What waits is kept in segments. A stream's segments end between two events, so that a stream can be cut there and
-// still be read; a large body becomes a segment as it is, without a copy. What was sent is freed by the segment.
+// What waits is kept in segments. A stream's segments end between two events, so that a stream can be cut
+// there and still be read; a large body becomes a segment as it is, without a copy. What was sent is freed by
+// the segment.
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -35,8 +36,9 @@ class ResponseWriter {
   /// Whole events.
   void append_events(std::string_view bytes);
   void end_stream();
-  /// Ends the stream that was begun last with `events`, instead of the events that the socket has no byte of, except the
-  /// next few. False, and nothing is changed, when there are no others or the last answer is no stream.
+  /// Ends the stream that was begun last with `events`, instead of the events that the socket has no byte of,
+  /// except the next few. False, and nothing is changed, when there are no others or the last answer is no
+  /// stream.
   bool cut_stream(std::string_view events);
 
   /// Body bytes since begin_answer().
@@ -60,7 +62,7 @@ class ResponseWriter {
   std::uint64_t taken_ = 0;
   std::uint64_t body_bytes_ = 0;
   bool chunked_ = false;
-  bool in_stream_ = false;           // the last answer is a stream
+  bool in_stream_ = false;            // the last answer is a stream
   std::size_t stream_begins_in_ = 0;  // the segment with its head
 };
 

@@ -10,7 +10,8 @@ namespace troupe::http {
 namespace {
 
 template <auto kParse>
-Result<Call> call_of(std::string_view body, const RequestRules& rules, [[maybe_unused]] std::string_view request_id) {
+Result<Call> call_of(std::string_view body, const RequestRules& rules,
+                     [[maybe_unused]] std::string_view request_id) {
   auto parsed = [&] {
     if constexpr (requires { kParse(body, rules, request_id); }) {
       return kParse(body, rules, request_id);
@@ -25,48 +26,128 @@ Result<Call> call_of(std::string_view body, const RequestRules& rules, [[maybe_u
   return call;
 }
 
+// clang-format off: a table
 constexpr Route kRoutes[] = {
-    {.path = "/v1/chat/completions", .methods = kPost, .handler = Handler::json, .parse = call_of<parse_chat>,
-     .api = Api::chat, .about = "OpenAI's chat completions", .answer = "Chat", .event = "ChatChunk"},
-    {.path = "/v1/completions", .methods = kPost, .handler = Handler::json, .parse = call_of<parse_completion>,
-     .api = Api::completions, .about = "OpenAI's completions", .answer = "Completion", .event = "Completion"},
-    {.path = "/v1/responses", .methods = kPost, .handler = Handler::json, .parse = call_of<parse_responses>,
-     .api = Api::responses, .about = "OpenAI's responses, without storage", .answer = "Response", .event = "ResponseEvent",
+    {.path = "/v1/chat/completions",
+     .methods = kPost,
+     .handler = Handler::json,
+     .parse = call_of<parse_chat>,
+     .api = Api::chat,
+     .about = "OpenAI's chat completions",
+     .answer = "Chat",
+     .event = "ChatChunk"},
+    {.path = "/v1/completions",
+     .methods = kPost,
+     .handler = Handler::json,
+     .parse = call_of<parse_completion>,
+     .api = Api::completions,
+     .about = "OpenAI's completions",
+     .answer = "Completion",
+     .event = "Completion"},
+    {.path = "/v1/responses",
+     .methods = kPost,
+     .handler = Handler::json,
+     .parse = call_of<parse_responses>,
+     .api = Api::responses,
+     .about = "OpenAI's responses, without storage",
+     .answer = "Response",
+     .event = "ResponseEvent",
      .required = {"input"}},
-    {.path = "/v1/messages", .methods = kPost, .handler = Handler::json, .parse = call_of<parse_messages>,
-     .api = Api::messages, .about = "Anthropic's messages", .answer = "Message", .event = "MessageEvent",
+    {.path = "/v1/messages",
+     .methods = kPost,
+     .handler = Handler::json,
+     .parse = call_of<parse_messages>,
+     .api = Api::messages,
+     .about = "Anthropic's messages",
+     .answer = "Message",
+     .event = "MessageEvent",
      .required = {"messages", "max_tokens"}},
-    {.path = "/v1/messages/count_tokens", .methods = kPost, .handler = Handler::json, .parse = call_of<parse_count_tokens>,
-     .api = Api::count_tokens, .about = "The tokens of a message's prompt", .answer = "TokenCount", .required = {"messages"}},
-    {.path = "/tokenize", .methods = kPost, .handler = Handler::json, .parse = call_of<parse_tokenize>,
-     .api = Api::tokenize, .about = "A prompt or messages to token ids", .answer = "Tokens"},
-    {.path = "/detokenize", .methods = kPost, .handler = Handler::json, .parse = call_of<parse_detokenize>,
-     .api = Api::detokenize, .about = "Token ids to text", .answer = "Text", .required = {"tokens"}},
+    {.path = "/v1/messages/count_tokens",
+     .methods = kPost,
+     .handler = Handler::json,
+     .parse = call_of<parse_count_tokens>,
+     .api = Api::count_tokens,
+     .about = "The tokens of a message's prompt",
+     .answer = "TokenCount",
+     .required = {"messages"}},
+    {.path = "/tokenize",
+     .methods = kPost,
+     .handler = Handler::json,
+     .parse = call_of<parse_tokenize>,
+     .api = Api::tokenize,
+     .about = "A prompt or messages to token ids",
+     .answer = "Tokens"},
+    {.path = "/detokenize",
+     .methods = kPost,
+     .handler = Handler::json,
+     .parse = call_of<parse_detokenize>,
+     .api = Api::detokenize,
+     .about = "Token ids to text",
+     .answer = "Text",
+     .required = {"tokens"}},
 
-    {.path = "/v1/models", .info = InfoRequest::Kind::models, .about = "The served models", .answer = "Models"},
-    {.path = "/v1/models/{model}", .info = InfoRequest::Kind::model, .label = "/v1/models", .about = "One of them",
+    {.path = "/v1/models",
+     .info = InfoRequest::Kind::models,
+     .about = "The served models",
+     .answer = "Models"},
+    {.path = "/v1/models/{model}",
+     .info = InfoRequest::Kind::model,
+     .label = "/v1/models",
+     .about = "One of them",
      .answer = "Model"},
     {.path = "/openapi.json", .handler = Handler::openapi, .about = "This document"},
-    {.path = "/v1/troupe/events", .access = Access::admin, .info = InfoRequest::Kind::events,
+    {.path = "/v1/troupe/events",
+     .access = Access::admin,
+     .info = InfoRequest::Kind::events,
      .about = "The live state of the engine, as server-sent events"},
-    {.path = "/reset_prefix_cache", .methods = kPost, .access = Access::admin, .info = InfoRequest::Kind::reset_prefix_cache,
+    {.path = "/reset_prefix_cache",
+     .methods = kPost,
+     .access = Access::admin,
+     .info = InfoRequest::Kind::reset_prefix_cache,
      .about = "Forget what the prefix cache holds"},
 
     {.path = "/", .handler = Handler::page, .access = Access::none, .about = "The chat page"},
-    {.path = "/topology", .handler = Handler::page, .access = Access::none, .about = "The page that shows the live state"},
-    {.path = "/docs", .handler = Handler::page, .access = Access::none, .about = "The page that shows this document"},
+    {.path = "/topology",
+     .handler = Handler::page,
+     .access = Access::none,
+     .about = "The page that shows the live state"},
+    {.path = "/docs",
+     .handler = Handler::page,
+     .access = Access::none,
+     .about = "The page that shows this document"},
     {.path = "/pages/{file}", .handler = Handler::page, .access = Access::none, .label = "/pages"},
 
-    {.path = "/health", .handler = Handler::health, .access = Access::none, .pages = Pages::both,
+    {.path = "/health",
+     .handler = Handler::health,
+     .access = Access::none,
+     .pages = Pages::both,
      .about = "200 when requests are served, else 503"},
-    {.path = "/health/ready", .handler = Handler::health, .access = Access::none, .pages = Pages::both, .about = "The same"},
-    {.path = "/health/live", .handler = Handler::live, .access = Access::none, .pages = Pages::both,
+    {.path = "/health/ready",
+     .handler = Handler::health,
+     .access = Access::none,
+     .pages = Pages::both,
+     .about = "The same"},
+    {.path = "/health/live",
+     .handler = Handler::live,
+     .access = Access::none,
+     .pages = Pages::both,
      .about = "200 while the event loop is alive"},
-    {.path = "/ping", .methods = kGet | kPost, .handler = Handler::health, .access = Access::none, .pages = Pages::both,
+    {.path = "/ping",
+     .methods = kGet | kPost,
+     .handler = Handler::health,
+     .access = Access::none,
+     .pages = Pages::both,
      .about = "As /health"},
-    {.path = "/metrics", .pages = Pages::operations, .info = InfoRequest::Kind::metrics, .about = "Prometheus metrics"},
-    {.path = "/config-info", .pages = Pages::operations, .info = InfoRequest::Kind::config_info, .about = "The configuration"},
+    {.path = "/metrics",
+     .pages = Pages::operations,
+     .info = InfoRequest::Kind::metrics,
+     .about = "Prometheus metrics"},
+    {.path = "/config-info",
+     .pages = Pages::operations,
+     .info = InfoRequest::Kind::config_info,
+     .about = "The configuration"},
 };
+// clang-format on
 
 bool serves(Pages listener, const Route& route) {
   return route.pages == Pages::both || listener == Pages::both || route.pages == listener;
@@ -85,7 +166,8 @@ std::string_view allow_header(std::uint8_t methods) {
   }
 }
 
-/// What stands for the name in braces, which must be something; `path` itself where the route has no such name.
+/// What stands for the name in braces, which must be something; `path` itself where the route has no such
+/// name.
 std::string_view tail_of(const Route& route, std::string_view path) {
   const std::size_t brace = route.path.find('{');
   return brace == route.path.npos ? path : path.substr(brace);
@@ -115,7 +197,10 @@ RouteMatch match_route(std::string_view method, std::string_view path, Pages pag
   if (route == nullptr || !serves(pages, *route)) return {};
   const bool page = route->handler == Handler::page;
   if (page && find_page(path) == nullptr) return {};
-  return {.route = route, .allowed = takes(*route, method), .options = options, .allow = allow_header(route->methods),
+  return {.route = route,
+          .allowed = takes(*route, method),
+          .options = options,
+          .allow = allow_header(route->methods),
           .tail = page ? path : tail_of(*route, path)};
 }
 

@@ -1,9 +1,9 @@
 #pragma once
-// The routes of the HTTP API: one table. Whatever depends on the route (the handler, the parser of its body, who may use it,
-// the label of its metrics, its entry in /openapi.json) is a column of it.
+// The routes of the HTTP API: one table. Whatever depends on the route (the handler, the parser of its body,
+// who may use it, the label of its metrics, its entry in /openapi.json) is a column of it.
 //
-// Paths are compared byte for byte, nothing is decoded or merged: a route has one spelling, so no check of it can be
-// bypassed by another.
+// Paths are compared byte for byte, nothing is decoded or merged: a route has one spelling, so no check of it
+// can be bypassed by another.
 #include <array>
 #include <cstdint>
 #include <span>
@@ -35,11 +35,13 @@ enum class Pages : std::uint8_t { api, operations, both };
 enum Methods : std::uint8_t { kGet = 1, kPost = 2 };
 
 /// Parses and checks a JSON body: the Call without exchange and time, or an error that names the field.
-using BodyParser = Result<Call> (*)(std::string_view body, const RequestRules& rules, std::string_view request_id);
+using BodyParser = Result<Call> (*)(std::string_view body, const RequestRules& rules,
+                                    std::string_view request_id);
 
 struct Route {
-  std::string_view path;           ///< with a name in braces at its end where any text may stand ("/v1/models/{model}")
-  std::uint8_t methods = kGet;     ///< of Methods
+  std::string_view
+      path;  ///< with a name in braces at its end where any text may stand ("/v1/models/{model}")
+  std::uint8_t methods = kGet;  ///< of Methods
   Handler handler = Handler::info;
   Access access = Access::client;  ///< the least key that opens it where keys are asked for
   Pages pages = Pages::api;        ///< listeners that serve it; `both`: every one
@@ -49,9 +51,9 @@ struct Route {
   std::string_view label{};        ///< of its metrics; empty: the path
 
   // For /openapi.json.
-  std::string_view about{};               ///< empty: not in the document
-  const char* answer = nullptr;           ///< component of the answer's schema; null: no JSON, or not described
-  const char* event = nullptr;            ///< component of the data of an event; null: never streams
+  std::string_view about{};      ///< empty: not in the document
+  const char* answer = nullptr;  ///< component of the answer's schema; null: no JSON, or not described
+  const char* event = nullptr;   ///< component of the data of an event; null: never streams
   std::array<const char*, 2> required{};  ///< members that the body must have
 
   /// The model generates text for it.
@@ -66,10 +68,10 @@ std::span<const Route> routes();
 struct RouteMatch {
   const Route* route = nullptr;  ///< null: there is no such path, or it is "*"
   bool allowed = false;          ///< the route takes the method
-  bool options = false;          ///< the method is OPTIONS: what the path takes, also asked by browsers before a request to
-                                 ///< another origin
-  std::string_view allow{};      ///< the Allow header; empty: there is no such path
-  std::string_view tail{};       ///< what stands for the name in braces; of a page the path
+  bool options = false;      ///< the method is OPTIONS: what the path takes, also asked by browsers before a
+                             ///< request to another origin
+  std::string_view allow{};  ///< the Allow header; empty: there is no such path
+  std::string_view tail{};   ///< what stands for the name in braces; of a page the path
 
   Api api() const { return route != nullptr ? route->api : Api::chat; }
   bool serves(Handler handler) const { return allowed && route->handler == handler; }

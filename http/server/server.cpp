@@ -117,8 +117,8 @@ void IoThread::take_outputs() {
   shed();
 }
 
-// Answers of all connections wait for more than the server may hold: those with the most are cut. Each thread does so
-// for its own.
+// Answers of all connections wait for more than the server may hold: those with the most are cut. Each thread
+// does so for its own.
 void IoThread::shed() {
   while (shared_.memory.unsent > shared_.limits.max_unsent_bytes) {
     const auto most =
@@ -173,7 +173,8 @@ void IoThread::adopt(Socket socket, std::string address, Entrance entrance) {
   std::shared_ptr<Connection> connection;
   const auto admit = [&] {
     Transport transport(std::move(socket), entrance.open ? nullptr : credentials_.tls);
-    ConnectionPermit permit(shared_.limiter, shared_.limiter.recognise(std::move(address)), std::move(entrance));
+    ConnectionPermit permit(shared_.limiter, shared_.limiter.recognise(std::move(address)),
+                            std::move(entrance));
     const Status refusal = permit.refusal();
     if (!refusal.ok()) shared_.backend.turned_away(permit.peer().address, refusal);
     connection = std::make_shared<Connection>(*this, std::move(transport), std::move(permit));
@@ -187,7 +188,8 @@ void IoThread::adopt(Socket socket, std::string address, Entrance entrance) {
   protect(connection, [&] { connection->start(); });
 }
 
-// The oldest is closed first: one that asks for health does so at once, one that only waits has been there for longer.
+// The oldest is closed first: one that asks for health does so at once, one that only waits has been there
+// for longer.
 void IoThread::take_reserved_place(Connection* connection) {
   if (reserved_.size() >= kReservedPlaces) reserved_.front()->turn_away();  // which calls remove()
   reserved_.push_back(connection);
@@ -289,7 +291,9 @@ class Server::Impl {
   Status renew(const config::HttpOptions& http) {
     auto tls = make_server_tls(http);
     if (!tls.ok()) return tls.status();
-    const Credentials fresh{std::make_shared<const ApiKeys>(config::all_api_keys(http), config::all_admin_api_keys(http)), *std::move(tls)};
+    const Credentials fresh{
+        std::make_shared<const ApiKeys>(config::all_api_keys(http), config::all_admin_api_keys(http)),
+        *std::move(tls)};
     for (const auto& thread : threads_) thread->renew(fresh);
     return {};
   }
@@ -319,7 +323,8 @@ class Server::Impl {
                      std::string("The listening socket is unusable: ") + std::strerror(errno));
     }
     auto& context = threads_[0]->context();
-    auto listener = std::make_unique<Listener>(Listener{asio::ip::tcp::acceptor(context), pages, open, false});
+    auto listener =
+        std::make_unique<Listener>(Listener{asio::ip::tcp::acceptor(context), pages, open, false});
     error_code error;
     listener->acceptor.assign(name.ss_family == AF_INET6 ? asio::ip::tcp::v6() : asio::ip::tcp::v4(), fd,
                               error);
@@ -335,15 +340,16 @@ class Server::Impl {
     return_memory();
   }
 
-  // Requests of many clients leave holes in the allocator's memory that it keeps. Returned after a peak, and on a thread on
-  // which that may take its time.
+  // Requests of many clients leave holes in the allocator's memory that it keeps. Returned after a peak, and
+  // on a thread on which that may take its time.
   void return_memory() {
     const std::int64_t held = shared_.memory.held;
     const TimePoint now = Clock::now();
     if (shared_.memory.most_held - held < kReturnedBytes || now < next_return_) return;
     shared_.memory.most_held = held;
     next_return_ = now + kBetweenReturns;
-    shared_.faults.contain(FaultPlace::loop, [this] { shared_.parsers.back().post([] { ::malloc_trim(0); }); });
+    shared_.faults.contain(FaultPlace::loop,
+                           [this] { shared_.parsers.back().post([] { ::malloc_trim(0); }); });
   }
 
   void accept_again() {
@@ -356,7 +362,8 @@ class Server::Impl {
   // Connections are given to the threads in turn.
   void accept(Listener& listener) {
     IoThread& target = *threads_[next_thread_++ % threads_.size()];
-    listener.acceptor.async_accept(target.context(), [this, &listener, &target](error_code error, Socket socket) {
+    listener.acceptor.async_accept(target.context(), [this, &listener, &target](error_code error,
+                                                                                Socket socket) {
       listener.accepting = false;
       // Most likely out of descriptors. After any error accepting pauses until the thread's next tick.
       if (error || !listener.acceptor.is_open()) return;
@@ -399,7 +406,9 @@ std::uint32_t Server::io_threads() const { return static_cast<std::uint32_t>(imp
 void Server::ask_for_beat(std::uint32_t io, std::shared_ptr<Pulse> pulse) {
   asio::post(impl_->threads()[io]->context(), [pulse = std::move(pulse)] { pulse->beat(); });
 }
-std::uint64_t Server::parser_beats(std::size_t parser) const { return impl_->shared().parsers[parser].beats(); }
+std::uint64_t Server::parser_beats(std::size_t parser) const {
+  return impl_->shared().parsers[parser].beats();
+}
 void Server::deliver(std::uint32_t io, std::vector<Output>&& outputs) {
   if (io < impl_->threads().size()) impl_->threads()[io]->deliver(std::move(outputs));
 }

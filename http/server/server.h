@@ -26,8 +26,8 @@ struct ServerSetup {
   config::LimitOptions limits;
   ModelFacts model;
   int listen_fd = -1;   ///< bound and listening; the server owns this descriptor from start() on
-  int metrics_fd = -1;  ///< a second listener for /metrics, /config-info and health, without keys and without TLS;
-                        ///< -1: none, then the first one serves those pages too, behind the key
+  int metrics_fd = -1;  ///< a second listener for /metrics, /config-info and health, without keys and without
+                        ///< TLS; -1: none, then the first one serves those pages too, behind the key
 };
 
 class Server {
@@ -44,8 +44,8 @@ class Server {
   Status start();
 
   /// Takes keys, certificate and private key from `http`: API keys count for every request from now on, the
-  /// certificate for new connections. Not ok when they cannot be used; nothing has changed then. Any thread, between
-  /// start() and stop().
+  /// certificate for new connections. Not ok when they cannot be used; nothing has changed then. Any thread,
+  /// between start() and stop().
   Status renew(const config::HttpOptions& http);
 
   /// How many I/O threads there are: Exchange::io is below it. Fixed at construction.
@@ -59,8 +59,8 @@ class Server {
   /// Asks the I/O thread `io` to beat the pulse when it gets round to it. Any thread; does not wait.
   void ask_for_beat(std::uint32_t io, std::shared_ptr<Pulse> pulse);
 
-  /// The sign of life of a thread that parses bodies, the one for middling or the one for large ones: rises with every body,
-  /// and is 0 while there is none. Any thread.
+  /// The sign of life of a thread that parses bodies, the one for middling or the one for large ones: rises
+  /// with every body, and is 0 while there is none. Any thread.
   std::uint64_t parser_beats(std::size_t parser) const;
 
   /// From now on: no keep-alive, idle connections are closed, new generation requests get 503 "draining";

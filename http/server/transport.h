@@ -12,8 +12,9 @@ namespace troupe::http {
 
 using Socket = boost::asio::ip::tcp::socket;
 
-/// Closes a socket so that the peer is told at once, even while another process holds a duplicate of the descriptor: closing
-/// alone ends the connection only with the last of them. No effect on a socket that is not open.
+/// Closes a socket so that the peer is told at once, even while another process holds a duplicate of the
+/// descriptor: closing alone ends the connection only with the last of them. No effect on a socket that is
+/// not open.
 void close_socket(Socket& socket);
 
 class Transport {

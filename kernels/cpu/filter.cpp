@@ -11,7 +11,8 @@ struct WeightTally {
   std::uint64_t sum = 0;
 };
 
-WeightTally tally(const Routines& routines, const std::uint32_t* weights, int vocab, std::uint32_t threshold) {
+WeightTally tally(const Routines& routines, const std::uint32_t* weights, int vocab,
+                  std::uint32_t threshold) {
   WeightTally t;
   routines.tally(weights, vocab, threshold, &t.number, &t.sum);
   return t;
@@ -68,8 +69,7 @@ Kept filter(const Routines& routines, const std::uint32_t* weights, int vocab, i
                                        [&](WeightTally t) { return t.number >= k; });
     const WeightTally from = tally(routines, weights, vocab, kept.threshold);
     const WeightTally above = tally(routines, weights, vocab, kept.threshold + 1);
-    kept.ties_end =
-        end_of_ties(weights, vocab, kept.threshold, k - above.number, from.number - above.number);
+    kept.ties_end = end_of_ties(weights, vocab, kept.threshold, k - above.number, from.number - above.number);
     all = {k, above.sum + (k - above.number) * kept.threshold};
   }
   if (!limit_sum) return kept;

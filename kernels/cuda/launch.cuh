@@ -31,11 +31,12 @@
 //   - Groups::settled, the streamed down product of the experts (linear_stream_cuda.cu): the groups' offsets.
 //     W is the last kernel of cuda::route(), M is the grouped gate|up product. Between M and the down product
 //     stands QuantiseRows, if the weights are fp8.
-// Settled memory is read past the L1 cache (__ldcg, the copy engine): an ordinary load may find a line from before the
-// kernel started on the multiprocessor. Nothing documents that there are none in overlapped kernels. After
-// wait_for_previous() ordinary loads are right; __ldg is not, since what it reads has to be constant from the kernel's
-// start on. The groups' offsets are read past L1 by the blocks that may run beside the previous kernel, by one warp of each:
-// if every block read them so, the experts' products would be 2 to 4 % slower, if every warp did, 3 to 10 %.
+// Settled memory is read past the L1 cache (__ldcg, the copy engine): an ordinary load may find a line from
+// before the kernel started on the multiprocessor. Nothing documents that there are none in overlapped
+// kernels. After wait_for_previous() ordinary loads are right; __ldg is not, since what it reads has to be
+// constant from the kernel's start on. The groups' offsets are read past L1 by the blocks that may run beside
+// the previous kernel, by one warp of each: if every block read them so, the experts' products would be 2 to
+// 4 % slower, if every warp did, 3 to 10 %.
 //
 // Debug builds (without NDEBUG) check both: each launch declares what its kernel does (Overlap), and
 // OverlapCheck aborts the process with a sentence if a declaration does not hold.

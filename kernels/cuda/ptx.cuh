@@ -40,7 +40,9 @@ __device__ __forceinline__ std::uint32_t mask_and_flip(std::uint32_t value, std:
 __device__ __forceinline__ uint4 load_shared_16(SharedOperand auto from) {
   uint4 v;
   asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(shared_address(from)) : "memory");
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(shared_address(from))
+               : "memory");
   return v;
 }
 __device__ __forceinline__ float4 load_shared_float4(SharedOperand auto from) {
@@ -52,7 +54,8 @@ __device__ __forceinline__ void store_shared(SharedOperand auto to, float value)
 }
 __device__ __forceinline__ void store_shared_16(SharedOperand auto to, uint4 v) {
   asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(shared_address(to)), "r"(v.x), "r"(v.y),
-               "r"(v.z), "r"(v.w) : "memory");
+               "r"(v.z), "r"(v.w)
+               : "memory");
 }
 
 /// Loads 4, 8 or 16 bytes of global memory without leaving a line in the L1 cache.
@@ -96,7 +99,8 @@ __device__ __forceinline__ uint4 load_volatile_16(const uint4* from) {
   return v;
 }
 __device__ __forceinline__ void store_volatile_16(uint4* to, uint4 v) {
-  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+  asm volatile("st.volatile.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z),
+               "r"(v.w)
                : "memory");
 }
 
@@ -112,7 +116,8 @@ __device__ __forceinline__ std::uint32_t atomic_increment_acq_rel(std::uint32_t*
 __device__ __forceinline__ void reduce_add(float* to, float4 v) {
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(v.x), "f"(v.y), "f"(v.z),
-               "f"(v.w) : "memory");
+               "f"(v.w)
+               : "memory");
 #endif
 }
 

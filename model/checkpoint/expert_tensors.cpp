@@ -28,7 +28,8 @@ std::pair<int, std::string_view> mlp_part(std::string_view name) {
   return {-1, {}};
 }
 
-/// The width of an MLP by one of its tensors, named as below ".mlp.shared_experts."; 0 if this one does not tell.
+/// The width of an MLP by one of its tensors, named as below ".mlp.shared_experts."; 0 if this one does not
+/// tell.
 std::int64_t mlp_width(std::string_view part, const FileTensor& tensor, int hidden) {
   const bool joined = part.starts_with("up_gate_proj.weight");
   if (tensor.shape.size() != 2 || !(joined || part.starts_with("gate_proj.weight"))) return 0;

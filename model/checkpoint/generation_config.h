@@ -26,9 +26,9 @@ struct GenerationConfig {
 /// key, the value and what is allowed.
 Result<GenerationConfig> read_generation_config(const std::filesystem::path& directory);
 
-/// The tokens that end an answer: those of generation_config.json, then those that only config.json names, then the
-/// tokenizer's end token. Each id once, in this order; ids outside the model's vocabulary, which cannot be sampled, are left
-/// out.
+/// The tokens that end an answer: those of generation_config.json, then those that only config.json names,
+/// then the tokenizer's end token. Each id once, in this order; ids outside the model's vocabulary, which
+/// cannot be sampled, are left out.
 std::vector<TokenId> end_ids(const GenerationConfig& generation, const ModelSpec& spec,
                              std::optional<TokenId> tokenizer_eos);
 

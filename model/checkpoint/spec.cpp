@@ -165,7 +165,8 @@ void check_routing(SpecReader& config) {
   }
   constexpr double kNormMin = 1e-12;
   if (config.positive_or("moe_norm_min", kNormMin) != kNormMin) {
-    config.fail("moe_norm_min", "is " + SpecReader::shown(config.at("moe_norm_min")) + "; only 1e-12 is offered");
+    config.fail("moe_norm_min",
+                "is " + SpecReader::shown(config.at("moe_norm_min")) + "; only 1e-12 is offered");
   }
 }
 
@@ -176,12 +177,13 @@ void count_shared(SpecReader& config, const ExpertTensors& tensors, ModelSpec& s
   if (width != each * spec.shared_experts) {
     config.fail("moe_num_shared_experts", "is missing, and the tensors of the shared experts are " +
                                               std::to_string(width) + " wide; that has to be a multiple of " +
-                                              "moe_intermediate_size, " + std::to_string(each) + ", of at most " +
-                                              std::to_string(kernels::kMostExperts));
+                                              "moe_intermediate_size, " + std::to_string(each) +
+                                              ", of at most " + std::to_string(kernels::kMostExperts));
   }
 }
 
-Status read_experts(SpecReader& config, const std::string& where, const FindExpertTensors& find, ModelSpec& spec) {
+Status read_experts(SpecReader& config, const std::string& where, const FindExpertTensors& find,
+                    ModelSpec& spec) {
   for (const char* key : {"moe_num_experts", "moe_k", "moe_intermediate_size", "moe_num_shared_experts",
                           "moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval"}) {
     if (config.has(key) && config.at(key).is_array()) {
@@ -197,8 +199,9 @@ Status read_experts(SpecReader& config, const std::string& where, const FindExpe
   if (!config.status().ok()) return config.status();
   ExpertTensors tensors;
   const auto is_missing = [&config](const char* key) { return !config.has(key); };
-  const bool incomplete = std::ranges::any_of(
-      std::array{"moe_num_shared_experts", "moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval"}, is_missing);
+  const bool incomplete = std::ranges::any_of(std::array{"moe_num_shared_experts", "moe_layer_start_index",
+                                                         "moe_layer_end_index", "moe_layer_interval"},
+                                              is_missing);
   if (incomplete && find) {
     Result<ExpertTensors> found = find(spec.hidden);
     if (!found) return found.status();
@@ -211,11 +214,13 @@ Status read_experts(SpecReader& config, const std::string& where, const FindExpe
   if (is_missing("moe_num_shared_experts")) {
     count_shared(config, tensors, spec);
   } else {
-    spec.shared_experts = static_cast<int>(config.integer("moe_num_shared_experts", 0, kernels::kMostExperts));
+    spec.shared_experts =
+        static_cast<int>(config.integer("moe_num_shared_experts", 0, kernels::kMostExperts));
   }
   spec.moe_start = static_cast<int>(config.integer_or("moe_layer_start_index", start, 0, kMaxLayers));
   spec.moe_interval = static_cast<int>(config.integer_or("moe_layer_interval", interval, 1, kMaxLayers));
-  const std::int64_t end = config.integer_or("moe_layer_end_index", layers.empty() ? -1 : layers.back(), -1, kMaxLayers);
+  const std::int64_t end =
+      config.integer_or("moe_layer_end_index", layers.empty() ? -1 : layers.back(), -1, kMaxLayers);
   const std::int64_t last = spec.layers - 1;
   spec.moe_end = static_cast<int>(end < 0 ? last : std::min(end, last));
   if (config.status().ok() && spec.moe_layers() == 0) {
@@ -267,8 +272,8 @@ std::vector<TokenId> eos_ids(SpecReader& config, int vocab) {
   const JsonValue list = value.is_array() ? value : JsonValue::array({value});
   for (const JsonValue& id : list) {
     if (!id.is_number_integer() || id < 0 || id >= vocab || ids.size() == 64) {
-      config.fail("eos_token_id",
-                  "is " + SpecReader::shown(value) + "; allowed are up to 64 ids below " + std::to_string(vocab));
+      config.fail("eos_token_id", "is " + SpecReader::shown(value) + "; allowed are up to 64 ids below " +
+                                      std::to_string(vocab));
       return {};
     }
     ids.push_back(id.get<TokenId>());
@@ -359,7 +364,8 @@ Result<ModelSpec> parse_spec(std::string_view text, const std::string& where, co
   spec.eos_ids = eos_ids(config, spec.vocab);
   if (!config.status().ok()) return config.status();
   if (config.has("quantization_config")) {
-    Result<StoredQuantisation> stored = StoredQuantisation::parse(config.at("quantization_config").dump(), where);
+    Result<StoredQuantisation> stored =
+        StoredQuantisation::parse(config.at("quantization_config").dump(), where);
     if (!stored) return stored.status();
     spec.stored_quantisation = std::move(*stored);
   }
@@ -407,7 +413,8 @@ std::vector<std::string> linear_modules(const ModelSpec& spec) {
   const auto mlp = [](int layer, const char* inner) {
     return layer < 0 ? std::string() : "model.layers." + std::to_string(layer) + ".mlp." + inner;
   };
-  return {"model.layers.0.self_attn.q_proj", mlp(dense, "up_proj"), mlp(mixture, "experts.0.up_proj"), "lm_head"};
+  return {"model.layers.0.self_attn.q_proj", mlp(dense, "up_proj"), mlp(mixture, "experts.0.up_proj"),
+          "lm_head"};
 }
 
 }  // namespace troupe::model

@@ -42,8 +42,8 @@ struct ModelSpec {
   int moe_interval = 1;
   /// True if the head is the embedding. Absent: it is, unless the checkpoint has an lm_head.
   std::optional<bool> tied;
-  float initializer_range = 0.02f;  ///< standard deviation of dummy weights
-  std::optional<DType> stored;   ///< dtype of the weights, if the file names it
+  float initializer_range = 0.02f;                        ///< standard deviation of dummy weights
+  std::optional<DType> stored;                            ///< dtype of the weights, if the file names it
   std::optional<StoredQuantisation> stored_quantisation;  ///< of a checkpoint that is quantised already
   std::vector<TokenId> eos_ids;  ///< of config.json; generation_config.json may name more
 
@@ -76,21 +76,23 @@ struct ModelSpec {
 /// Reads and validates `directory`/`config_name`. Errors name the file, the key, the value and what is
 /// allowed. A model of the family that cannot run yet is Code::unsupported; any other architecture is
 /// invalid_argument and named. A mixture of experts needs the keys for the number of experts, the experts of
-/// a token, and their width. How many experts are shared and which layers have experts is read off the tensors in
-/// `directory` where the file does not say; without tensors, none are shared and all layers but the first have experts.
-/// Other missing keys have the defaults of transformers.
+/// a token, and their width. How many experts are shared and which layers have experts is read off the
+/// tensors in `directory` where the file does not say; without tensors, none are shared and all layers but
+/// the first have experts. Other missing keys have the defaults of transformers.
 Result<ModelSpec> read_spec(const std::filesystem::path& directory,
                             const std::string& config_name = "config.json");
 
-/// Finds the experts among the tensors of the checkpoint that belongs to a config.json. The argument is hidden_size.
+/// Finds the experts among the tensors of the checkpoint that belongs to a config.json. The argument is
+/// hidden_size.
 using FindExpertTensors = std::function<Result<ExpertTensors>(int)>;
 
-/// The same from the file's text; `where` begins the messages. `find` is called if a key about experts is missing; null:
-/// there are no tensors.
-Result<ModelSpec> parse_spec(std::string_view json, const std::string& where, const FindExpertTensors& find = {});
+/// The same from the file's text; `where` begins the messages. `find` is called if a key about experts is
+/// missing; null: there are no tensors.
+Result<ModelSpec> parse_spec(std::string_view json, const std::string& where,
+                             const FindExpertTensors& find = {});
 
-/// One module of each kind that checkpoints quantise, as -PT checkpoints name them: attention, a dense MLP, an expert, the
-/// head. Empty where the model has none.
+/// One module of each kind that checkpoints quantise, as -PT checkpoints name them: attention, a dense MLP,
+/// an expert, the head. Empty where the model has none.
 std::vector<std::string> linear_modules(const ModelSpec& spec);
 
 /// FNV-1a of every field that shapes the network: equal for equal specs.

@@ -58,7 +58,8 @@ struct WeightSource {
   int first_input = 0;
   int row_inputs = 0;
 
-  /// Of a source that is quantised already: `tensor` holds codes, which `first` and `stride` count; never transposed.
+  /// Of a source that is quantised already: `tensor` holds codes, which `first` and `stride` count; never
+  /// transposed.
   std::optional<StoredFormat> stored{};
   const FileTensor* scales = nullptr;
   std::int64_t first_scale = 0;
@@ -66,10 +67,10 @@ struct WeightSource {
       0;  ///< scales from one output's first to the next one's; fp8: from one row to the next
   int first_in_block = 0;  ///< as in kernels::StoredScales
 
-  std::uint64_t offset() const;  ///< in the tensor's file, where the first element lies
+  std::uint64_t offset() const;      ///< in the tensor's file, where the first element lies
   std::uint64_t row_offset() const;  ///< where the first row begins of which this is a part
-  std::uint64_t bytes() const;   ///< of its elements alone
-  std::uint64_t span() const;    ///< from the first element to the last
+  std::uint64_t bytes() const;       ///< of its elements alone
+  std::uint64_t span() const;        ///< from the first element to the last
 
   static constexpr int kNoExpert = -1;
 };

@@ -59,7 +59,8 @@ void Collective<Cuda>::all_gather(Cuda&, const float* in, std::size_t in_stride,
 
 bool Collective<Cuda>::join() {
   if (go_on()) return true;
-  const bool finding = stage_ == Stage::unreachable || stage_ == Stage::connecting || stage_ == Stage::waiting;
+  const bool finding =
+      stage_ == Stage::unreachable || stage_ == Stage::connecting || stage_ == Stage::waiting;
   if (finding && !meeting_.ended() && Clock::now() - here_ > RankMeeting::kPatience) {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(RankMeeting::kPatience).count();
     const std::string why = stage_ == Stage::unreachable ? ": " + unreachable_.message : std::string();

@@ -5,12 +5,19 @@
 
 namespace troupe::model {
 
-/// Every size up to 8, then steps of an eighth to a quarter of the size, from 512 on of a sixteenth to an eighth. The last one is `most`.
+/// Every size up to 8, then steps of an eighth to a quarter of the size, from 512 on of a sixteenth to an
+/// eighth. The last one is `most`.
 inline std::vector<int> decode_buckets(int most) {
   std::vector<int> sizes;
   for (int size = 1; size < most;) {
     sizes.push_back(size);
-    size += size < 8 ? 1 : size < 16 ? 2 : size < 32 ? 4 : size < 64 ? 8 : size < 128 ? 16 : size < 256 ? 32 : 64;
+    size += size < 8     ? 1
+            : size < 16  ? 2
+            : size < 32  ? 4
+            : size < 64  ? 8
+            : size < 128 ? 16
+            : size < 256 ? 32
+                         : 64;
   }
   sizes.push_back(most);
   return sizes;

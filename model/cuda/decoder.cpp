@@ -1,5 +1,5 @@
-#include "gpu/cuda.h"
 #include "model/decoder.inl"
+#include "gpu/cuda.h"
 #include "model/weights.inl"
 
 namespace troupe::model {

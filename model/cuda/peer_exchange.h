@@ -22,9 +22,10 @@ class PeerExchange {
 
   /// Writes what the other ranks have to know of this one.
   void tell(std::byte* to) const;
-  /// `message_of(rank)`: what that rank has written by tell(). Clears this rank's memory for the exchanges of an epoch; no other
-  /// rank may write there before that. The device must be idle, and is afterwards. unavailable: the memory of a rank,
-  /// which the message names, cannot be reached; also where that rank has died since then.
+  /// `message_of(rank)`: what that rank has written by tell(). Clears this rank's memory for the exchanges of
+  /// an epoch; no other rank may write there before that. The device must be idle, and is afterwards.
+  /// unavailable: the memory of a rank, which the message names, cannot be reached; also where that rank has
+  /// died since then.
   Status connect(const std::function<const std::byte*(int)>& message_of);
   bool connected() const { return true; }
   /// Ends the exchanges in flight. Returns at once.

@@ -252,7 +252,8 @@ bool CudaQueue::take_swapped(std::vector<std::byte>& out) {
     writer_.cache_done(ended, out);
     return true;
   }
-  if (Clock::now() - model_.swap->progress() > patience_) throw overdue("a copy from or to the swap space", patience_);
+  if (Clock::now() - model_.swap->progress() > patience_)
+    throw overdue("a copy from or to the swap space", patience_);
   return false;
 }
 

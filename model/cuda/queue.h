@@ -36,9 +36,10 @@ struct CudaModel {
   std::vector<std::string> slow_ways;  ///< see Executor
 };
 
-/// A cache command that takes longer than `patience`, or a step that takes longer than StepLimits allow, counts as
-/// hanging, but not while it waits for masks. Steps of several ranks are allowed at least `patience`. poll() then
-/// returns internal; reset() returns after `patience`, and submit() and poll() return internal from then on. After any internal error the device is of no further use: the destructor waits for
+/// A cache command that takes longer than `patience`, or a step that takes longer than StepLimits allow,
+/// counts as hanging, but not while it waits for masks. Steps of several ranks are allowed at least
+/// `patience`. poll() then returns internal; reset() returns after `patience`, and submit() and poll() return
+/// internal from then on. After any internal error the device is of no further use: the destructor waits for
 /// nothing and leaves the device's memory to the end of the process.
 class CudaQueue final : public Executor {
  public:
@@ -59,7 +60,7 @@ class CudaQueue final : public Executor {
   // A step or cache command on the GPU's stream.
   struct Work {
     bool is_step = false;
-    std::uint64_t number = 0;     // of the plan or the command
+    std::uint64_t number = 0;  // of the plan or the command
     StepKind kind = StepKind::prompt;
     std::uint64_t launched = 0;   // a step's number among all that CudaSteps has launched
     std::int64_t started_ns = 0;  // of a command: when it was given to the GPU
@@ -105,7 +106,7 @@ class CudaQueue final : public Executor {
   WorkerSequences table_;
   StepPacker packer_;
   std::uint64_t held_ = 0;  // the last step launched, if its gated rows have not sampled; 0: none
-  WorkQueue waiting_;       // plans behind a held step or whose cache command has not arrived, and those behind
+  WorkQueue waiting_;  // plans behind a held step or whose cache command has not arrived, and those behind
   std::vector<Work> work_;  // a ring: count_ entries from first_, oldest first
   std::size_t first_ = 0;
   std::size_t count_ = 0;

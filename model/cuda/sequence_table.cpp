@@ -122,7 +122,7 @@ void WorkerSequences::add_sample(const wire::PlanRow& row, const Slot& slot, Ste
 
 // The logits of position p are for token p + 1: a row scores the prompt tokens after each of its own.
 void WorkerSequences::add_scores(const wire::PlanRow& row, const Slot& slot, std::int32_t first_row,
-                               StepBatch& batch) {
+                                 StepBatch& batch) {
   const std::int32_t end = std::min(row.position + row.tokens, slot.prompt_tokens - 1);
   for (std::int32_t position = row.position; position < end; ++position) {
     batch.scores.push_back({.logits_row = static_cast<std::int32_t>(batch.scores.size()),

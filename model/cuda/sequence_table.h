@@ -28,8 +28,8 @@ class WorkerSequences {
   /// Stores the tokens that a batch of apply() sampled; results[i] belongs to batch.samples[i]. Batches are
   /// committed in the order in which they were applied. Sequences that have left their slot since are
   /// skipped. A row that failed counts as token 0: the engine ends its sequence, and rows already planned for
-  /// it stay valid. When a row that samples again is applied, the batches with the sequence before it have been
-  /// committed.
+  /// it stay valid. When a row that samples again is applied, the batches with the sequence before it have
+  /// been committed.
   void commit(const StepBatch& batch, std::span<const kernels::SampleResult> results);
 
   /// True if the slot holds a live sequence of this generation.

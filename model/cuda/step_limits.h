@@ -12,8 +12,8 @@ enum class StepKind : std::size_t {
   prompt,  ///< all others
 };
 
-/// 20 times the 99th percentile of the last 256 steps of the kind, and at least `least`; `unknown` while fewer than
-/// 8 have ended. Pure: durations are arguments.
+/// 20 times the 99th percentile of the last 256 steps of the kind, and at least `least`; `unknown` while
+/// fewer than 8 have ended. Pure: durations are arguments.
 class StepLimits {
  public:
   static constexpr Duration kLeast = std::chrono::seconds(5);

@@ -17,7 +17,7 @@ struct SequenceMemory {
   std::int64_t ids_to_next_block = 0;
   BlockId* blocks = nullptr;
   std::size_t blocks_per_slot = 0;
-  std::byte* lists = nullptr;  ///< kMaxSamplingBytes per slot: the logit biases, then the stop ids
+  std::byte* lists = nullptr;           ///< kMaxSamplingBytes per slot: the logit biases, then the stop ids
   kernels::ScoreRow* scores = nullptr;  ///< (rows of a step) prompt tokens that the step scores
   std::int32_t* score_picks = nullptr;  ///< (rows of a step) the batch row of each
   std::uint32_t* held = nullptr;        ///< StepClock::held

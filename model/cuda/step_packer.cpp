@@ -94,8 +94,9 @@ void StepPacker::send(void* to, const void* from, std::size_t bytes) {
 
 std::byte* StepPacker::lists(std::uint32_t slot) const { return memory_.lists + slot * kMaxSamplingBytes; }
 
-PackedStep StepPacker::pack(const wire::RecordView& record, const wire::StepPlan& plan, const WorkerSequences& table,
-                            const StepBatch& batch, std::span<std::byte> piece) {
+PackedStep StepPacker::pack(const wire::RecordView& record, const wire::StepPlan& plan,
+                            const WorkerSequences& table, const StepBatch& batch,
+                            std::span<std::byte> piece) {
   TROUPE_CHECK(piece.size() >= layout_.bytes);
   piece_ = piece;
   words_end_ = layout_.words;
@@ -122,7 +123,8 @@ PackedStep StepPacker::pack(const wire::RecordView& record, const wire::StepPlan
   return packed;
 }
 
-void StepPacker::pack_sequence_changes(const wire::RecordView& record, const wire::StepPlan& plan, const WorkerSequences& table) {
+void StepPacker::pack_sequence_changes(const wire::RecordView& record, const wire::StepPlan& plan,
+                                       const WorkerSequences& table) {
   static_assert(sizeof(wire::LogitBias) == sizeof(kernels::TokenBias));
   for (const wire::StartSequence& start : record.array(plan.started)) {
     const auto biases = record.array(start.logit_bias);

@@ -54,7 +54,8 @@ class StepPacker {
 
  private:
   void send(void* to, const void* from, std::size_t bytes);
-  void pack_sequence_changes(const wire::RecordView& record, const wire::StepPlan& plan, const WorkerSequences& table);
+  void pack_sequence_changes(const wire::RecordView& record, const wire::StepPlan& plan,
+                             const WorkerSequences& table);
   void pack_rows(const StepBatch& batch);
   int pack_samples(const StepBatch& batch);
   kernels::SampleRow sample_row(const StepBatch& batch, const SamplingOutcome& outcome) const;

@@ -37,8 +37,7 @@ CudaSteps::CudaSteps(Cuda& device, Decoder<Cuda>& decoder, const wire::Capacity&
   memory_ = StepMemory::make(capacity, buffer_.view());
   const kernels::KvCache& kv = decoder.kv();
   TROUPE_CHECK(kv.ids);
-  memory_.sequences.kv_ids =
-      reinterpret_cast<TokenId*>(static_cast<std::byte*>(kv.data) + kv.id_offset());
+  memory_.sequences.kv_ids = reinterpret_cast<TokenId*>(static_cast<std::byte*>(kv.data) + kv.id_offset());
   memory_.sequences.ids_to_next_block = static_cast<std::int64_t>(kv.block_bytes() / sizeof(TokenId));
   device.set_step_memory(buffer_.data(), buffer_.bytes());
 }

@@ -43,8 +43,8 @@ class CudaSteps {
   /// Allocates StepMemory and pinned host memory; the graphs come later. unavailable if there is too little.
   static Result<CudaSteps> make(Cuda& device, Decoder<Cuda>& decoder, const wire::Capacity& capacity);
 
-  /// Takes `scratch` bytes of working memory, the most that any step asks for (StepScratch), and freezes it. Then runs
-  /// steps of many sizes, with padding rows, so that their kernels are loaded.
+  /// Takes `scratch` bytes of working memory, the most that any step asks for (StepScratch), and freezes it.
+  /// Then runs steps of many sizes, with padding rows, so that their kernels are loaded.
   void warm_up(std::size_t scratch);
   /// Captures the decode steps as graphs. After warm_up().
   void capture();

@@ -87,9 +87,9 @@ class Collective<Cuda> {
                   int rows, std::span<const int> first);
 
   /// Goes on with meeting the other ranks of the epoch as far as that is possible without waiting. True once
-  /// all have met, until begin_epoch(). The device must be idle. Throws when all have come and have still not found each
-  /// other after RankMeeting::kPatience: NCCL itself looks for ever, and a rank whose memory cannot be reached has most
-  /// often died since it came, which ends the epoch.
+  /// all have met, until begin_epoch(). The device must be idle. Throws when all have come and have still not
+  /// found each other after RankMeeting::kPatience: NCCL itself looks for ever, and a rank whose memory
+  /// cannot be reached has most often died since it came, which ends the epoch.
   bool join();
   /// Sets the number of the next exchange, on all ranks while none has one in flight. For tests of
   /// kernels::kLastExchange, which others reach after weeks.

@@ -148,7 +148,8 @@ void RankMeeting::arrive() {
   header_->ring();
 }
 
-// Ranks are at most a meeting apart, so the difference tells which number is the later one, also when it has wrapped.
+// Ranks are at most a meeting apart, so the difference tells which number is the later one, also when it has
+// wrapped.
 bool RankMeeting::has_come(int rank) const {
   const std::uint64_t come = header_->places[rank].come.load(std::memory_order_acquire);
   return come >> 32 == epoch_ && static_cast<std::int32_t>(static_cast<std::uint32_t>(come) - next_) >= 0;

@@ -74,8 +74,8 @@ void SwapFile::remove_left(const std::string& path) {
   if (fd < 0) return;
   SwapFile file(fd, {});
   struct stat state {};
-  if (::fstat(fd, &state) == 0 && S_ISREG(state.st_mode) && state.st_size > 0 && ::flock(fd, LOCK_EX | LOCK_NB) == 0 &&
-      may_take_over(fd, state)) {
+  if (::fstat(fd, &state) == 0 && S_ISREG(state.st_mode) && state.st_size > 0 &&
+      ::flock(fd, LOCK_EX | LOCK_NB) == 0 && may_take_over(fd, state)) {
     file.path_ = path;  // the destructor removes it
   }
 }

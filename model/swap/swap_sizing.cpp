@@ -53,8 +53,9 @@ Status size_cuda_swap(wire::Capacity& capacity, const config::Options& options, 
                        "; it needs --device cpu: a GPU's blocks go to page-locked memory.",
                    "swap-path");
   }
-  return size_swap(capacity, options, block_bytes,
-                   host_memory().available / static_cast<std::uint64_t>(options.parallel.tensor_parallel_size));
+  return size_swap(
+      capacity, options, block_bytes,
+      host_memory().available / static_cast<std::uint64_t>(options.parallel.tensor_parallel_size));
 }
 
 Status check_swap_file(const config::Options& options, const wire::Capacity& capacity,

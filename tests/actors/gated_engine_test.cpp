@@ -31,7 +31,9 @@ grammar_actor::behavior_type play_grammar(grammar_actor::stateful_pointer<Gramma
                                           workers_actor link) {
   int asked = 0;
   self->state.model.takes_long = [asked]() mutable { return ++asked % 7 == 0; };
-  return {answer_beat, [](const Compile&) { return Compiled{}; }, [](const CancelCompile&) {},
+  return {answer_beat,
+          [](const Compile&) { return Compiled{}; },
+          [](const CancelCompile&) {},
           [](const WatchGrammar&) { return Status(); },
           [](const ReleaseGrammar&) {},
           [self, link](const GrammarStep& step) {
@@ -47,7 +49,8 @@ grammar_actor::behavior_type play_grammar(grammar_actor::stateful_pointer<Gramma
             }
             if (!made.keys.empty()) self->send(scheduler, std::move(made));
           },
-          [](const FormReady&) {}, [](const TakeMade&) {}};
+          [](const FormReady&) {},
+          [](const TakeMade&) {}};
 }
 
 /// A worker process, played by a thread.
@@ -109,9 +112,8 @@ TEST(GatedEngine, EverySequenceSaysWhatItsGrammarAllowsAlsoAfterAWorkersDeath) {
   caf::actor_system system(config);
   {
     caf::scoped_actor self(system);
-    const auto link =
-        system.spawn(worker_link_behavior,
-                     WorkerLinkParts{std::make_shared<ipc::UpperEnd>(std::move(*engine)), 0, 0, {}});
+    const auto link = system.spawn(
+        worker_link_behavior, WorkerLinkParts{std::make_shared<ipc::UpperEnd>(std::move(*engine)), 0, 0, {}});
     const auto cache = system.spawn(cache_behavior, CacheParts{link, {}});
     const auto front = std::make_shared<testing::HeardFront>();
     const auto grammar = system.spawn(play_grammar, link);

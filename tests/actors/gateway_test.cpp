@@ -28,20 +28,29 @@ class GatewayTest : public testing::ActorWorld {
             }
           },
           [](const StepTokens&) {},
-          [](const Expire&) {}, [](const Resume&) {},
+          [](const Expire&) {},
+          [](const Resume&) {},
           [this](const Abandon&) {
             for (std::size_t i = 0; i < asks_.size(); ++i) promises_[i].deliver(Closed{asks_[i]});
           },
-          [](const EngineUp&) {}, [](const EngineDown&) {}, [](const Refused&) {}, [](const RetryAlone&) {},
+          [](const EngineUp&) {},
+          [](const EngineDown&) {},
+          [](const Refused&) {},
+          [](const RetryAlone&) {},
       };
     }));
     metrics_ = keep(system_.spawn([](metrics_actor::pointer) -> metrics_actor::behavior_type {
-      return {answer_beat, [](const StepStats&) {}, [](const RequestStats&) {}, [](const HttpStats&) {}, [](const DoorStats&) {},
+      return {answer_beat,
+              [](const StepStats&) {},
+              [](const RequestStats&) {},
+              [](const HttpStats&) {},
+              [](const DoorStats&) {},
               [](const ProcessReports&) {},
               [](caf::get_atom) { return std::string("m 1\n"); }};
     }));
     cache_ = keep(system_.spawn([this](cache_actor::pointer) -> cache_actor::behavior_type {
-      return {answer_beat, [](const CacheAsks&) { return CacheGrants(); },
+      return {answer_beat,
+              [](const CacheAsks&) { return CacheGrants(); },
               [](const CacheReport&) {},
               [](const LinkUp&) {},
               [this](const ResetPrefixCache&) {
@@ -188,7 +197,8 @@ TEST_F(GatewayTest, AnAskHasADeadlineThatEndsWithIt) {
   EXPECT_TRUE(scheduler_.clock().schedule().empty()) << "answered";
   send(99);
   EXPECT_EQ(scheduler_.clock().schedule().size(), 1u);
-  scheduler_.advance_time(kAfterTimeout + std::chrono::seconds(1));  // beyond the request's own timeout, which is 0 here
+  scheduler_.advance_time(kAfterTimeout +
+                          std::chrono::seconds(1));  // beyond the request's own timeout, which is 0 here
   run();
   ASSERT_EQ(answers_.size(), 1u);
   EXPECT_EQ(answers_[0].status, 500);

@@ -15,7 +15,9 @@ class HttpSideTest : public testing::ActorWorld {
  protected:
   HttpSideTest() {
     metrics_ = keep(system_.spawn([this](metrics_actor::pointer) -> metrics_actor::behavior_type {
-      return {answer_beat, [](const StepStats&) {}, [](const RequestStats&) {},
+      return {answer_beat,
+              [](const StepStats&) {},
+              [](const RequestStats&) {},
               [this](const HttpStats& stats) { counted.push_back(stats); },
               [](const ProcessReports&) {},
               [this](const DoorStats& door) {
@@ -26,11 +28,13 @@ class HttpSideTest : public testing::ActorWorld {
               [](caf::get_atom) { return std::string(); }};
     }));
     gateway_ = keep(system_.spawn([this](gateway_actor::pointer) -> gateway_actor::behavior_type {
-      return {answer_beat, [this](Ask& ask) { heard.push_back("ask " + ask.request_id); },
+      return {answer_beat,
+              [this](Ask& ask) { heard.push_back("ask " + ask.request_id); },
               [this](const InfoAsk& ask) { heard.push_back("info " + std::to_string(ask.exchange)); },
               [this](const Withdraw& gone) { heard.push_back("withdraw " + std::to_string(gone.exchange)); },
               [](const LinkUp&) {},
-              [](const LinkDown&) {}, [](const TextUp&) {},
+              [](const LinkDown&) {},
+              [](const TextUp&) {},
               [](const Drain&) { return true; },
               [](const Abandon&) {},
               [](caf::get_atom) { return EngineStatus{}; }};
@@ -49,7 +53,9 @@ class HttpSideTest : public testing::ActorWorld {
   std::vector<http::Output> delivered;
   metrics_actor metrics_;
   gateway_actor gateway_;
-  HttpSide side{RequestResolver({"m", {}, 0}), {{"m", "dir", 1, 64}}, std::make_shared<HealthCell>(),
+  HttpSide side{RequestResolver({"m", {}, 0}),
+                {{"m", "dir", 1, 64}},
+                std::make_shared<HealthCell>(),
                 [this](std::uint32_t, std::vector<http::Output>&& outputs) {
                   for (auto& output : outputs) delivered.push_back(std::move(output));
                 },

@@ -1,4 +1,5 @@
-// The link between front and engine: messages in order and whole, across full rings and the death of either end.
+// The link between front and engine: messages in order and whole, across full rings and the death of either
+// end.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -24,20 +25,22 @@ class Peer {
   ~Peer() { stop(); }
   void start() {
     thread_ = std::jthread([this](const std::stop_token& stop) {
-      link.receive(stop, pulse, {[this](const Arrival& arrival) {
-                                   while (slow) std::this_thread::sleep_for(1ms);
-                                   const std::lock_guard lock(mutex_);
-                                   tags_.push_back(arrival.tag);
-                                   texts_.emplace_back(reinterpret_cast<const char*>(arrival.bytes.data()), arrival.bytes.size());
-                                 },
-                                 [this](std::uint32_t epoch) {
-                                   const std::lock_guard lock(mutex_);
-                                   epochs_.push_back(epoch);
-                                 },
-                                 [this](const std::string& why) {
-                                   const std::lock_guard lock(mutex_);
-                                   broken_ = why;
-                                 }});
+      link.receive(stop, pulse,
+                   {[this](const Arrival& arrival) {
+                      while (slow) std::this_thread::sleep_for(1ms);
+                      const std::lock_guard lock(mutex_);
+                      tags_.push_back(arrival.tag);
+                      texts_.emplace_back(reinterpret_cast<const char*>(arrival.bytes.data()),
+                                          arrival.bytes.size());
+                    },
+                    [this](std::uint32_t epoch) {
+                      const std::lock_guard lock(mutex_);
+                      epochs_.push_back(epoch);
+                    },
+                    [this](const std::string& why) {
+                      const std::lock_guard lock(mutex_);
+                      broken_ = why;
+                    }});
     });
   }
   void stop() { thread_ = {}; }
@@ -81,7 +84,8 @@ class Peer {
 class MessageLinkTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto fds = ipc::create_link({.step_down = 1u << 20, .step_up = 1u << 20, .cache_down = 4096, .cache_up = 4096});
+    auto fds =
+        ipc::create_link({.step_down = 1u << 20, .step_up = 1u << 20, .cache_down = 4096, .cache_up = 4096});
     ASSERT_TRUE(fds.ok());
     fds_ = std::move(*fds);
     auto monitor = ipc::LinkMonitor::attach(fds_.step.get(), fds_.cache.get());
@@ -185,7 +189,8 @@ TEST_F(MessageLinkTest, StepsNeedCreditAndACancellationNone) {
   a->slow = false;
   ASSERT_TRUE(eventually([&] { return a->count() == static_cast<std::size_t>(Link::kStepCredit); }));
   for (std::int64_t i = 0; i < Link::kStepCredit; ++i) a->link.took_step();
-  ASSERT_TRUE(eventually([&] { return b->count() == 5; })) << "an acknowledgement for each quarter of the credit";
+  ASSERT_TRUE(eventually([&] { return b->count() == 5; }))
+      << "an acknowledgement for each quarter of the credit";
   b->link.acknowledged(static_cast<std::int64_t>(b->tags().back()));
   EXPECT_FALSE(b->link.behind());
   EXPECT_EQ(b->link.counts().most_steps_open, Link::kStepCredit);

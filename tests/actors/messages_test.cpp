@@ -65,7 +65,8 @@ TEST(Messages, FloatsKeepTheirBits) {
   const StepTokens read = there_and_back(step);
   ASSERT_EQ(read.tops.size(), step.tops.size());
   for (std::size_t i = 0; i < step.tops.size(); ++i) {
-    EXPECT_EQ(std::bit_cast<std::uint32_t>(read.tops[i].logprob), std::bit_cast<std::uint32_t>(step.tops[i].logprob));
+    EXPECT_EQ(std::bit_cast<std::uint32_t>(read.tops[i].logprob),
+              std::bit_cast<std::uint32_t>(step.tops[i].logprob));
   }
 }
 
@@ -78,7 +79,8 @@ TEST(Messages, AConversationKeepsItsValuesAndTheOrderOfItsKeys) {
   job.source.conversation.without_template = true;
   const Encode read = there_and_back(job);
   EXPECT_EQ(read.request_id, "r");
-  EXPECT_EQ(http::to_text(read.source.conversation.messages), http::to_text(job.source.conversation.messages));
+  EXPECT_EQ(http::to_text(read.source.conversation.messages),
+            http::to_text(job.source.conversation.messages));
   EXPECT_TRUE(read.source.conversation.tools.is_null());
   EXPECT_TRUE(read.source.conversation.without_template);
 }

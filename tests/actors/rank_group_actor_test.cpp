@@ -1,5 +1,5 @@
-// RANK GROUP among others: what all ranks are told, who hears of them as one, and how the engine ends when they
-// contradict each other.
+// RANK GROUP among others: what all ranks are told, who hears of them as one, and how the engine ends when
+// they contradict each other.
 #include "actors/worker/rank_group_actor.h"
 
 #include <memory>
@@ -61,7 +61,9 @@ class RankGroupActorTest : public testing::ActorWorld {
     parts.log = log_of("root", heard);
     const auto root = keep(system_.spawn(root_behavior, std::move(parts)));
     // The world kills it after this object's members are gone.
-    root->attach_functor([this, said = end](const caf::error& reason) { *said = reason ? system_.render(reason) : "it ended"; });
+    root->attach_functor([this, said = end](const caf::error& reason) {
+      *said = reason ? system_.render(reason) : "it ended";
+    });
     self_->send(group, Attach{{}, caf::actor_cast<scheduler_actor>(listener), {}});
     run();
   }
@@ -97,7 +99,8 @@ class RankGroupActorTest : public testing::ActorWorld {
   std::vector<workers_actor> links;
   rank_group_actor group;
   std::vector<std::string> plans, link_events;
-  const std::shared_ptr<std::string> end = std::make_shared<std::string>();  // why the root has ended; empty: it has not
+  const std::shared_ptr<std::string> end =
+      std::make_shared<std::string>();  // why the root has ended; empty: it has not
 };
 
 TEST_F(RankGroupActorTest, AllAreToldAndAnswerAsOne) {

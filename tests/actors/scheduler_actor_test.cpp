@@ -15,7 +15,7 @@ struct Heard {
   std::vector<Bytes> plans;
   std::vector<Bytes> commands;
   std::vector<GrammarStep> grammar;
-  std::string order;             ///< of plans (p) and masks (m) at WORKER LINK
+  std::string order;  ///< of plans (p) and masks (m) at WORKER LINK
 };
 
 workers_actor::behavior_type fake_link(workers_actor::pointer, Heard* heard) {
@@ -29,14 +29,17 @@ workers_actor::behavior_type fake_link(workers_actor::pointer, Heard* heard) {
 
 /// Answers rows at once.
 grammar_actor::behavior_type fake_grammar(grammar_actor::pointer self, Heard* heard, workers_actor link) {
-  return {answer_beat, [](const Compile&) { return Compiled{}; }, [](const CancelCompile&) {},
+  return {answer_beat,
+          [](const Compile&) { return Compiled{}; },
+          [](const CancelCompile&) {},
           [](const WatchGrammar&) { return Status(); },
           [](const ReleaseGrammar&) {},
           [=](const GrammarStep& step) {
             heard->grammar.push_back(step);
             if (!step.rows.empty()) self->send(link, SendMasks{});
           },
-          [](const FormReady&) {}, [](const TakeMade&) {}};
+          [](const FormReady&) {},
+          [](const TakeMade&) {}};
 }
 
 /// Submits what it is told to and keeps what it hears.
@@ -139,7 +142,8 @@ TEST_F(SchedulerActorTest, AGrammarIsRefusedWhereNoneRuns) {
 }
 
 TEST_F(SchedulerActorTest, MasksComeBehindTheirPlanAndTokensAreToldAheadOfTheNext) {
-  scheduler_ = keep(system_.spawn(scheduler_behavior, parts(keep(system_.spawn(fake_grammar, &heard_, link_)))));
+  scheduler_ =
+      keep(system_.spawn(scheduler_behavior, parts(keep(system_.spawn(fake_grammar, &heard_, link_)))));
   link_up(1);
   heard_.order.clear();
   SequenceSpec held = spec(1, 3);

@@ -18,7 +18,8 @@ class SessionHostRig : public ActorWorld {
    public:
     explicit Engine(SessionHostRig& test) : test_(test) {}
     void submit(Submit&& submit, std::uint32_t) override {
-      if (!test_.verdict_.ok()) caf::anon_send(test_.host_, Refused{submit.exchange, submit.attempt, test_.verdict_});
+      if (!test_.verdict_.ok())
+        caf::anon_send(test_.host_, Refused{submit.exchange, submit.attempt, test_.verdict_});
       test_.submits_.push_back(std::move(submit));
     }
     void took_step() override { ++test_.steps_taken_; }
@@ -34,28 +35,34 @@ class SessionHostRig : public ActorWorld {
     tokenizer_ = keep(system_.spawn([this](tokenizer_actor::pointer self) -> tokenizer_actor::behavior_type {
       self->set_exit_handler(
           [this](const caf::exit_msg&) { answer_pending(); });  // a promise needs its actor
-      return {answer_beat, [](const TextArrivals&) {}, [this, self](const Encode& job) {
-        if (job.long_text) {
-          long_encodes_.push_back(job.request_id);
-        } else {
-          encodes_.push_back(job.request_id);
-        }
-        auto promise = self->make_response_promise<Encoded>();
-        if (slow_tokenizer_) {
-          pending_.push_back(promise);  // the answer comes when the test gives it
-        } else {
-          promise.deliver(hi());
-        }
-        return promise;
-      }, [](const TextAnswer&) {}, [](const LinkEpoch&) {}};
+      return {answer_beat, [](const TextArrivals&) {},
+              [this, self](const Encode& job) {
+                if (job.long_text) {
+                  long_encodes_.push_back(job.request_id);
+                } else {
+                  encodes_.push_back(job.request_id);
+                }
+                auto promise = self->make_response_promise<Encoded>();
+                if (slow_tokenizer_) {
+                  pending_.push_back(promise);  // the answer comes when the test gives it
+                } else {
+                  promise.deliver(hi());
+                }
+                return promise;
+              },
+              [](const TextAnswer&) {}, [](const LinkEpoch&) {}};
     }));
     metrics_ = keep(system_.spawn([this](metrics_actor::pointer) -> metrics_actor::behavior_type {
-      return {answer_beat, [](const StepStats&) {}, [this](const RequestStats& stats) { finished_.push_back(stats); },
-              [](const HttpStats&) {}, [](const DoorStats&) {}, [](const ProcessReports&) {},
+      return {answer_beat,
+              [](const StepStats&) {},
+              [this](const RequestStats& stats) { finished_.push_back(stats); },
+              [](const HttpStats&) {},
+              [](const DoorStats&) {},
+              [](const ProcessReports&) {},
               [](caf::get_atom) { return std::string(); }};
     }));
     grammar_ = keep(system_.spawn([this](grammar_actor::pointer self) -> grammar_actor::behavior_type {
-      self->set_exit_handler([this](const caf::exit_msg&) { 
+      self->set_exit_handler([this](const caf::exit_msg&) {
         if (grammar_lost_) {
           compiling_[answered_].deliver(caf::make_error(caf::sec::request_receiver_down));
         } else {
@@ -69,14 +76,17 @@ class SessionHostRig : public ActorWorld {
               },
               [this](const CancelCompile& cancel) { cancelled_compiles_.push_back(cancel.exchange); },
               [this](const WatchGrammar&) { return watched_; },
-              [this](const ReleaseGrammar& release) { released_.push_back(release.grammar); }, [](const GrammarStep&) {},
-              [](const FormReady&) {}, [](const TakeMade&) {}};
+              [this](const ReleaseGrammar& release) { released_.push_back(release.grammar); },
+              [](const GrammarStep&) {},
+              [](const FormReady&) {},
+              [](const TakeMade&) {}};
     }));
     SessionHostParts parts;
     parts.grammar = grammar_;
-    parts.slice_ns = std::chrono::nanoseconds(std::chrono::hours(1)).count();  // a busy machine must not end a turn
-    parts.context = std::make_shared<SessionContext>(SessionContext{
-        std::make_shared<ByteTokenizer>(), {ByteTokenizer::kEos}, 64, 258});
+    parts.slice_ns =
+        std::chrono::nanoseconds(std::chrono::hours(1)).count();  // a busy machine must not end a turn
+    parts.context = std::make_shared<SessionContext>(
+        SessionContext{std::make_shared<ByteTokenizer>(), {ByteTokenizer::kEos}, 64, 258});
     parts.tokenizers = {tokenizer_};
     parts.engine = std::make_shared<Engine>(*this);
     parts.quarantine = quarantine_;
@@ -128,7 +138,9 @@ class SessionHostRig : public ActorWorld {
     ask.request_id = "r" + std::to_string(exchange);
     ask.answer.stream = stream;
     auto gateway = keep(system_.spawn([this, ask](caf::event_based_actor* self) -> caf::behavior {
-      self->request(host_, caf::infinite, ask).then([this](const Closed& closed) { closed_.push_back(closed.exchange); });
+      self->request(host_, caf::infinite, ask).then([this](const Closed& closed) {
+        closed_.push_back(closed.exchange);
+      });
       return {[](int) {}};
     }));
     run();
@@ -139,7 +151,8 @@ class SessionHostRig : public ActorWorld {
   }
   /// The engine that exchange 3 was given to last goes on with it.
   void tokens(const std::string& text, Finish finish, const std::string& error = {}) {
-    const auto of = std::find_if(submits_.rbegin(), submits_.rend(), [](const Submit& one) { return one.exchange == 3; });
+    const auto of =
+        std::find_if(submits_.rbegin(), submits_.rend(), [](const Submit& one) { return one.exchange == 3; });
     ASSERT_NE(of, submits_.rend());
     StepTokens step;
     SequenceTokens sequence;
@@ -147,7 +160,8 @@ class SessionHostRig : public ActorWorld {
     sequence.attempt = of->attempt;
     sequence.position = static_cast<std::int32_t>(of->sequences.at(0).output.size());
     for (const char c : text) step.tokens.push_back(static_cast<unsigned char>(c));
-    of->sequences.at(0).output.insert(of->sequences.at(0).output.end(), step.tokens.begin(), step.tokens.end());
+    of->sequences.at(0).output.insert(of->sequences.at(0).output.end(), step.tokens.begin(),
+                                      step.tokens.end());
     sequence.tokens = static_cast<std::int32_t>(text.size());
     sequence.finish = finish;
     sequence.error = error;

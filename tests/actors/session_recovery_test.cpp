@@ -184,7 +184,8 @@ TEST_F(SessionRecoveryTest, SuspectsTakeTurns) {
   tokens("a", Finish::none);
   wait();
   EXPECT_EQ(submits_.size(), 2u);
-  // The second death of 4 and 5 was their last but one: that of the engine which runs one of them is not the other's.
+  // The second death of 4 and 5 was their last but one: that of the engine which runs one of them is not the
+  // other's.
   const std::uint64_t second = submits_.back().exchange;
   for (const auto& host : {host_, other}) self_->send(host, EngineDown{3, "killed"});
   run();

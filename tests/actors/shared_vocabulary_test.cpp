@@ -28,7 +28,8 @@ TEST(SharedVocabulary, OneThatCannotBeUsedIsAnError) {
   EXPECT_EQ(map_vocabulary(cut->get()).status().code, Code::invalid_argument);
   const auto writable = ipc::make_memory_file("troupe-vocabulary", whole.size());
   ASSERT_TRUE(writable.ok());
-  EXPECT_EQ(map_vocabulary(writable->get()).status().code, Code::invalid_argument) << "it could change under its readers";
+  EXPECT_EQ(map_vocabulary(writable->get()).status().code, Code::invalid_argument)
+      << "it could change under its readers";
 }
 
 }  // namespace

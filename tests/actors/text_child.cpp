@@ -1,5 +1,5 @@
-// A text process on its own: `--step-fd=N --cache-fd=N --told-fd=N [--patient]`. At the text "hang" it writes a byte to the
-// told descriptor, and then does nothing more unless it is patient.
+// A text process on its own: `--step-fd=N --cache-fd=N --told-fd=N [--patient]`. At the text "hang" it writes
+// a byte to the told descriptor, and then does nothing more unless it is patient.
 #include <unistd.h>
 
 #include <charconv>
@@ -41,15 +41,17 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string_view word = argv[i];
     patient |= word == "--patient";
-    for (const auto& [name, fd] : {std::pair{"--step-fd=", &step}, {"--cache-fd=", &cache}, {"--told-fd=", &told}}) {
+    for (const auto& [name, fd] :
+         {std::pair{"--step-fd=", &step}, {"--cache-fd=", &cache}, {"--told-fd=", &told}}) {
       const std::string_view start = name;
-      if (word.starts_with(start)) std::from_chars(word.data() + start.size(), word.data() + word.size(), *fd);
+      if (word.starts_with(start))
+        std::from_chars(word.data() + start.size(), word.data() + word.size(), *fd);
     }
   }
   auto end = ipc::LowerEnd::attach(step, cache);
   if (!end.ok()) return 2;
-  TextServer server(std::make_shared<Link>(*std::move(end)), Encoder(std::make_shared<HangingTokenizer>(told, patient), nullptr), "B",
-                    Log());
+  TextServer server(std::make_shared<Link>(*std::move(end)),
+                    Encoder(std::make_shared<HangingTokenizer>(told, patient), nullptr), "B", Log());
   for (;;) {
     server.beat();
     std::this_thread::sleep_for(std::chrono::milliseconds(20));

@@ -1,5 +1,5 @@
-// The front's actors and the work of a text process, over a link: what clients see of the process's death, and of one that
-// breaks the rules.
+// The front's actors and the work of a text process, over a link: what clients see of the process's death,
+// and of one that breaks the rules.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
@@ -38,7 +38,8 @@ class TextProcess : public ::testing::Test {
     FrontSetup setup;
     setup.engine = std::make_shared<Link>(*std::move(engine_end));
     setup.texts = {std::make_shared<Link>(*std::move(text_end))};
-    setup.sessions = std::make_shared<SessionContext>(SessionContext{std::make_shared<testing::ByteTokenizer>(), {}, 64, 258});
+    setup.sessions = std::make_shared<SessionContext>(
+        SessionContext{std::make_shared<testing::ByteTokenizer>(), {}, 64, 258});
     setup.health = health_;
     setup.build = "B";
     setup.distrusted = [this](std::uint32_t, const std::string& why) {
@@ -56,11 +57,13 @@ class TextProcess : public ::testing::Test {
 
   /// One that stays at work on the text "hang"; a patient one goes on.
   void start(bool patient = false) {
-    std::vector<std::string> words{"--step-fd=" + std::to_string(fds_.step.get()), "--cache-fd=" + std::to_string(fds_.cache.get()),
+    std::vector<std::string> words{"--step-fd=" + std::to_string(fds_.step.get()),
+                                   "--cache-fd=" + std::to_string(fds_.cache.get()),
                                    "--told-fd=" + std::to_string(told_[1].get())};
     if (patient) words.push_back("--patient");
-    auto child = supervisor::ChildProcess::start(TROUPE_TEXT_CHILD, words, {fds_.step.get(), fds_.cache.get(), told_[1].get()},
-                                                 config::child_environment(config::ChildKind::text, config::process_environment()));
+    auto child = supervisor::ChildProcess::start(
+        TROUPE_TEXT_CHILD, words, {fds_.step.get(), fds_.cache.get(), told_[1].get()},
+        config::child_environment(config::ChildKind::text, config::process_environment()));
     ASSERT_TRUE(child.ok()) << child.status().message;
     child_ = *std::move(child);
   }
@@ -166,13 +169,16 @@ TEST_F(TextProcess, TheSecondEndFailsThatRequestAlone) {
   EXPECT_EQ(answer(behind), 200);
   {
     const std::lock_guard lock(mutex_);
-    EXPECT_NE(answers_.at(request).body.find("poison_request"), std::string::npos) << answers_.at(request).body;
+    EXPECT_NE(answers_.at(request).body.find("poison_request"), std::string::npos)
+        << answers_.at(request).body;
   }
   EXPECT_TRUE(front_->alive()) << front_->why();
 }
 
 TEST_F(TextProcess, OneThatBreaksTheRulesIsReportedAndItsRequestAskedAgain) {
-  const auto lower = [this] { return std::make_unique<Link>(*ipc::LowerEnd::attach(fds_.step.get(), fds_.cache.get())); };
+  const auto lower = [this] {
+    return std::make_unique<Link>(*ipc::LowerEnd::attach(fds_.step.get(), fds_.cache.get()));
+  };
   const auto send = [](Link& link, MessageType type, std::uint64_t tag, const auto& message) {
     Bytes bytes;
     encode(message, bytes);
@@ -184,9 +190,13 @@ TEST_F(TextProcess, OneThatBreaksTheRulesIsReportedAndItsRequestAskedAgain) {
     std::string why;
   };
   const std::vector<Row> rows = {
-      {[&](Link& link) { link.send(MessageType::encoded, 1, std::as_bytes(std::span(garbage))); }, "an answer of it cannot be read"},
+      {[&](Link& link) { link.send(MessageType::encoded, 1, std::as_bytes(std::span(garbage))); },
+       "an answer of it cannot be read"},
       {[&](Link& link) { send(link, MessageType::step_tokens, 0, StepTokens()); }, "a message of type "},
-      {[&](Link& link) { send(link, MessageType::greeting, 0, Greeting{wire::kMessagesVersion + 1, "A"}); }, "the text process, of build A, speaks version "},
+      {[&](Link& link) {
+         send(link, MessageType::greeting, 0, Greeting{wire::kMessagesVersion + 1, "A"});
+       },
+       "the text process, of build A, speaks version "},
   };
   std::uint64_t request = 0;
   for (std::size_t i = 0; i < rows.size(); ++i) {

@@ -64,7 +64,8 @@ Actors start_actors(int ranks = 2, std::shared_ptr<ipc::BlockNames> names = null
   front.deliver = [](std::uint32_t, std::vector<http::Output>&&) {};
   front.log = [](const std::string&) { return Log(); };
   const auto link = front.engine;
-  return {link, std::make_unique<FrontSystem>(std::move(front)), std::make_unique<EngineSystem>(std::move(engine))};
+  return {link, std::make_unique<FrontSystem>(std::move(front)),
+          std::make_unique<EngineSystem>(std::move(engine))};
 }
 
 // When this fails, replace the file by what is printed.
@@ -100,7 +101,8 @@ TEST(Topology, TheDeathOfAPartLeavesNamesOfBlocksThatAreNotTrusted) {
   Actors actors = start_actors(1, names);
   actors.link->send(MessageType::step_stats, 0, {});  // no front sends these
   const TimePoint end = Clock::now() + test::kPatience;
-  while (actors.engine->alive() && Clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  while (actors.engine->alive() && Clock::now() < end)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
   ASSERT_FALSE(actors.engine->alive());
   EXPECT_EQ(names->memory(), 0u);
 }
@@ -126,7 +128,9 @@ TEST(Topology, EveryActorAnswersAProbe) {
 TEST(Topology, OneRankHasNoGroup) {
   const Actors actors = start_actors(1);
   const auto& arrows = actors.engine->arrows();
-  const auto has = [&arrows](const Arrow& arrow) { return std::count(arrows.begin(), arrows.end(), arrow) == 1; };
+  const auto has = [&arrows](const Arrow& arrow) {
+    return std::count(arrows.begin(), arrows.end(), arrow) == 1;
+  };
   EXPECT_TRUE(has({"scheduler", "worker_link"}) && has({"worker_link", "scheduler"}));
   EXPECT_EQ(topology_json(arrows).find("rank_group"), std::string::npos);
 }

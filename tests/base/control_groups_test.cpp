@@ -25,15 +25,18 @@ class ControlGroups : public ::testing::Test {
     std::ofstream(at) << text;
   }
   /// Version 2: memory.max, memory.current and what of it is dispensable cache.
-  void v2(const std::string& group, const std::string& max, std::uint64_t used, std::uint64_t cache = 0) const {
+  void v2(const std::string& group, const std::string& max, std::uint64_t used,
+          std::uint64_t cache = 0) const {
     file(group + "/memory.max", max + "\n");
     file(group + "/memory.current", std::to_string(used) + "\n");
     file(group + "/memory.stat", "anon 5\ninactive_file " + std::to_string(cache) + "\nactive_file 7\n");
   }
-  void v1(const std::string& group, const std::string& limit, std::uint64_t used, std::uint64_t cache = 0) const {
+  void v1(const std::string& group, const std::string& limit, std::uint64_t used,
+          std::uint64_t cache = 0) const {
     file(group + "/memory.limit_in_bytes", limit);
     file(group + "/memory.usage_in_bytes", std::to_string(used) + "\n");
-    file(group + "/memory.stat", "cache 1\ninactive_file 0\ntotal_inactive_file " + std::to_string(cache) + "\n");
+    file(group + "/memory.stat",
+         "cache 1\ninactive_file 0\ntotal_inactive_file " + std::to_string(cache) + "\n");
   }
   std::uint64_t left() const {
     const auto limit = control_group_memory(root());
@@ -84,7 +87,8 @@ TEST_F(ControlGroups, Version2MemoryHighIsALimitToo) {
 
 TEST_F(ControlGroups, Version1IsReadWithItsGroupsAbove) {
   file("proc/self/mountinfo", kVersion1);
-  file("proc/self/cgroup", "9:name=systemd:/\n4:memory:/docker/abc\n3:cpuset:/docker/abc\n1:cpu,cpuacct:/docker/abc\n0::/\n");
+  file("proc/self/cgroup",
+       "9:name=systemd:/\n4:memory:/docker/abc\n3:cpuset:/docker/abc\n1:cpu,cpuacct:/docker/abc\n0::/\n");
   v1("sys/fs/cgroup/memory", kNone, 5000 * kMiB);
   v1("sys/fs/cgroup/memory/docker", kNone, 4000 * kMiB);
   v1("sys/fs/cgroup/memory/docker/abc", kNone, 300 * kMiB);
@@ -97,7 +101,8 @@ TEST_F(ControlGroups, Version1IsReadWithItsGroupsAbove) {
 }
 
 TEST_F(ControlGroups, BothVersionsOnOneMachine) {
-  file("proc/self/mountinfo", std::string(kVersion1) + "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n");
+  file("proc/self/mountinfo",
+       std::string(kVersion1) + "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n");
   file("proc/self/cgroup", "4:memory:/job\n1:cpu,cpuacct:/\n0::/user\n");
   v1("sys/fs/cgroup/memory/job", "900\n", 100);
   EXPECT_EQ(left(), 800u);

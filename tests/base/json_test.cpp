@@ -40,7 +40,8 @@ TEST(JsonReaders, NumbersAreNeverNarrowed) {
   EXPECT_EQ(json::integer(Json(3.5)), std::nullopt);
   EXPECT_EQ(json::integer(Json(1e300)), std::nullopt);
   EXPECT_EQ(json::integer(Json(std::numeric_limits<std::uint64_t>::max())), std::nullopt);
-  EXPECT_EQ(json::integer(Json(std::numeric_limits<std::int64_t>::min())), std::numeric_limits<std::int64_t>::min());
+  EXPECT_EQ(json::integer(Json(std::numeric_limits<std::int64_t>::min())),
+            std::numeric_limits<std::int64_t>::min());
   EXPECT_EQ(json::number(Json(std::numeric_limits<std::uint64_t>::max())), 18446744073709551615.0);
 }
 

@@ -182,7 +182,8 @@ TEST(Log, AHangingDiskBlocksNoThreadAndDropsTheOldestLines) {
   EXPECT_NE(lines.back().find("i=" + std::to_string(kLines - 1)), std::string::npos) << "the newest are kept";
   bool reported = false;
   for (const std::string& line : lines) {
-    reported |= line.find("event=log_lines_dropped lines=" + std::to_string(log.dropped())) != std::string::npos;
+    reported |=
+        line.find("event=log_lines_dropped lines=" + std::to_string(log.dropped())) != std::string::npos;
   }
   EXPECT_TRUE(reported);
 }

@@ -38,7 +38,8 @@ Printed run(const std::string& script, SpawnOrder order = {}) {
   writer.reset();
   Printed printed;
   char bytes[4096];
-  for (ssize_t n; (n = read(reader.get(), bytes, sizeof bytes)) > 0;) printed.text.append(bytes, static_cast<std::size_t>(n));
+  for (ssize_t n; (n = read(reader.get(), bytes, sizeof bytes)) > 0;)
+    printed.text.append(bytes, static_cast<std::size_t>(n));
   int status = 0;
   waitpid(*pid, &status, 0);
   if (WIFEXITED(status)) printed.code = WEXITSTATUS(status);
@@ -53,12 +54,15 @@ TEST(Spawn, GivesTheDescriptorsThatAreNamedAndNoOthers) {
   leaked.emplace_back(open("/dev/zero", O_RDONLY));
   SpawnOrder order;
   order.keep = {kept.get()};
-  // The glob is expanded by the shell itself; the descriptor with which it reads the directory is gone when the test runs.
-  const Printed printed = run("for f in /proc/$$/fd/*; do test -e $f && echo ${f##*/}=$(readlink $f); done; true", order);
+  // The glob is expanded by the shell itself; the descriptor with which it reads the directory is gone when
+  // the test runs.
+  const Printed printed =
+      run("for f in /proc/$$/fd/*; do test -e $f && echo ${f##*/}=$(readlink $f); done; true", order);
   std::string expected = "0=/dev/null\n";
   EXPECT_EQ(printed.text.substr(0, expected.size()), expected);
   EXPECT_EQ(printed.text.find("/dev/zero"), std::string::npos) << printed.text;
-  EXPECT_NE(printed.text.find("\n" + std::to_string(kept.get()) + "=/dev/null\n"), std::string::npos) << printed.text;
+  EXPECT_NE(printed.text.find("\n" + std::to_string(kept.get()) + "=/dev/null\n"), std::string::npos)
+      << printed.text;
   EXPECT_EQ(std::count(printed.text.begin(), printed.text.end(), '\n'), 4) << printed.text;
 }
 
@@ -66,7 +70,10 @@ TEST(Spawn, GivesTheEnvironmentThatIsNamedAndNothingElse) {
   setenv("SPAWN_TEST_SECRET", "sesame", 1);
   SpawnOrder order;
   order.environment = {"ONE=1", "EMPTY=", "WITH=a=b c"};
-  EXPECT_EQ(run("/usr/bin/env | /usr/bin/grep -v -e ^PWD= -e ^_= -e ^SHLVL= -e ^OLDPWD= | /usr/bin/sort", order).text, "EMPTY=\nONE=1\nWITH=a=b c\n");
+  EXPECT_EQ(
+      run("/usr/bin/env | /usr/bin/grep -v -e ^PWD= -e ^_= -e ^SHLVL= -e ^OLDPWD= | /usr/bin/sort", order)
+          .text,
+      "EMPTY=\nONE=1\nWITH=a=b c\n");
   unsetenv("SPAWN_TEST_SECRET");
 }
 
@@ -84,7 +91,8 @@ TEST(Spawn, AnExecutableThatIsNotThereIs127) {
   EXPECT_EQ(run("true", order).code, 127);
 }
 
-/// Runs `close` in a forked process that has descriptors at 40, 41, 50 and 900; true if exactly those of `left` remain.
+/// Runs `close` in a forked process that has descriptors at 40, 41, 50 and 900; true if exactly those of
+/// `left` remain.
 template <class Close>
 bool leaves(const std::vector<int>& left, Close&& close) {
   const pid_t pid = fork();

@@ -20,7 +20,8 @@ bool has(const std::string& text, const std::string& part) { return text.find(pa
 
 class Explain : public testing::Test {
  protected:
-  static std::string of(const std::string& model, config::DTypeOption dtype = config::DTypeOption::automatic) {
+  static std::string of(const std::string& model,
+                        config::DTypeOption dtype = config::DTypeOption::automatic) {
     config::Options options;
     options.model.directory = std::string(TROUPE_TEST_DATA) + "/../../bench/models/" + model;
     options.model.dtype = dtype;

@@ -47,7 +47,8 @@ TEST(BlockPool, ABlockThatSomeoneHoldsStaysFound) {
   EXPECT_TRUE(pool.sound());
 }
 
-// A copy that has not ended may still fail: until then its target is not what the contents are found by alone.
+// A copy that has not ended may still fail: until then its target is not what the contents are found by
+// alone.
 TEST(BlockPool, ACachedBlockThatIsBeingFilledStays) {
   BlockPool pool(4);
   const BlockId target = pool.take();

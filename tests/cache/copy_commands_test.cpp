@@ -1,4 +1,5 @@
-// Copies in flight, the choice between copying and computing, and block tables: the parts of the cache manager alone.
+// Copies in flight, the choice between copying and computing, and block tables: the parts of the cache
+// manager alone.
 #include "actors/cache/copy_commands.h"
 
 #include <gtest/gtest.h>

@@ -247,7 +247,8 @@ TEST_F(KeptNamesTest, UnderRandomOperationsAndDeathsWhatIsFoundIsWhatItsNameSays
       }
       texts[next] = contents;
     } else if (!texts.empty()) {
-      const std::uint64_t some = std::next(texts.begin(), static_cast<std::ptrdiff_t>(random() % texts.size()))->first;
+      const std::uint64_t some =
+          std::next(texts.begin(), static_cast<std::ptrdiff_t>(random() % texts.size()))->first;
       if (what < 5) {
         const std::size_t n = 1 + random() % texts[some].size();
         publish(some, {texts[some].begin(), texts[some].begin() + static_cast<std::ptrdiff_t>(n)});

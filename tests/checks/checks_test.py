@@ -269,5 +269,17 @@ class SizeRules(unittest.TestCase):
             self.assertIn(f"{name}: 501 lines", output)
 
 
+class FormatRules(unittest.TestCase):
+    def test_a_formatted_tree_passes(self):
+        tree = {name: "int x;\n" for name in CLEAN}
+        self.assertEqual(run("check_format.py", tree), (0, ""))
+
+    def test_what_clang_format_would_change_is_found(self):
+        for name in ("base/a.h", "base/a.cpp", "kernels/a_cuda.cu", "kernels/cuda/a.cuh"):
+            status, output = run("check_format.py", {**{clean: "int x;\n" for clean in CLEAN}, name: "int  x ;\n"})
+            self.assertEqual(status, 1, output)
+            self.assertRegex(output, rf"^{re.escape(name)}: not as clang-format leaves it")
+
+
 if __name__ == "__main__":
     unittest.main()

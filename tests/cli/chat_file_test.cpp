@@ -41,9 +41,10 @@ TEST_F(ChatFileTest, WhatIsSavedIsLoaded) {
 }
 
 TEST_F(ChatFileTest, AFileThatIsNoChatIsToldAndKept) {
-  for (const char* text : {"", "# notes", "[]", "{}", R"({"messages": 1})", R"({"messages": [{"role": "user"}]})",
-                           R"({"messages": [{"role": "tool", "content": "a"}]})",
-                           R"({"messages": [{"role": "user", "content": 1}]})", R"({"messages": ["a"]})"}) {
+  for (const char* text :
+       {"", "# notes", "[]", "{}", R"({"messages": 1})", R"({"messages": [{"role": "user"}]})",
+        R"({"messages": [{"role": "tool", "content": "a"}]})",
+        R"({"messages": [{"role": "user", "content": 1}]})", R"({"messages": ["a"]})"}) {
     write(path("b"), text);
     const auto loaded = load_chat(path("b"));
     EXPECT_EQ(loaded.status().code, Code::invalid_argument) << text;

@@ -11,7 +11,8 @@
 namespace troupe::config {
 namespace {
 
-constexpr ChildKind kKinds[] = {ChildKind::engine, ChildKind::worker, ChildKind::grammar, ChildKind::server, ChildKind::pager};
+constexpr ChildKind kKinds[] = {ChildKind::engine, ChildKind::worker, ChildKind::grammar, ChildKind::server,
+                                ChildKind::pager};
 
 bool gets(ChildKind kind, const std::string& name) {
   const std::vector<std::string> out = child_environment(kind, {{name, "value"}, {"UNKNOWN", "1"}});
@@ -20,8 +21,8 @@ bool gets(ChildKind kind, const std::string& name) {
 }
 
 TEST(ChildEnvironment, NoKindGetsAKey) {
-  std::vector<std::string> names = {"HF_TOKEN", "MODELSCOPE_API_TOKEN", "AISTUDIO_ACCESS_TOKEN", "AWS_SECRET_ACCESS_KEY",
-                                    "NOTIFY_SOCKET"};
+  std::vector<std::string> names = {"HF_TOKEN", "MODELSCOPE_API_TOKEN", "AISTUDIO_ACCESS_TOKEN",
+                                    "AWS_SECRET_ACCESS_KEY", "NOTIFY_SOCKET"};
   Options options;
   for (const Field& field : fields(options)) {
     if (!field.secret) continue;
@@ -31,19 +32,23 @@ TEST(ChildEnvironment, NoKindGetsAKey) {
   EXPECT_EQ(std::ranges::count(names, "FD_API_KEY"), 1);
   EXPECT_EQ(std::ranges::count(names, "TROUPE_API_KEY"), 1);
   for (const ChildKind kind : kKinds) {
-    for (const std::string& name : names) EXPECT_FALSE(gets(kind, name)) << name << ' ' << static_cast<int>(kind);
+    for (const std::string& name : names)
+      EXPECT_FALSE(gets(kind, name)) << name << ' ' << static_cast<int>(kind);
   }
 }
 
 TEST(ChildEnvironment, EachKindGetsWhatItReads) {
   for (const ChildKind kind : kKinds) {
-    for (const char* name : {"PATH", "LC_ALL", "LD_LIBRARY_PATH", "TZ", "ASAN_OPTIONS", "LLVM_PROFILE_FILE"}) {
+    for (const char* name :
+         {"PATH", "LC_ALL", "LD_LIBRARY_PATH", "TZ", "ASAN_OPTIONS", "LLVM_PROFILE_FILE"}) {
       EXPECT_TRUE(gets(kind, name)) << name;
     }
     const bool on_gpu = kind == ChildKind::worker || kind == ChildKind::server;
-    for (const char* name : {"CUDA_VISIBLE_DEVICES", "NCCL_DEBUG", "NVIDIA_VISIBLE_DEVICES"}) EXPECT_EQ(gets(kind, name), on_gpu);
+    for (const char* name : {"CUDA_VISIBLE_DEVICES", "NCCL_DEBUG", "NVIDIA_VISIBLE_DEVICES"})
+      EXPECT_EQ(gets(kind, name), on_gpu);
     const bool reads_options = kind == ChildKind::server;
-    for (const char* name : {"TROUPE_MAX_NUM_SEQS", "FD_LOG_LEVEL", "TROUPE_PORT"}) EXPECT_EQ(gets(kind, name), reads_options);
+    for (const char* name : {"TROUPE_MAX_NUM_SEQS", "FD_LOG_LEVEL", "TROUPE_PORT"})
+      EXPECT_EQ(gets(kind, name), reads_options);
     EXPECT_EQ(gets(kind, "TERM"), kind == ChildKind::pager);
   }
   EXPECT_TRUE(child_environment(ChildKind::grammar, {}).empty());
@@ -67,7 +72,10 @@ const Environment kPod = {{"TROUPE_PORT", "tcp://10.43.1.39:8180"},
 
 TEST(PlatformVariables, ThoseOfServicesAreKnown) {
   EXPECT_EQ(platform_variables(kPod).size(), kPod.size());
-  Environment ours = {{"TROUPE_PORT", "8181"}, {"TROUPE_SERVICE_HOST", "x"}, {"TROUPE_PORT_RANGE", "1"}, {"PORT", "tcp://a:1"}};
+  Environment ours = {{"TROUPE_PORT", "8181"},
+                      {"TROUPE_SERVICE_HOST", "x"},
+                      {"TROUPE_PORT_RANGE", "1"},
+                      {"PORT", "tcp://a:1"}};
   EXPECT_TRUE(platform_variables(ours).empty()) << "no service without a port";
   Environment mixed = kPod;
   mixed["TROUPE_PORT"] = "8181";  // a person's, which goes before the platform's
@@ -83,18 +91,22 @@ TEST(PlatformVariables, AServiceNamedLikeUsDoesNotStopTheStart) {
   EXPECT_EQ(result->options.http.port, 8180);
   EXPECT_FALSE(result->options.http.metrics_port);
   ASSERT_EQ(result->warnings.size(), 1u) << result->warnings.back();
-  EXPECT_EQ(result->warnings[0],
-            "ignored, since the platform sets them for a service of that name: TROUPE_METRICS_PORT, TROUPE_PORT, "
-            "TROUPE_METRICS_SERVICE_HOST, TROUPE_METRICS_SERVICE_PORT, TROUPE_PORT_8180_TCP, TROUPE_PORT_8180_TCP_ADDR, "
-            "TROUPE_PORT_8180_TCP_PORT, TROUPE_PORT_8180_TCP_PROTO, TROUPE_SERVICE_HOST, TROUPE_SERVICE_PORT, "
-            "TROUPE_SERVICE_PORT_HTTP");
+  EXPECT_EQ(
+      result->warnings[0],
+      "ignored, since the platform sets them for a service of that name: TROUPE_METRICS_PORT, TROUPE_PORT, "
+      "TROUPE_METRICS_SERVICE_HOST, TROUPE_METRICS_SERVICE_PORT, TROUPE_PORT_8180_TCP, "
+      "TROUPE_PORT_8180_TCP_ADDR, "
+      "TROUPE_PORT_8180_TCP_PORT, TROUPE_PORT_8180_TCP_PROTO, TROUPE_SERVICE_HOST, TROUPE_SERVICE_PORT, "
+      "TROUPE_SERVICE_PORT_HTTP");
 }
 
 TEST(PlatformVariables, AServiceNamedLikeFastDeploysVariablesNeither) {
-  const auto result = parse({}, {{"FD_ZMQ_PORT", "tcp://10.0.0.1:80"}, {"FD_API_KEY_PORT", "udp://10.0.0.1:80"}});
+  const auto result =
+      parse({}, {{"FD_ZMQ_PORT", "tcp://10.0.0.1:80"}, {"FD_API_KEY_PORT", "udp://10.0.0.1:80"}});
   ASSERT_TRUE(result.ok()) << result.status().message;
   ASSERT_EQ(result->warnings.size(), 1u);
-  EXPECT_EQ(result->warnings[0], "ignored, since the platform sets them for a service of that name: FD_API_KEY_PORT, FD_ZMQ_PORT");
+  EXPECT_EQ(result->warnings[0],
+            "ignored, since the platform sets them for a service of that name: FD_API_KEY_PORT, FD_ZMQ_PORT");
 }
 
 TEST(PlatformVariables, WhatAPersonSetsWorksBesideAService) {
@@ -102,7 +114,8 @@ TEST(PlatformVariables, WhatAPersonSetsWorksBesideAService) {
   mixed["TROUPE_PORT"] = "8181";
   EXPECT_EQ(parse({}, mixed)->options.http.port, 8181);
   mixed["TROUPE_PORT"] = "http";
-  EXPECT_EQ(parse({}, mixed).status().message, "TROUPE_PORT: got \"http\", expected a whole number from 0 to 65535");
+  EXPECT_EQ(parse({}, mixed).status().message,
+            "TROUPE_PORT: got \"http\", expected a whole number from 0 to 65535");
 }
 
 TEST(PlatformVariables, ACommandIsToldOfWhatItWouldHaveRead) {
@@ -110,8 +123,9 @@ TEST(PlatformVariables, ACommandIsToldOfWhatItWouldHaveRead) {
   const std::vector<Field> all = fields(options);
   EXPECT_EQ(platform_note({{"REDIS_PORT", "tcp://10.0.0.1:1"}}, all, true), "");
   EXPECT_EQ(platform_note(kPod, {}, false), "");
-  EXPECT_EQ(platform_note(kPod, all, false),
-            "ignored, since the platform sets them for a service of that name: TROUPE_METRICS_PORT, TROUPE_PORT");
+  EXPECT_EQ(
+      platform_note(kPod, all, false),
+      "ignored, since the platform sets them for a service of that name: TROUPE_METRICS_PORT, TROUPE_PORT");
 }
 
 }  // namespace

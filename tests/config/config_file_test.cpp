@@ -45,7 +45,8 @@ metrics-port: null
   EXPECT_EQ(p.options.scheduler.max_num_seqs, 32);
   EXPECT_EQ(p.options.http.api_keys, (std::vector<std::string>{"one", "two"}));
   EXPECT_TRUE(p.options.log.console);
-  EXPECT_EQ(unread_value<JsonObject>(p.options.unread, "limit-mm-per-prompt").text, R"({"image":10,"video":3})");
+  EXPECT_EQ(unread_value<JsonObject>(p.options.unread, "limit-mm-per-prompt").text,
+            R"({"image":10,"video":3})");
   EXPECT_EQ(p.options.model.served_model_name, "8");
   EXPECT_FALSE(p.options.http.metrics_port);
 }
@@ -77,15 +78,19 @@ TEST(ConfigFile, AKeyGivenTwiceNamesBothLines) {
     EXPECT_NE(got.find(message), std::string::npos) << got;
   };
   twice("port: 8188\n# two\nport: 8188\n", "config_file_test.yaml:3: port is given twice, in lines 1 and 3");
-  twice("max-num-seqs: 3\nmax_num_seqs: 4\n", "max_num_seqs, which is also max-num-seqs, is given twice, in lines 1 and 2");
-  twice("tensor-parallel-size: 1\nport: 1\ntp: 1\n", "tp, which is also tensor-parallel-size, is given twice");
+  twice("max-num-seqs: 3\nmax_num_seqs: 4\n",
+        "max_num_seqs, which is also max-num-seqs, is given twice, in lines 1 and 2");
+  twice("tensor-parallel-size: 1\nport: 1\ntp: 1\n",
+        "tp, which is also tensor-parallel-size, is given twice");
   twice("port: null\nport: 1\n", "in lines 1 and 2");
   twice("api-key: [one]\napi-key: [two]\n", "api-key is given twice");
   twice(R"({"port": 1, "port": 2})", "port is given twice, in lines 1 and 1");
-  twice("limit-mm-per-prompt:\n  image: 1\n  image: 2\n", "limit-mm-per-prompt: the key image is given twice, in lines 2 and 3");
+  twice("limit-mm-per-prompt:\n  image: 1\n  image: 2\n",
+        "limit-mm-per-prompt: the key image is given twice, in lines 2 and 3");
   twice("mm-processor-kwargs: {a: [{b: 1, b: 2}]}\n", "the key b is given twice");
   const Options repeated = from_file("mm-processor-kwargs: {a: {b: 1}, c: {b: 2}}\n").options;
-  EXPECT_EQ(unread_value<JsonObject>(repeated.unread, "mm-processor-kwargs").text, R"({"a":{"b":1},"c":{"b":2}})");
+  EXPECT_EQ(unread_value<JsonObject>(repeated.unread, "mm-processor-kwargs").text,
+            R"({"a":{"b":1},"c":{"b":2}})");
   twice("prot: null\n", "unknown option prot");
 }
 

@@ -148,7 +148,8 @@ TEST(Help, ShowsTheCommonFlagsAndTheOthersWhenAsked) {
 }
 
 TEST(Dump, TheConfigFileGivesTheSameValues) {
-  const auto given = parse({"--max-num-seqs", "7", "--max-restarts", "5/9", "--host", "::1", "--actor-log-dir", "cache=/x"}, {});
+  const auto given = parse(
+      {"--max-num-seqs", "7", "--max-restarts", "5/9", "--host", "::1", "--actor-log-dir", "cache=/x"}, {});
   ASSERT_TRUE(given.ok());
   const std::string text = to_config_file(given->options);
   const std::string path = testing::TempDir() + "/troupe_dumped.json";

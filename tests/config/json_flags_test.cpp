@@ -34,7 +34,8 @@ TEST(JsonFlags, NotAnObject) {
 
 TEST(JsonFlags, AKeyGivenTwice) {
   EXPECT_EQ(message(check_json_object(R"({"a": 1, "b": {"c": 2, "c": 3}})")), "the key \"c\" is given twice");
-  EXPECT_EQ(message(check_early_stop_config(R"({"threshold": 1, "threshold": 1})")), "the key \"threshold\" is given twice");
+  EXPECT_EQ(message(check_early_stop_config(R"({"threshold": 1, "threshold": 1})")),
+            "the key \"threshold\" is given twice");
   EXPECT_TRUE(check_json_object(R"({"a": {"c": 2}, "b": [{"c": 2}, {"c": 3}]})").ok());
 }
 

@@ -80,15 +80,19 @@ TEST(Parse, QueuePortsOfSeveralRanks) {
   };
   EXPECT_EQ(parsed(with("8182,8190")).process.engine_worker_queue_ports, (std::vector<int>{8182, 8190}));
   EXPECT_EQ(parsed(with("8182")).process.engine_worker_queue_ports, std::vector<int>{8182});
-  EXPECT_NE(option_error(with("8182,8183,8184")).find("--engine-worker-queue-port: got 3 ports, expected 1 or 2"),
+  EXPECT_NE(
+      option_error(with("8182,8183,8184")).find("--engine-worker-queue-port: got 3 ports, expected 1 or 2"),
+      std::string::npos);
+  EXPECT_NE(
+      option_error({"--cache-queue-port", "8182,8183"}).find("--cache-queue-port: got 2 ports, expected 1:"),
+      std::string::npos);
+  EXPECT_NE(option_error(with("8182,8182")).find("which --engine-worker-queue-port has already"),
             std::string::npos);
-  EXPECT_NE(option_error({"--cache-queue-port", "8182,8183"}).find("--cache-queue-port: got 2 ports, expected 1:"),
-            std::string::npos);
-  EXPECT_NE(option_error(with("8182,8182")).find("which --engine-worker-queue-port has already"), std::string::npos);
 }
 
 TEST(Parse, SeveralRanks) {
-  EXPECT_EQ(parsed({"--device", "cpu", "-tp", "4", "--enable-expert-parallel"}).parallel.tensor_parallel_size, 4);
+  EXPECT_EQ(parsed({"--device", "cpu", "-tp", "4", "--enable-expert-parallel"}).parallel.tensor_parallel_size,
+            4);
   EXPECT_EQ(parsed({"--device", "cuda", "-tp", "2"}).parallel.tensor_parallel_size, 2);
   option_error({"-tp", "0"});
   option_error({"-tp", "33"});
@@ -107,17 +111,22 @@ TEST(Parse, KeysNeverAppearInMessages) {
 
 TEST(Parse, AnEmptyKeyIsNoMissingKey) {
   EXPECT_NE(option_error({}, {{"FD_API_KEY", ""}}).find("FD_API_KEY is set, but empty"), std::string::npos);
-  EXPECT_NE(option_error({}, {{"TROUPE_API_KEY", ""}}).find("TROUPE_API_KEY is set, but empty"), std::string::npos);
-  EXPECT_NE(option_error({}, {{"TROUPE_API_KEY_FILE", ""}}).find("TROUPE_API_KEY_FILE is set, but empty"), std::string::npos);
-  for (const char* flag : {"--api-key=", "--api-key= ", "--api-key-file=", "--ssl-certfile=", "--ssl-keyfile="}) {
+  EXPECT_NE(option_error({}, {{"TROUPE_API_KEY", ""}}).find("TROUPE_API_KEY is set, but empty"),
+            std::string::npos);
+  EXPECT_NE(option_error({}, {{"TROUPE_API_KEY_FILE", ""}}).find("TROUPE_API_KEY_FILE is set, but empty"),
+            std::string::npos);
+  for (const char* flag :
+       {"--api-key=", "--api-key= ", "--api-key-file=", "--ssl-certfile=", "--ssl-keyfile="}) {
     const std::string message = option_error({flag});
-    EXPECT_NE(message.find(std::string(flag).substr(0, std::string(flag).find('='))), std::string::npos) << message;
+    EXPECT_NE(message.find(std::string(flag).substr(0, std::string(flag).find('='))), std::string::npos)
+        << message;
   }
   EXPECT_NE(option_error({"--ssl-keyfile", "k.pem"}).find("needs --ssl-certfile"), std::string::npos);
 }
 
 TEST(Parse, TrustedProxiesAreNetworks) {
-  EXPECT_EQ(parsed({"--trusted-proxies", "10.0.0.0/8,::1"}).http.trusted_proxies, (Words{"10.0.0.0/8", "::1"}));
+  EXPECT_EQ(parsed({"--trusted-proxies", "10.0.0.0/8,::1"}).http.trusted_proxies,
+            (Words{"10.0.0.0/8", "::1"}));
   EXPECT_NE(option_error({"--trusted-proxies", "10.0.0.0/8,proxy"}).find("got \"proxy\""), std::string::npos);
 }
 
@@ -181,9 +190,11 @@ TEST(Parse, UnknownFlagsGetASuggestion) {
 
 TEST(Parse, ParserNamesMayUseUnderscores) {
   EXPECT_EQ(parsed({"--reasoning-parser", "ernie_x1"}).answers.reasoning_parser, "ernie-x1");
-  EXPECT_EQ(parsed({"--tool_call_parser", "ernie_45_vl_thinking"}).answers.tool_call_parser, "ernie-45-vl-thinking");
-  EXPECT_EQ(option_error({"--reasoning-parser", "ernie_x2"}),
-            "--reasoning-parser: got \"ernie_x2\", expected none, ernie-45-vl, ernie-x1 or ernie-45-vl-thinking");
+  EXPECT_EQ(parsed({"--tool_call_parser", "ernie_45_vl_thinking"}).answers.tool_call_parser,
+            "ernie-45-vl-thinking");
+  EXPECT_EQ(
+      option_error({"--reasoning-parser", "ernie_x2"}),
+      "--reasoning-parser: got \"ernie_x2\", expected none, ernie-45-vl, ernie-x1 or ernie-45-vl-thinking");
 }
 
 TEST(Parse, AnUnknownParserOrBackendNamesTheKnownOnes) {
@@ -202,8 +213,8 @@ TEST(Parse, SwapSpace) {
 }
 
 TEST(Parse, AllUnavailableFlagsAreRefusedInOneMessage) {
-  const std::string message =
-      option_error({"--quantization", "w4a8", "--data-parallel-size", "2", "--splitwise-role", "decode"}, {}, 3);
+  const std::string message = option_error(
+      {"--quantization", "w4a8", "--data-parallel-size", "2", "--splitwise-role", "decode"}, {}, 3);
   EXPECT_NE(message.find("not available yet: --quantization w4a8: "), std::string::npos);
   EXPECT_NE(message.find("not available yet: --data-parallel-size 2: "), std::string::npos);
   EXPECT_NE(message.find("not available yet: --splitwise-role decode"), std::string::npos);
@@ -231,11 +242,13 @@ TEST(Parse, WrongValuesAreReportedBeforeUnavailableFlags) {
 }
 
 TEST(Parse, ALimitThatNothingCanHoldIsRefused) {
-  EXPECT_EQ(parsed({"--max-logprobs", "20", "--max-completion-logprobs", "0"}).limits.max_completion_logprobs, 0);
+  EXPECT_EQ(parsed({"--max-logprobs", "20", "--max-completion-logprobs", "0"}).limits.max_completion_logprobs,
+            0);
   EXPECT_EQ(parsed({}).limits.max_completion_logprobs, 20);
   for (const char* value : {"21", "-1", "1000000"}) {
     EXPECT_EQ(option_error({"--max-logprobs", value}, {}, 3),
-              "not available yet: --max-logprobs " + std::string(value) + ": a device gives at most 20 alternatives beside a token");
+              "not available yet: --max-logprobs " + std::string(value) +
+                  ": a device gives at most 20 alternatives beside a token");
   }
   EXPECT_NE(option_error({"--max-completion-logprobs", "21"}, {}, 3).find("at most 20"), std::string::npos);
   EXPECT_NE(option_error({"--max-completion-logprobs", "-1"}).find("got \"-1\""), std::string::npos);
@@ -379,10 +392,10 @@ TEST(Parse, RulesBetweenFields) {
   EXPECT_NE(option_error({"--enable-early-stop", "--early-stop-config", R"({"enable_early_stop": false})"})
                 .find("contradicts"),
             std::string::npos);
-  EXPECT_NE(
-      option_error({"--speculative-config", R"({"method": "ngram"})", "--guided-decoding-backend", "xgrammar"})
-          .find("--speculative-config"),
-      std::string::npos);
+  EXPECT_NE(option_error(
+                {"--speculative-config", R"({"method": "ngram"})", "--guided-decoding-backend", "xgrammar"})
+                .find("--speculative-config"),
+            std::string::npos);
   EXPECT_NE(option_error({"--runtime-dir", "relative"}).find("absolute"), std::string::npos);
 }
 

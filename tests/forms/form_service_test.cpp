@@ -25,7 +25,9 @@ class FormServiceTest : public ::testing::Test {
   FormServiceSetup setup() {
     FormServiceSetup out;
     out.texts = std::make_shared<ByteTokenizer>();
-    out.vocabulary = [texts = out.texts] { return grammar::vocabulary_of(*texts, 258, {ByteTokenizer::kEos}); };
+    out.vocabulary = [texts = out.texts] {
+      return grammar::vocabulary_of(*texts, 258, {ByteTokenizer::kEos});
+    };
     out.executable = TROUPE_FAKE_COMPILE_CHILD;
     out.limits = {std::chrono::milliseconds(1500), 1};
     return out;
@@ -114,7 +116,8 @@ TEST_F(FormServiceTest, RefusalsOfAPartNameItsOwnPlace) {
   EXPECT_TRUE(refused.status.message.starts_with("tools.0.input_schema.not ")) << refused.status.message;
   const char* const pattern = R"({"properties":{"a":{"type":"string","pattern":"\\bx"}}})";
   std::uint64_t ticket = 2;
-  for (const char* place : {"tools.7.parameters", "tools.0.function.parameters"}) {  // the second from the cache
+  for (const char* place :
+       {"tools.7.parameters", "tools.0.function.parameters"}) {  // the second from the cache
     service->submit(ticket, tag(pattern, place));
     const CompileOutcome outcome = wait(*service, ticket++);
     EXPECT_EQ(outcome.status.param, std::string(place) + ".properties.a.pattern");
@@ -200,7 +203,8 @@ TEST_F(FormServiceTest, FormsBeyondThoseThatMayWaitAreRefused) {
   EXPECT_TRUE(wait(*service, 1).status.ok());
   for (std::uint64_t ticket = 2; ticket <= 8; ++ticket)
     service->submit(ticket, regex("hang" + std::to_string(ticket)));
-  // Two at most are compiled, two wait: three or more are refused, as the compilers take theirs early or late.
+  // Two at most are compiled, two wait: three or more are refused, as the compilers take theirs early or
+  // late.
   for (const std::uint64_t ticket : wait_for(1 + 3)) {
     if (ticket == 1) continue;
     const CompileOutcome refused = service->take(ticket);
@@ -412,7 +416,9 @@ TEST_F(FormServiceTest, AChildThatStopsAtItsStartIsGivenUp) {
   std::filesystem::copy_file(TROUPE_FAKE_COMPILE_CHILD, stopped);
   FormServiceSetup with = setup();
   with.executable = stopped.string();
-  with.vocabulary = [texts = with.texts] { return grammar::vocabulary_of(*texts, 400'000, {ByteTokenizer::kEos}); };
+  with.vocabulary = [texts = with.texts] {
+    return grammar::vocabulary_of(*texts, 400'000, {ByteTokenizer::kEos});
+  };
   with.limits.start = std::chrono::milliseconds(300);
   const auto service = serve(std::move(with));
   service->submit(1, regex("a"));
@@ -460,7 +466,8 @@ TEST_F(FormServiceTest, AChildThatStopsWhileItIsIdleIsReplaced) {
   const auto service = serve(std::move(with));
   service->submit(1, regex("stop"));
   EXPECT_TRUE(wait(*service, 1).status.ok());
-  service->submit(2, {Form::Kind::grammar, "root ::= \"a\" # " + std::string(1 << 20, 'x') + "\n", "guided_grammar"});
+  service->submit(
+      2, {Form::Kind::grammar, "root ::= \"a\" # " + std::string(1 << 20, 'x') + "\n", "guided_grammar"});
   const CompileOutcome next = wait(*service, 2);
   EXPECT_TRUE(next.status.ok()) << next.status.message;
 }
@@ -483,14 +490,18 @@ TEST_F(FormServiceTest, AFaultInItsThreadsEndsOneFormAlone) {
 TEST_F(FormServiceTest, SchemasThatOnceEndedTheEngineAreRefused) {
   const auto service = serve(setup());
   std::uint64_t ticket = 0;
-  for (const auto& [second, place] : {std::pair{R"({"$ref":5})", "$ref"},
-                                      {R"({"type":"array","items":{},"minItems":"x"})", "minItems"}}) {
+  for (const auto& [second, place] :
+       {std::pair{R"({"$ref":5})", "$ref"}, {R"({"type":"array","items":{},"minItems":"x"})", "minItems"}}) {
     Json schema = {{"type", "object"}, {"properties", {{"a/b", Json::object()}}}};
-    schema["properties"]["a\x01" "b"] = Json::parse(second);
+    schema["properties"]
+          ["a\x01"
+           "b"] = Json::parse(second);
     service->submit(++ticket, {Form::Kind::json_schema, schema, "guided_json"});
     const Status refusal = wait(*service, ticket).status;
     EXPECT_EQ(refusal.code, Code::invalid_argument) << refusal.message;
-    EXPECT_EQ(refusal.param, std::string("guided_json.properties.a\x01" "b.") + place);
+    EXPECT_EQ(refusal.param, std::string("guided_json.properties.a\x01"
+                                         "b.") +
+                                 place);
   }
 }
 

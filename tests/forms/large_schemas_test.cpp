@@ -1,5 +1,6 @@
-// Schemas as large as the limits allow, through the whole way: checked, compiled by the true process with its limit of
-// memory and twice its limit of processor time (machines differ in speed), carried back and followed.
+// Schemas as large as the limits allow, through the whole way: checked, compiled by the true process with its
+// limit of memory and twice its limit of processor time (machines differ in speed), carried back and
+// followed.
 #include <gtest/gtest.h>
 
 #include <condition_variable>
@@ -49,8 +50,9 @@ class LargeSchemas : public ::testing::Test {
     Json members = Json::object(), required = Json::array();
     for (int i = 0; i < properties; ++i) {
       const std::string name = "property_" + std::to_string(i);
-      json::object(members)->Container::emplace_back(
-          name, Json{{"type", i % 3 == 0 ? "string" : i % 3 == 1 ? "integer" : "boolean"}});
+      json::object(members)->Container::emplace_back(name, Json{{"type", i % 3 == 0   ? "string"
+                                                                         : i % 3 == 1 ? "integer"
+                                                                                      : "boolean"}});
       if (needed) required.push_back(name);
     }
     return {{"type", "object"}, {"properties", std::move(members)}, {"required", std::move(required)}};

@@ -250,9 +250,7 @@ TEST_F(AnswerPartsTest, ACutAnswerKeepsWhatItHas) {
   EXPECT_EQ(whole()["choices"][0]["finish_reason"], "length");
   effects_ = {};
   open(ask());
-  step(0,
-       testing::parsing_ids("w</think><tool_call>{\"name\": \"f\", \"arguments\": {\"a"),
-       Finish::length);
+  step(0, testing::parsing_ids("w</think><tool_call>{\"name\": \"f\", \"arguments\": {\"a"), Finish::length);
   EXPECT_EQ(whole()["choices"][0]["message"]["tool_calls"][0]["function"]["arguments"], "{\"a");
   EXPECT_EQ(whole()["choices"][0]["finish_reason"], "length");
 }

@@ -35,7 +35,8 @@ class EngineDeathTest : public ::testing::Test {
     book.open(std::move(request));
     encode(book, exchange, std::move(prompts));
   }
-  void encode(SessionBook& book, std::uint64_t exchange, std::vector<std::vector<TokenId>> prompts = {{'a', 'b'}}) {
+  void encode(SessionBook& book, std::uint64_t exchange,
+              std::vector<std::vector<TokenId>> prompts = {{'a', 'b'}}) {
     Encoded encoded;
     encoded.prompts = std::move(prompts);
     keep(book.encoded(exchange, std::move(encoded), 10, effects_));
@@ -81,8 +82,8 @@ class EngineDeathTest : public ::testing::Test {
     return out;
   }
   /// Tokens that follow those of the last submission.
-  void tokens(SessionBook& book, std::uint64_t exchange, const std::string& text, Finish finish = Finish::none,
-              std::size_t sequence = 0) {
+  void tokens(SessionBook& book, std::uint64_t exchange, const std::string& text,
+              Finish finish = Finish::none, std::size_t sequence = 0) {
     send(book, entry(last_.at(exchange), sequence, finish), text);
     std::vector<TokenId>& output = last_.at(exchange).sequences.at(sequence).output;
     output.insert(output.end(), text.begin(), text.end());
@@ -160,7 +161,8 @@ TEST_F(EngineDeathTest, TheNextEngineGetsRequestsInOrderOfArrival) {
     open(book_, request);
   }
   EXPECT_EQ(next_engine(), order);
-  for (const std::uint64_t exchange : order) tokens(book_, exchange, "x", exchange == 7 ? Finish::length : Finish::none);
+  for (const std::uint64_t exchange : order)
+    tokens(book_, exchange, "x", exchange == 7 ? Finish::length : Finish::none);
   EXPECT_EQ(next_engine(), (Exchanges{9, 2, 4}));
 }
 

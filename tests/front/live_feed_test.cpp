@@ -16,15 +16,18 @@ namespace {
 
 using nlohmann::json;
 
-void tell(RequestTraces& traces, std::string_view actor, std::string_view event, std::initializer_list<LogField> fields) {
+void tell(RequestTraces& traces, std::string_view actor, std::string_view event,
+          std::initializer_list<LogField> fields) {
   traces.event(actor, event, {fields.begin(), fields.size()});
 }
 
 TEST(RequestTraces, KeepTheWayOfARequestWithoutItsText) {
   RequestTraces traces;
-  tell(traces, "gateway", "unknown_field", {kv("req", "a"), kv("field", "zebra")});  // before it is admitted: ignored
+  tell(traces, "gateway", "unknown_field",
+       {kv("req", "a"), kv("field", "zebra")});  // before it is admitted: ignored
   tell(traces, "gateway", "admitted", {kv("req", "a"), kv("open", 1)});
-  tell(traces, "tokenizer", "encoded", {kv("req", "a"), kv("tokens", 12), kv("ms", 0.25), kv("ok", true), kv("why", "secret words")});
+  tell(traces, "tokenizer", "encoded",
+       {kv("req", "a"), kv("tokens", 12), kv("ms", 0.25), kv("ok", true), kv("why", "secret words")});
   tell(traces, "gateway", "started", {kv("model", "m")});
   const auto found = traces.find("a");
   ASSERT_TRUE(found.has_value());
@@ -78,13 +81,19 @@ TEST(RequestTraces, HearWhatALogIsNotToWrite) {
 }
 
 TEST(LiveEvent, HasTheServersPageAndTheActors) {
-  LiveState state{.state = "ready", .server = R"({"state":"ready","processes":[]})", .generated_tokens = 7, .prompt_tokens = 9};
+  LiveState state{.state = "ready",
+                  .server = R"({"state":"ready","processes":[]})",
+                  .generated_tokens = 7,
+                  .prompt_tokens = 9};
   state.actors.push_back({"session", 1, true, 0, 3, 1'234'000});
   RequestTrace trace{"a\xff", 1'000'000, {{"gateway", "admitted", 2'000'000, "open=1"}}};
   const json event = json::parse(live_event(state, &trace, 5'000'000));
   EXPECT_EQ(event.at("server").at("state"), "ready");
   EXPECT_EQ(event.at("tokens").at("generated"), 7);
-  EXPECT_EQ(event.at("actors")[0], json::parse(R"({"name":"session","number":1,"answered":true,"restarts":0,"mailbox":3,"answer_ms":1.23})"));
+  EXPECT_EQ(
+      event.at("actors")[0],
+      json::parse(
+          R"({"name":"session","number":1,"answered":true,"restarts":0,"mailbox":3,"answer_ms":1.23})"));
   EXPECT_EQ(event.at("request").at("age_ms"), 4);
   EXPECT_EQ(event.at("request").at("steps")[0].at("ms"), 2);
   state.server = "not JSON";
@@ -105,7 +114,9 @@ class LiveFeedTest : public ::testing::Test {
   int count(std::uint64_t exchange, std::string_view event) {
     int n = 0;
     for (const http::Output& output : outputs_) {
-      n += output.exchange_id == exchange && output.body.starts_with("event: " + std::string(event) + "\n") ? 1 : 0;
+      n += output.exchange_id == exchange && output.body.starts_with("event: " + std::string(event) + "\n")
+               ? 1
+               : 0;
     }
     return n;
   }

@@ -36,8 +36,8 @@ class LongAnswerTest : public ::testing::Test {
   }
 
   void make_book(AnswerBounds bounds = {}) {
-    context_ = std::make_shared<SessionContext>(SessionContext{
-        std::make_shared<ByteTokenizer>(), {ByteTokenizer::kEos}, kModelLen, 258, {}, bounds});
+    context_ = std::make_shared<SessionContext>(
+        SessionContext{std::make_shared<ByteTokenizer>(), {ByteTokenizer::kEos}, kModelLen, 258, {}, bounds});
     book_ = std::make_unique<testing::ServedBook>(context_, KeySource({1, 0}));
     effects_ = {};
   }
@@ -46,7 +46,8 @@ class LongAnswerTest : public ::testing::Test {
     const std::uint64_t exchange = request.exchange;
     Encoded encoded;
     encoded.prompts.emplace_back(static_cast<std::size_t>(prompt_tokens), 'p');
-    if (request.answer.echo) encoded.texts.push_back({std::string(static_cast<std::size_t>(prompt_tokens), 'p'), prompt_tokens});
+    if (request.answer.echo)
+      encoded.texts.push_back({std::string(static_cast<std::size_t>(prompt_tokens), 'p'), prompt_tokens});
     book_->open(std::move(request));
     return book_->encoded(exchange, std::move(encoded), 10, effects_);
   }
@@ -66,7 +67,9 @@ class LongAnswerTest : public ::testing::Test {
       tokens.tokens = 2;
       tokens.first_score = static_cast<std::int32_t>(step.scores.size());
       tokens.finish = Finish::length;
-      for (std::int32_t at = sequence.prompt.empty() ? sequence.prompt_tokens : 1; at < sequence.prompt_tokens + 2; ++at) score(at);
+      for (std::int32_t at = sequence.prompt.empty() ? sequence.prompt_tokens : 1;
+           at < sequence.prompt_tokens + 2; ++at)
+        score(at);
       tokens.scores = static_cast<std::int32_t>(step.scores.size()) - tokens.first_score;
       step.tokens.insert(step.tokens.end(), {'o', 'k'});
       step.sequences.push_back(tokens);
@@ -157,7 +160,8 @@ TEST_F(LongAnswerTest, IsTheSameInSlices) {
     for (const json& choice : body["choices"]) {
       const json& scores = echo ? choice["logprobs"]["tokens"] : choice["prompt_logprobs"];
       EXPECT_EQ(scores.size(), static_cast<std::size_t>(echo ? kPrompt + 2 : kPrompt));
-      EXPECT_EQ(choice["logprobs"]["top_logprobs"].size(), scores.size() + (echo ? 0 : 2) - (echo ? 0 : kPrompt));
+      EXPECT_EQ(choice["logprobs"]["top_logprobs"].size(),
+                scores.size() + (echo ? 0 : 2) - (echo ? 0 : kPrompt));
       EXPECT_EQ(choice["logprobs"]["text_offset"].back(), echo ? kPrompt + 1 : 1);
     }
   }
@@ -208,7 +212,8 @@ TEST_F(LongAnswerTest, ScoresAreBoundedBeforeAnythingRuns) {
   EXPECT_TRUE(open(request).sequences.empty());
   EXPECT_EQ(error_code(), "too_many_scores");
   const std::string message = json::parse(effects_.outputs.back().body)["error"]["message"];
-  for (const char* part : {"54036", "40000", "--max-answer-scores", "n = 3"}) EXPECT_NE(message.find(part), message.npos) << part;
+  for (const char* part : {"54036", "40000", "--max-answer-scores", "n = 3"})
+    EXPECT_NE(message.find(part), message.npos) << part;
   request.exchange = 7;
   request.generation.sampling.logprobs = -1;
   EXPECT_TRUE(open(request).sequences.empty());

@@ -23,8 +23,10 @@ double value(std::string text, const std::string& series) {
 
 TEST(Registry, AddsStepsAndRequests) {
   Registry registry(Constants{"1.2.3", "m", 32, 64, "bfloat16", 0.9});
-  registry.add(StepStats{2, 1, 5, 2, 1, 2, 1, 40, 30, 10, {10, 4, 1, 5, 0, 3, {20, 15, 5, 0, 6, 3, 1, 0, 2}}, 0.004});
-  registry.add(StepStats{3, 0, 0, 3, 0, 1, 0, 20, 0, 0, {10, 5, 0, 5, 0, 4, {20, 15, 5, 0, 7, 4, 1, 0, 2}}, 0.002});
+  registry.add(
+      StepStats{2, 1, 5, 2, 1, 2, 1, 40, 30, 10, {10, 4, 1, 5, 0, 3, {20, 15, 5, 0, 6, 3, 1, 0, 2}}, 0.004});
+  registry.add(
+      StepStats{3, 0, 0, 3, 0, 1, 0, 20, 0, 0, {10, 5, 0, 5, 0, 4, {20, 15, 5, 0, 7, 4, 1, 0, 2}}, 0.002});
   RequestStats request;
   request.ok = true;
   request.prompt_tokens = 5;
@@ -82,7 +84,8 @@ TEST(Registry, WhatProducedNoTokenHasNoLatencies) {
   registry.add(tokenised);
   const std::string text = registry.text();
   EXPECT_EQ(value(text, "fastdeploy:request_success_total"), 1);
-  for (const char* name : {"time_to_first_token_seconds", "e2e_request_latency_seconds", "request_prompt_tokens"}) {
+  for (const char* name :
+       {"time_to_first_token_seconds", "e2e_request_latency_seconds", "request_prompt_tokens"}) {
     EXPECT_EQ(value(text, std::string("fastdeploy:") + name + "_count"), 0) << name;
   }
   EXPECT_EQ(value(text, "fastdeploy:infer_latency"), 0);
@@ -119,7 +122,8 @@ TEST(Registry, RefusedGenerationRequestsCountByWhy) {
   const std::string text = registry.text();
   EXPECT_EQ(value(text, "troupe:rejected_requests_total{reason=\"invalid\"}"), 2);
   for (const char* reason : {"unauthorized", "too_large", "overloaded", "unavailable"}) {
-    EXPECT_EQ(value(text, "troupe:rejected_requests_total{reason=\"" + std::string(reason) + "\"}"), 1) << reason;
+    EXPECT_EQ(value(text, "troupe:rejected_requests_total{reason=\"" + std::string(reason) + "\"}"), 1)
+        << reason;
   }
 }
 

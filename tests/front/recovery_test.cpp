@@ -23,13 +23,14 @@ struct Case {
 
 /// How an engine dies at a step.
 enum class Death {
-  between,     ///< two steps
-  with_result, ///< the step has run, its result is lost
-  delivered,   ///< the result arrives again, once the next engine runs
-  late,        ///< the result arrives when the death is known
-  doubled,     ///< the result arrives twice, and then nobody dies
+  between,      ///< two steps
+  with_result,  ///< the step has run, its result is lost
+  delivered,    ///< the result arrives again, once the next engine runs
+  late,         ///< the result arrives when the death is known
+  doubled,      ///< the result arrives twice, and then nobody dies
 };
-constexpr Death kDeaths[] = {Death::between, Death::with_result, Death::delivered, Death::late, Death::doubled};
+constexpr Death kDeaths[] = {Death::between, Death::with_result, Death::delivered, Death::late,
+                             Death::doubled};
 
 struct Outcome {
   std::string sent;  ///< all outputs, and what is counted of them
@@ -42,7 +43,8 @@ class Play {
   explicit Play(const Case& of) : case_(of) {
     for (const std::string& line : of.lines) {
       script_.lines.push_back({testing::parsing_ids(line), Finish::length});
-      if (script_.lines.back().ids.back() == testing::ByteTokenizer::kEos) script_.lines.back().end = Finish::stop;
+      if (script_.lines.back().ids.back() == testing::ByteTokenizer::kEos)
+        script_.lines.back().end = Finish::stop;
     }
   }
 
@@ -140,7 +142,8 @@ class Play {
              std::to_string(stats.cached_tokens) + " " + std::to_string(stats.output_tokens) + " " +
              std::to_string(stats.ttft_s);
       for (const std::int32_t ending : stats.endings) out += " " + std::to_string(ending);
-      for (const ChoiceText& answer : done.answers) out += "\n" + answer.text + "|" + answer.reasoning + "|" + answer.calls;
+      for (const ChoiceText& answer : done.answers)
+        out += "\n" + answer.text + "|" + answer.reasoning + "|" + answer.calls;
     }
     return out;
   }
@@ -159,7 +162,8 @@ class Play {
 const std::string kEos = "</s>";
 const std::string kCalls =
     "w\n</think>\nhi 你\n<tool_call>\n{\"name\": \"f\", \"arguments\": {\"a\": \"你\"}}\n</tool_call>\n"
-    "<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>\n" + kEos;
+    "<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>\n" +
+    kEos;
 
 Ask basic(Api api, bool stream) {
   Ask ask;
@@ -175,7 +179,8 @@ Ask basic(Api api, bool stream) {
 
 std::vector<Case> cases(bool stream) {
   std::vector<Case> all;
-  const auto add = [&](const char* name, Api api, std::vector<std::string> prompts, std::vector<std::string> lines) -> Ask& {
+  const auto add = [&](const char* name, Api api, std::vector<std::string> prompts,
+                       std::vector<std::string> lines) -> Ask& {
     return all.emplace_back(Case{name, basic(api, stream), std::move(prompts), std::move(lines)}).ask;
   };
   all.reserve(32);
@@ -186,7 +191,8 @@ std::vector<Case> cases(bool stream) {
     ask.generation.include_stop = true;
   }
   {
-    Ask& ask = add("stop strings of some choices", Api::completions, {"q"}, {"aENDb", "longer answer" + kEos, "xyENDz"});
+    Ask& ask = add("stop strings of some choices", Api::completions, {"q"},
+                   {"aENDb", "longer answer" + kEos, "xyENDz"});
     ask.generation.choices = ask.generation.best_of = 3;
     ask.generation.stop = {"END"};
     ask.generation.sampling.min_tokens = 2;
@@ -221,21 +227,25 @@ std::vector<Case> cases(bool stream) {
     ask.generation.sampling.logprobs = ask.generation.sampling.prompt_logprobs = 0;
   }
   {
-    Ask& ask = add("several prompts", Api::completions, {"ab", "cde", "f"}, {"1", "22", "333" + kEos, "44444", "5", "666666"});
+    Ask& ask = add("several prompts", Api::completions, {"ab", "cde", "f"},
+                   {"1", "22", "333" + kEos, "44444", "5", "666666"});
     ask.generation.choices = ask.generation.best_of = 2;
     ask.answer.tokens_per_event = 2;
   }
   {
     Ask& ask = add("form", Api::chat, {"q<think>\n"}, {"w</think>\n{\"a\": 1}" + kEos, "</think>{}" + kEos});
     ask.generation.choices = ask.generation.best_of = 2;
-    ask.generation.form = {http::AnswerForm::Kind::json_schema, *http::parse_json(R"({"type":"object"})", {8, 100}), "response_format"};
+    ask.generation.form = {http::AnswerForm::Kind::json_schema,
+                           *http::parse_json(R"({"type":"object"})", {8, 100}), "response_format"};
   }
   {
     Ask& ask = add("thinking budget", Api::chat, {"q<think>\n"}, {"thoughts</think>\nanswer" + kEos});
     ask.generation.thinking.budget = 4;
   }
   for (const Api api : {Api::chat, Api::responses, Api::messages}) {
-    Ask& ask = add(api == Api::chat ? "tools" : api == Api::responses ? "responses" : "messages",
+    Ask& ask = add(api == Api::chat        ? "tools"
+                   : api == Api::responses ? "responses"
+                                           : "messages",
                    api, {"q<think>\n"}, {kCalls});
     ask.generation.limits.tools = true;
   }
@@ -267,7 +277,8 @@ TEST_P(RecoveryTest, AnEngineMayDieAtAnyStepOfAnyAnswer) {
       }
       // Two, with a token between them.
       const Outcome twice = Play(one).run([&](int step) { return step == 1 || step == 3; }, death);
-      ASSERT_EQ(twice.sent, undisturbed.sent) << one.name << ": two deaths of kind " << static_cast<int>(death);
+      ASSERT_EQ(twice.sent, undisturbed.sent)
+          << one.name << ": two deaths of kind " << static_cast<int>(death);
     }
   }
 }

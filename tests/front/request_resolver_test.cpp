@@ -104,7 +104,8 @@ TEST(RequestResolver, ATemplateThatLeavesToolsOutIsNotSilentAboutIt) {
   const auto nothing = [](http::ChatRequest&) {};
   EXPECT_TRUE(resolved(true, nothing).ok());
   EXPECT_EQ(resolved(false, nothing).param, "tools");
-  EXPECT_EQ(resolved(false, [](http::ChatRequest& request) { request.tools.legacy = true; }).param, "functions");
+  EXPECT_EQ(resolved(false, [](http::ChatRequest& request) { request.tools.legacy = true; }).param,
+            "functions");
   EXPECT_TRUE(resolved(false, [](http::ChatRequest& request) { request.conversation.tools = nullptr; }).ok());
   EXPECT_TRUE(resolved(false, [](http::ChatRequest& request) { request.prompt_token_ids = {1}; }).ok());
 }

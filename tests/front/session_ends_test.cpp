@@ -111,14 +111,16 @@ TEST_F(SessionEndsTest, EveryTokenHasAnIdAndALogprob) {
     std::size_t counted;  // up to the token that ended the answer
     const char* text;
   };
-  const Row rows[] = {{"the end token", {'h', 'i', ByteTokenizer::kEos}, Finish::stop, 3, "hi"},
-                      {"a stop string that cuts tokens off", {'h', 'i', 'E', 'N', 'D', '!'}, Finish::none, 5, "hi"},
-                      {"the length", {'h', 'i'}, Finish::length, 2, "hi"},
-                      {"the end token at once", {ByteTokenizer::kEos}, Finish::stop, 1, ""}};
+  const Row rows[] = {
+      {"the end token", {'h', 'i', ByteTokenizer::kEos}, Finish::stop, 3, "hi"},
+      {"a stop string that cuts tokens off", {'h', 'i', 'E', 'N', 'D', '!'}, Finish::none, 5, "hi"},
+      {"the length", {'h', 'i'}, Finish::length, 2, "hi"},
+      {"the end token at once", {ByteTokenizer::kEos}, Finish::stop, 1, ""}};
   for (const Row& row : rows) {
     for (const Api api : {Api::chat, Api::completions}) {
       for (const bool stream : {false, true}) {
-        SCOPED_TRACE(std::string(row.what) + (api == Api::chat ? ", chat" : ", completion") + (stream ? ", streamed" : ""));
+        SCOPED_TRACE(std::string(row.what) + (api == Api::chat ? ", chat" : ", completion") +
+                     (stream ? ", streamed" : ""));
         Ask request = ask(api);
         request.source.texts = {"a"};
         request.answer.stream = request.answer.include_usage = stream;
@@ -133,7 +135,9 @@ TEST_F(SessionEndsTest, EveryTokenHasAnIdAndALogprob) {
           if (part.contains("usage") && !part["usage"].is_null()) used = part["usage"]["completion_tokens"];
           if (part["choices"].empty()) continue;
           const json& choice = part["choices"][0];
-          const json& words = choice.contains("message") ? choice["message"] : choice.contains("delta") ? choice["delta"] : choice;
+          const json& words = choice.contains("message") ? choice["message"]
+                              : choice.contains("delta") ? choice["delta"]
+                                                         : choice;
           text += words.value(api == Api::chat ? "content" : "text", "");
           const json& with_ids = words.contains("completion_token_ids") ? words : choice;
           for (const json& id : with_ids.value("completion_token_ids", json::array())) ids.push_back(id);

@@ -19,10 +19,13 @@ constexpr TokenId kThink = 258, kThinkEnd = 259;
 class SessionFormTest : public ::testing::Test {
  protected:
   static std::shared_ptr<const SessionContext> make_context() {
-    const auto tokenizer =
-        std::make_shared<ByteTokenizer>(std::vector<std::string>{"<think>", "</think>"});
-    return std::make_shared<SessionContext>(SessionContext{
-        tokenizer, {ByteTokenizer::kEos}, 64, tokenizer->vocab_size(), *AnswerSyntax::make("ernie-45-vl", "", *tokenizer)});
+    const auto tokenizer = std::make_shared<ByteTokenizer>(std::vector<std::string>{"<think>", "</think>"});
+    return std::make_shared<SessionContext>(
+        SessionContext{tokenizer,
+                       {ByteTokenizer::kEos},
+                       64,
+                       tokenizer->vocab_size(),
+                       *AnswerSyntax::make("ernie-45-vl", "", *tokenizer)});
   }
 
   std::shared_ptr<const SessionContext> context_ = make_context();
@@ -118,9 +121,7 @@ TEST_F(SessionFormTest, ABudgetOfThoughtsNeedsAGrammarToo) {
   EXPECT_EQ(book_.compiled(5, {{}, 1}, 20, effects_).sequences[0].gated_from, 8);
 }
 
-TEST_F(SessionFormTest, ThoughtsWithoutABudgetOrAFormAreFree) {
-  EXPECT_FALSE(open({}, kThink).has_value());
-}
+TEST_F(SessionFormTest, ThoughtsWithoutABudgetOrAFormAreFree) { EXPECT_FALSE(open({}, kThink).has_value()); }
 
 TEST_F(SessionFormTest, ThoughtsBeforeAFormCannotEndTheAnswer) {
   Generation generation = with_form();

@@ -40,7 +40,8 @@ class SessionTest : public ::testing::Test {
     const std::uint64_t exchange = request.exchange;
     Encoded encoded = with_prompts(std::move(prompts));
     for (const auto& ids : encoded.prompts) {  // each is a byte of one character
-      if (request.answer.echo) encoded.texts.push_back({{ids.begin(), ids.end()}, static_cast<std::int64_t>(ids.size())});
+      if (request.answer.echo)
+        encoded.texts.push_back({{ids.begin(), ids.end()}, static_cast<std::int64_t>(ids.size())});
     }
     book_.open(std::move(request));
     sequences_ = book_.encoded(exchange, std::move(encoded), 10, effects_).sequences;

@@ -237,8 +237,7 @@ TEST_F(StyledAnswerTest, AFailedResponse) {
 }
 
 TEST_F(StyledAnswerTest, ATooLongPromptNamesTheField) {
-  for (const auto& [api, field] :
-       {std::pair(Api::responses, "input"), std::pair(Api::chat, "messages")}) {
+  for (const auto& [api, field] : {std::pair(Api::responses, "input"), std::pair(Api::chat, "messages")}) {
     open(styled_ask(api, false), std::string(1000, 'x'));
     EXPECT_EQ(whole()["error"]["param"], field);
     EXPECT_EQ(whole()["error"]["code"], "context_length_exceeded");

@@ -65,8 +65,8 @@ TEST(ToolForm, ARequiredCallIsNothingButCalls) {
                     {"begin", "<tool_call>"},
                     {"content", Json::parse(kCallsInText)},
                     {"end", "</tool_call>"}};
-  const Json newline = Json::parse(
-      R"({"type":"repeat","min":0,"max":1,"content":{"type":"const_string","value":"\n"}})");
+  const Json newline =
+      Json::parse(R"({"type":"repeat","min":0,"max":1,"content":{"type":"const_string","value":"\n"}})");
   const Json line = {{"type", "sequence"}, {"elements", Json::array({tag, newline})}};
   const Json expected = {{"type", "plus"}, {"content", line}};
   EXPECT_EQ(format_of(tools(), rules(Choice::required), hermes()), expected);

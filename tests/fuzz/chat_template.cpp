@@ -1,6 +1,6 @@
 // Chat templates: any text compiles or is refused, and renders within its limits.
-#include "fuzz/target.h"
 #include "text/template/chat_template.h"
+#include "fuzz/target.h"
 
 namespace troupe {
 namespace {
@@ -13,7 +13,8 @@ FUZZ_TARGET(chat_template) {
     {"role": "assistant", "content": null, "tool_calls": [{"id": "c1", "type": "function",
       "function": {"name": "f", "arguments": {"x": [1, 2.5, "z"], "y": null}}}]},
     {"role": "tool", "tool_call_id": "c1", "content": "7"}])");
-  static const Json tools = Json::parse(R"([{"type": "function", "function": {"name": "f", "parameters": {}}}])");
+  static const Json tools =
+      Json::parse(R"([{"type": "function", "function": {"name": "f", "parameters": {}}}])");
   const auto compiled = ChatTemplate::compile(std::string(fuzz::text(input)), tokens);
   if (!compiled.ok()) return;
   RenderLimits limits;

@@ -19,7 +19,8 @@ std::vector<std::uint8_t> bytes_of(const std::filesystem::path& path) {
 class Corpus : public testing::TestWithParam<std::string> {};
 
 TEST_P(Corpus, EveryInputIsSurvived) {
-  const std::filesystem::path folder = std::filesystem::path(TROUPE_TEST_DATA) / "../fuzz/corpus" / GetParam();
+  const std::filesystem::path folder =
+      std::filesystem::path(TROUPE_TEST_DATA) / "../fuzz/corpus" / GetParam();
   int inputs = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     SCOPED_TRACE(entry.path().filename().string());
@@ -38,7 +39,8 @@ std::vector<std::string> names() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Corpus, testing::ValuesIn(names()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(All, Corpus, testing::ValuesIn(names()),
+                         [](const auto& info) { return info.param; });
 
 }  // namespace
 }  // namespace troupe::fuzz

@@ -1,5 +1,6 @@
-// Forms of answers through all that is checked before they are compiled, and the patterns that the compiling process looks
-// at: any form is refused with its place, or becomes a source that passes the same checks again.
+// Forms of answers through all that is checked before they are compiled, and the patterns that the compiling
+// process looks at: any form is refused with its place, or becomes a source that passes the same checks
+// again.
 #include "text/grammar/form.h"
 #include "fuzz/target.h"
 #include "http/api/json_body.h"
@@ -12,7 +13,8 @@ namespace {
 FUZZ_TARGET(form) {
   if (input.empty()) return;
   static const testing::ByteTokenizer tokenizer;
-  constexpr std::size_t kLongestPattern = 64;  // checking one may take as long as it likes: a process of its own does it
+  constexpr std::size_t kLongestPattern =
+      64;  // checking one may take as long as it likes: a process of its own does it
   FormLimits limits;
   limits.schema.pattern_bytes = kLongestPattern;
   auto value = http::parse_json(fuzz::text(input.subspan(1)), {.depth = 128, .elements = 100'000});
@@ -25,7 +27,8 @@ FUZZ_TARGET(form) {
   if (!source.ok()) {
     const Status& refusal = source.status();
     fuzz::require(refusal.code == Code::invalid_argument, "a refusal is the client's fault");
-    fuzz::require(refusal.param.starts_with("form") && refusal.message.starts_with(refusal.param), "a refusal names its place");
+    fuzz::require(refusal.param.starts_with("form") && refusal.message.starts_with(refusal.param),
+                  "a refusal names its place");
     return;
   }
   if (source->kind != Source::Kind::json_schema) return;
@@ -34,7 +37,8 @@ FUZZ_TARGET(form) {
   const Status status = enforceable(*again, "form", limits.schema);
   // A rewritten pattern may be longer than one that a client may send.
   fuzz::require(status.ok() || status.reason == "schema_too_large", status.message.c_str());
-  if (source->text.find("pattern") == std::string::npos) fuzz::require(check_patterns(*source).ok(), "no pattern is at fault");
+  if (source->text.find("pattern") == std::string::npos)
+    fuzz::require(check_patterns(*source).ok(), "no pattern is at fault");
 }
 
 }  // namespace

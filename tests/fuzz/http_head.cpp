@@ -33,7 +33,8 @@ std::string read(fuzz::Bytes input, std::size_t piece) {
         in_body = true;
         continue;
       }
-      fuzz::require(reader.body().size() <= static_cast<std::size_t>(limits.max_body_bytes), "a body is within its limit");
+      fuzz::require(reader.body().size() <= static_cast<std::size_t>(limits.max_body_bytes),
+                    "a body is within its limit");
       seen += reader.body() + "\n" + (reader.keep_alive() ? "keep\n" : "close\n");
       reader.end_request();
       in_body = false;

@@ -19,8 +19,10 @@ FUZZ_TARGET(safetensors) {
   }
   std::uint64_t at = 0;
   for (const TensorEntry& tensor : header->tensors) {
-    fuzz::require(tensor.begin == at && tensor.end >= tensor.begin, "tensors follow each other without a gap");
-    fuzz::require(tensor.shape.size() <= kMaxDimensions && tensor.name.size() <= kMaxTensorNameBytes, "limits hold");
+    fuzz::require(tensor.begin == at && tensor.end >= tensor.begin,
+                  "tensors follow each other without a gap");
+    fuzz::require(tensor.shape.size() <= kMaxDimensions && tensor.name.size() <= kMaxTensorNameBytes,
+                  "limits hold");
     at = tensor.end;
   }
   fuzz::require(header->data_at <= file && at == file - header->data_at, "the data end with the file");

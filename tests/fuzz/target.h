@@ -1,6 +1,7 @@
 #pragma once
-// Targets of the fuzzer. Each is a function of bytes that must neither crash nor break what it states; libFuzzer calls it
-// in a build with TROUPE_FUZZ (tools/test-fuzz), corpus_test.cpp with the inputs that are kept in corpus/.
+// Targets of the fuzzer. Each is a function of bytes that must neither crash nor break what it states;
+// libFuzzer calls it in a build with TROUPE_FUZZ (tools/test-fuzz), corpus_test.cpp with the inputs that are
+// kept in corpus/.
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -25,8 +26,8 @@ inline std::map<std::string, Target>& targets() {
 inline bool add(const char* name, Target target) { return targets().emplace(name, target).second; }
 
 /// Defines target NAME as the function body that follows, of `input`.
-#define FUZZ_TARGET(name)                                         \
-  static void fuzz_##name(::troupe::fuzz::Bytes input);           \
+#define FUZZ_TARGET(name)                                                                    \
+  static void fuzz_##name(::troupe::fuzz::Bytes input);                                      \
   [[maybe_unused]] static const bool added_##name = ::troupe::fuzz::add(#name, fuzz_##name); \
   static void fuzz_##name(::troupe::fuzz::Bytes input)
 
@@ -37,7 +38,9 @@ inline void require(bool holds, const char* what) {
   std::abort();
 }
 
-inline std::string_view text(Bytes bytes) { return {reinterpret_cast<const char*>(bytes.data()), bytes.size()}; }
+inline std::string_view text(Bytes bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
 
 /// Takes numbers from the front of an input; zeros when it is used up.
 class Dice {

@@ -15,7 +15,8 @@ namespace {
 
 FUZZ_TARGET(tokenizer_json) {
   static const std::string path =
-      (std::filesystem::temp_directory_path() / ("troupe-fuzz-" + std::to_string(::getpid()) + ".json")).string();
+      (std::filesystem::temp_directory_path() / ("troupe-fuzz-" + std::to_string(::getpid()) + ".json"))
+          .string();
   std::ofstream(path, std::ios::binary | std::ios::trunc) << fuzz::text(input);
   std::shared_ptr<const Tokenizer> tokenizer;
   try {
@@ -25,7 +26,8 @@ FUZZ_TARGET(tokenizer_json) {
   }
   std::filesystem::remove(path);
   if (tokenizer == nullptr) return;
-  std::vector<TextSpan> prompt{{"Hello, \xc3\xa9 world 123\n\n<s>", false}, {"<s>", true}, {"\xff\xfe", false}};
+  std::vector<TextSpan> prompt{
+      {"Hello, \xc3\xa9 world 123\n\n<s>", false}, {"<s>", true}, {"\xff\xfe", false}};
   for (const TokenId id : tokenizer->encode(prompt)) {
     fuzz::require(id >= 0 && id < tokenizer->vocab_size(), "ids are of the vocabulary");
     (void)tokenizer->token_bytes(id);

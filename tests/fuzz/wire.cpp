@@ -1,5 +1,6 @@
-// Records as a worker reads them: raw bytes, and plans, masks and commands built from the input. An executor takes or
-// refuses each; a refused one changes nothing that a later one would notice as a crash, and every accepted plan is answered.
+// Records as a worker reads them: raw bytes, and plans, masks and commands built from the input. An executor
+// takes or refuses each; a refused one changes nothing that a later one would notice as a crash, and every
+// accepted plan is answered.
 #include <array>
 #include <vector>
 

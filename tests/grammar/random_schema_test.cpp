@@ -40,7 +40,8 @@ TokenId draw(const TokenMask& mask, int vocabulary, TokenId stop, bool hurry, st
   return allowed[random() % allowed.size()];
 }
 
-/// JSON bounds no number; this parser does. Only numbers without bounds have long exponents and hundreds of digits.
+/// JSON bounds no number; this parser does. Only numbers without bounds have long exponents and hundreds of
+/// digits.
 std::string within_doubles(const std::string& text) {
   static const std::regex kLargeExponent("([0-9][eE][-+]?[0-9]{1,2})[0-9]+");
   std::string out;

@@ -188,11 +188,16 @@ TEST(Schema, NamesCannotHideASchema) {
   // The path of the second property reads like that of a schema that was visited.
   Json schema = Json::parse(R"({"properties":{"a":{"properties":{"b":{}}},"a/properties/b":{"not":{}}}})");
   EXPECT_EQ(enforceable(schema, "s").param, "s.properties.a/properties/b.not");
-  // Two names that the places of visited schemas once wrote alike: the second schema was not looked at at all.
+  // Two names that the places of visited schemas once wrote alike: the second schema was not looked at at
+  // all.
   schema = Json::parse(R"({"properties":{"a/b":{},"a\u0001b":{"$ref":5}}})");
-  EXPECT_EQ(enforceable(schema, "s").param, "s.properties.a\x01" "b.$ref");
+  EXPECT_EQ(enforceable(schema, "s").param,
+            "s.properties.a\x01"
+            "b.$ref");
   schema = Json::parse(R"({"properties":{"a/b":{},"a\u0001b":{"type":"array","items":{},"minItems":"x"}}})");
-  EXPECT_EQ(enforceable(schema, "s").param, "s.properties.a\x01" "b.minItems");
+  EXPECT_EQ(enforceable(schema, "s").param,
+            "s.properties.a\x01"
+            "b.minItems");
   schema = Json::parse(R"({"properties":{"a/b":{},"a~1b":{"not":{}}}})");
   EXPECT_EQ(enforceable(schema, "s").param, "s.properties.a~1b.not");
   // The schema of an empty name, and the object of all properties taken for a schema.
@@ -249,7 +254,8 @@ TEST(Sizes, OfNamesDependOnTheVocabulary) {
 
 TEST(Schema, ReferencesLeadSomewhereAfterTheRewriting) {
   // The object of all definitions, taken for a schema too: it was emptied, and the definitions with it.
-  Json schema = Json::parse(R"({"$defs":{"n":{"type":"null"}},"properties":{"a":{"$ref":"#/$defs"},"b":{"$ref":"#/$defs/n"}}})");
+  Json schema = Json::parse(
+      R"({"$defs":{"n":{"type":"null"}},"properties":{"a":{"$ref":"#/$defs"},"b":{"$ref":"#/$defs/n"}}})");
   EXPECT_TRUE(enforceable(schema, "s").ok()) << enforceable(schema, "s").message;
   EXPECT_TRUE(schema["$defs"].contains("n")) << schema.dump();
   // A part of a schema that goes away with the type of another.

@@ -14,9 +14,11 @@ TEST(ApiKeys, OfManyEachIsKnown) {
   for (int i = 0; i < 20'000; ++i) keys.push_back("key-" + std::to_string(i));
   const ApiKeys known(keys);
   EXPECT_TRUE(known.required());
-  for (int i = 0; i < 20'000; i += 97) EXPECT_EQ(known.access("Bearer key-" + std::to_string(i), ""), Access::client) << i;
+  for (int i = 0; i < 20'000; i += 97)
+    EXPECT_EQ(known.access("Bearer key-" + std::to_string(i), ""), Access::client) << i;
   EXPECT_EQ(known.access("", "key-19999"), Access::client);
-  for (const char* wrong : {"", "key-", "key-20000", "key-00", "KEY-1"}) EXPECT_EQ(known.access("", wrong), Access::none) << wrong;
+  for (const char* wrong : {"", "key-", "key-20000", "key-00", "KEY-1"})
+    EXPECT_EQ(known.access("", wrong), Access::none) << wrong;
 }
 
 }  // namespace

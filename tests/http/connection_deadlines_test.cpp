@@ -47,7 +47,8 @@ TEST(ConnectionDeadlines, ThePaceIsThatOfAWindow) {
   const TimePoint start{};
   Pace pace;
   EXPECT_FALSE(pace.note(start, 0, window));
-  for (int ms = 250; ms < 30'000; ms += 250) EXPECT_FALSE(pace.note(start + milliseconds(ms), 8 << 20, window)) << ms;
+  for (int ms = 250; ms < 30'000; ms += 250)
+    EXPECT_FALSE(pace.note(start + milliseconds(ms), 8 << 20, window)) << ms;
   std::uint64_t lately = pace.note(start + window, 8 << 20, window).value();
   EXPECT_EQ(lately, 8u << 20);
   for (int ms = 30'250; ms < 70'000; ms += 250) {

@@ -56,7 +56,8 @@ TEST(ConnectionLimiter, AddressesOfOneIpv6NetworkCountTogether) {
 
   EXPECT_TRUE(limiter.enter(limiter.recognise("::ffff:203.0.113.5")).ok());
   EXPECT_TRUE(limiter.enter(limiter.recognise("203.0.113.5")).ok());
-  EXPECT_FALSE(limiter.enter(limiter.recognise("::ffff:203.0.113.5")).ok()) << "the two forms of an IPv4 address are one";
+  EXPECT_FALSE(limiter.enter(limiter.recognise("::ffff:203.0.113.5")).ok())
+      << "the two forms of an IPv4 address are one";
   EXPECT_TRUE(limiter.enter(limiter.recognise("203.0.113.6")).ok());
 
   EXPECT_TRUE(limiter.begin_request("fd12::1").ok());

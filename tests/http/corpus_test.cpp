@@ -133,7 +133,8 @@ TEST_F(CorpusTest, Row9ManySmallChunks) {
   Client client(port);
   client.send(request);
   EXPECT_EQ(client.receive().status, 200);
-  EXPECT_EQ(to_text(std::get<ChatRequest>(backend.call(0).body).conversation.messages).size(), body.size() - 13);
+  EXPECT_EQ(to_text(std::get<ChatRequest>(backend.call(0).body).conversation.messages).size(),
+            body.size() - 13);
 }
 
 TEST_F(CorpusTest, Row10LinesThatAreNotHeaders) {
@@ -167,11 +168,14 @@ TEST_F(CorpusTest, Row14BodyShorterThanDeclared) {
 
 TEST_F(CorpusTest, Row17MethodsThatAPageDoesNotTake) {
   Client client(port);
-  const std::vector<std::array<std::string, 3>> rows = {
-      {"GET", "/v1/chat/completions", "POST, OPTIONS"}, {"post", "/v1/chat/completions", "POST, OPTIONS"},
-      {"DELETE", "/v1/models", "GET, HEAD, OPTIONS"},   {"POST", "/v1/models/x", "GET, HEAD, OPTIONS"},
-      {"HEAD", "/tokenize", "POST, OPTIONS"},           {"PUT", "/ping", "GET, HEAD, POST, OPTIONS"},
-      {"POST", "/", "GET, HEAD, OPTIONS"},              {"options", "/v1/models", "GET, HEAD, OPTIONS"}};
+  const std::vector<std::array<std::string, 3>> rows = {{"GET", "/v1/chat/completions", "POST, OPTIONS"},
+                                                        {"post", "/v1/chat/completions", "POST, OPTIONS"},
+                                                        {"DELETE", "/v1/models", "GET, HEAD, OPTIONS"},
+                                                        {"POST", "/v1/models/x", "GET, HEAD, OPTIONS"},
+                                                        {"HEAD", "/tokenize", "POST, OPTIONS"},
+                                                        {"PUT", "/ping", "GET, HEAD, POST, OPTIONS"},
+                                                        {"POST", "/", "GET, HEAD, OPTIONS"},
+                                                        {"options", "/v1/models", "GET, HEAD, OPTIONS"}};
   for (const auto& [method, path, allow] : rows) {
     client.get(path, {}, method);
     const Response response = client.receive(method == "HEAD");
@@ -187,9 +191,9 @@ TEST_F(CorpusTest, Row17MethodsThatAPageDoesNotTake) {
 
 TEST_F(CorpusTest, Row18PathsThatAreNoPage) {
   Client client(port);
-  for (const char* path :
-       {"/v1/nope", "/v1//chat/completions", "/v1/%2e%2e/metrics", "/v1\\chat", "/V1/models", "/v1/models/",
-        "/v1/chat/completions/", "/pages/", "/health/../metrics", "/%68ealth", "*", "/docs/", "/pages/../docs"}) {
+  for (const char* path : {"/v1/nope", "/v1//chat/completions", "/v1/%2e%2e/metrics", "/v1\\chat",
+                           "/V1/models", "/v1/models/", "/v1/chat/completions/", "/pages/",
+                           "/health/../metrics", "/%68ealth", "*", "/docs/", "/pages/../docs"}) {
     client.get(path);
     expect_error(client.receive(), 404, "not_found");
   }
@@ -217,7 +221,8 @@ TEST_F(CorpusTest, Row12And20BodiesOfAnotherKind) {
     expect_error(client.receive(), 415, "unsupported_media_type");
   }
   client.send(
-      "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: Application/JSON; charset=utf-8\r\n"
+      "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: Application/JSON; "
+      "charset=utf-8\r\n"
       "Content-Length: 45\r\n\r\n" +
       kChat);
   EXPECT_EQ(client.receive().status, 200);

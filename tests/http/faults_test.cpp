@@ -37,7 +37,8 @@ bool fails_now() {
 // Asio's.
 extern "C" [[gnu::noinline]] void* aligned_alloc(std::size_t alignment, std::size_t bytes) noexcept {
   void* memory = nullptr;
-  return fails_now() || ::posix_memalign(&memory, std::max(alignment, sizeof(void*)), bytes) != 0 ? nullptr : memory;
+  return fails_now() || ::posix_memalign(&memory, std::max(alignment, sizeof(void*)), bytes) != 0 ? nullptr
+                                                                                                  : memory;
 }
 [[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
 [[gnu::noinline]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
@@ -45,7 +46,8 @@ extern "C" [[gnu::noinline]] void* aligned_alloc(std::size_t alignment, std::siz
 namespace troupe::http::test {
 namespace {
 
-/// Lets allocations of the thread that asks for the server's health fail behind that, once for each call of arm().
+/// Lets allocations of the thread that asks for the server's health fail behind that, once for each call of
+/// arm().
 class FailingBackend : public FakeBackend {
  public:
   void arm(long successes, long failures) {
@@ -75,7 +77,8 @@ class FailingBackend : public FakeBackend {
   std::array<std::atomic<std::uint64_t>, kFaultPlaces> places_{};
 };
 
-/// Where there is IPv6: its listener sees an address of IPv4 in a form too long to be written without an allocation.
+/// Where there is IPv6: its listener sees an address of IPv4 in a form too long to be written without an
+/// allocation.
 int listen_on_both(int* port) {
   const int fd = ::socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const int off = 0;
@@ -116,7 +119,8 @@ class FaultsTest : public ::testing::Test {
   template <class Done>
   bool wait(Done done) {
     const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    while (!done() && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(milliseconds(2));
+    while (!done() && std::chrono::steady_clock::now() < deadline)
+      std::this_thread::sleep_for(milliseconds(2));
     return done();
   }
 
@@ -239,7 +243,8 @@ TEST(ThrowingBackendTest, EveryConnectionEndsAndIsForgotten) {
   EXPECT_EQ(server.connections(), 0u);
   EXPECT_EQ(server.active(), 0u);
   EXPECT_GE(server.faults(), 8u);
-  EXPECT_GE(backend.reported + 1, server.faults()) << "what could not be reported is reported with the next one";
+  EXPECT_GE(backend.reported + 1, server.faults())
+      << "what could not be reported is reported with the next one";
   server.stop();
 }
 

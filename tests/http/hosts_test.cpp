@@ -1,4 +1,5 @@
-// Which names of the server a request may use, which pages may have it act, and which keys open the routes that control it.
+// Which names of the server a request may use, which pages may have it act, and which keys open the routes
+// that control it.
 #include "http/server/hosts.h"
 
 #include <arpa/inet.h>
@@ -12,9 +13,10 @@ namespace {
 
 TEST(HostOf, IsWithoutPortAndBracketsOrEmpty) {
   const std::pair<const char*, const char*> rows[] = {
-      {"a", "a"},           {"a:1", "a"},     {"a:", "a"},          {"127.0.0.1:80", "127.0.0.1"}, {"[::1]", "::1"},
-      {"[::1]:8180", "::1"}, {"", ""},        {":80", ""},          {"a:b", ""},                   {"a:1:2", ""},
-      {"::1", ""},          {"[::1", ""},     {"[::1]x", ""},       {"[::1]:x", ""},               {"[]", ""},
+      {"a", "a"},       {"a:1", "a"},          {"a:", "a"}, {"127.0.0.1:80", "127.0.0.1"},
+      {"[::1]", "::1"}, {"[::1]:8180", "::1"}, {"", ""},    {":80", ""},
+      {"a:b", ""},      {"a:1:2", ""},         {"::1", ""}, {"[::1", ""},
+      {"[::1]x", ""},   {"[::1]:x", ""},       {"[]", ""},
   };
   for (const auto& [authority, host] : rows) EXPECT_EQ(host_of(authority), host) << authority;
 }
@@ -23,18 +25,21 @@ TEST(AuthorityOf, IsOfTheAbsoluteFormAlone) {
   EXPECT_EQ(authority_of("http://a:1/p?q"), "a:1");
   EXPECT_EQ(authority_of("HTTPS://a"), "a");
   EXPECT_EQ(authority_of("http://a?q"), "a");
-  for (const char* other : {"/", "/http://a/", "*", "a:1", "ftp://a/"}) EXPECT_EQ(authority_of(other), "") << other;
+  for (const char* other : {"/", "/http://a/", "*", "a:1", "ftp://a/"})
+    EXPECT_EQ(authority_of(other), "") << other;
 }
 
 TEST(Hosts, ServeTheirOwnNamesAndTheListedOnes) {
   const Hosts hosts({"0.0.0.0", "box"}, {"llm.example", "[fd00::7]", "10.0.0.9"});
   EXPECT_TRUE(hosts.listed());
-  for (const char* own : {"localhost", "LocalHost:9", "localhost.", "127.0.0.1", "127.9.9.9:1", "[::1]:2", "[::ffff:127.0.0.1]", "box", "BOX:80",
-                          "0.0.0.0:1", "192.0.2.1:5", "llm.example", "LLM.example.:443", "[fd00::7]", "[fd00:0::7]:1", "10.0.0.9"}) {
+  for (const char* own : {"localhost", "LocalHost:9", "localhost.", "127.0.0.1", "127.9.9.9:1", "[::1]:2",
+                          "[::ffff:127.0.0.1]", "box", "BOX:80", "0.0.0.0:1", "192.0.2.1:5", "llm.example",
+                          "LLM.example.:443", "[fd00::7]", "[fd00:0::7]:1", "10.0.0.9"}) {
     EXPECT_TRUE(hosts.serve(own, "192.0.2.1")) << own;
   }
-  for (const char* other : {"", "evil.example", "localhost.evil.example", "evil.localhost", "llm.example.evil", "x@localhost", "localhost:80@evil",
-                            "192.0.2.2", "[fd00::8]", "*", "localhost evil", "127.0.0.1.evil.example", "2130706433"}) {
+  for (const char* other : {"", "evil.example", "localhost.evil.example", "evil.localhost",
+                            "llm.example.evil", "x@localhost", "localhost:80@evil", "192.0.2.2", "[fd00::8]",
+                            "*", "localhost evil", "127.0.0.1.evil.example", "2130706433"}) {
     EXPECT_FALSE(hosts.serve(other, "192.0.2.1")) << other;
   }
   EXPECT_FALSE(Hosts({}, {}).listed());
@@ -48,13 +53,16 @@ TEST(Origins, ForeignAreThePagesOfOthers) {
   EXPECT_FALSE(none.foreign("http://LOCALHOST:1", "", "localhost:1"));
   EXPECT_FALSE(none.foreign("https://llm.example", "", "llm.example:443"));
   EXPECT_FALSE(none.foreign("http://llm.example:80", "", "llm.example"));
-  EXPECT_FALSE(none.foreign("https://llm.example", "same-origin", "backend:8180")) << "a proxy has changed Host";
+  EXPECT_FALSE(none.foreign("https://llm.example", "same-origin", "backend:8180"))
+      << "a proxy has changed Host";
   EXPECT_FALSE(none.foreign("", "none", "localhost:1"));
-  for (const char* origin : {"null", "http://localhost:2", "http://127.0.0.1:1", "http://evil.example", "http://localhost:1.evil.example",
-                             "file://", "localhost:1", "http://localhost"}) {
+  for (const char* origin :
+       {"null", "http://localhost:2", "http://127.0.0.1:1", "http://evil.example",
+        "http://localhost:1.evil.example", "file://", "localhost:1", "http://localhost"}) {
     EXPECT_TRUE(none.foreign(origin, "", "localhost:1")) << origin;
   }
-  for (const char* site : {"cross-site", "Cross-Site", "same-site", "odd"}) EXPECT_TRUE(none.foreign("", site, "localhost:1")) << site;
+  for (const char* site : {"cross-site", "Cross-Site", "same-site", "odd"})
+    EXPECT_TRUE(none.foreign("", site, "localhost:1")) << site;
   const Origins some({"https://console.example"});
   EXPECT_FALSE(some.foreign("https://console.example", "cross-site", "localhost:1"));
   EXPECT_TRUE(some.foreign("https://other.example", "cross-site", "localhost:1"));
@@ -69,7 +77,9 @@ class HostsTest : public ServerTest {
     client.send(line + "\r\n" + headers + "\r\n");
     return client.receive();
   }
-  int models(const std::string& host) { return ask("GET /v1/models HTTP/1.1", "Host: " + host + "\r\n").status; }
+  int models(const std::string& host) {
+    return ask("GET /v1/models HTTP/1.1", "Host: " + host + "\r\n").status;
+  }
   Response act(const std::string& headers, const std::string& path = "/reset_prefix_cache") {
     return ask("POST " + path + " HTTP/1.1", "Host: localhost:" + std::to_string(port) + "\r\n" + headers);
   }
@@ -80,7 +90,8 @@ TEST_F(HostsTest, WithoutAKeyOnLoopbackHostMustNameTheServer) {
   answer_all();
   std::array<char, 256> name{};
   ::gethostname(name.data(), name.size() - 1);
-  for (const std::string& own : {std::string("localhost"), std::string("127.0.0.1:1234"), std::string("[::1]:9"), std::string(name.data()) + ":80"}) {
+  for (const std::string& own : {std::string("localhost"), std::string("127.0.0.1:1234"),
+                                 std::string("[::1]:9"), std::string(name.data()) + ":80"}) {
     EXPECT_EQ(models(own), 200) << own;
   }
   for (const char* other : {"evil.example", "evil.example:8180", "localhost.evil.example", ""}) {
@@ -103,7 +114,8 @@ TEST_F(HostsTest, WithoutAKeyOnLoopbackHostMustNameTheServer) {
   EXPECT_EQ(ask("GET http://localhost/v1/models HTTP/1.1", "Host: evil.example\r\n").status, 403);
   EXPECT_EQ(ask("GET http://evil.example/v1/models HTTP/1.1", "Host: localhost\r\n").status, 403);
   EXPECT_EQ(ask("GET http://evil.example/v1/models HTTP/1.0", "").status, 403);
-  EXPECT_EQ(ask("GET /v1/models HTTP/1.1", "Host: evil.example\r\nX-Forwarded-Host: localhost\r\n").status, 403);
+  EXPECT_EQ(ask("GET /v1/models HTTP/1.1", "Host: evil.example\r\nX-Forwarded-Host: localhost\r\n").status,
+            403);
 }
 
 TEST_F(HostsTest, AKeyOrAListReplacesTheCheckOfLoopback) {
@@ -145,18 +157,23 @@ TEST_F(HostsTest, NoPageOfAForeignOriginHasTheServerAct) {
   EXPECT_EQ(act("").status, 200) << "curl without a body";
   EXPECT_EQ(act("Content-Length: 0\r\n" + own + "Sec-Fetch-Site: same-origin\r\n").status, 200);
   EXPECT_EQ(act("Content-Length: 0\r\n" + own).status, 200);
-  EXPECT_EQ(act("Content-Length: 0\r\nOrigin: https://console.example\r\nSec-Fetch-Site: cross-site\r\n").status, 200);
-  for (const char* foreign : {"Origin: http://evil.example\r\n", "Origin: null\r\n", "Sec-Fetch-Site: cross-site\r\n",
-                              "Origin: http://evil.example\r\nSec-Fetch-Site: cross-site\r\nContent-Type: text/plain\r\n"}) {
+  EXPECT_EQ(
+      act("Content-Length: 0\r\nOrigin: https://console.example\r\nSec-Fetch-Site: cross-site\r\n").status,
+      200);
+  for (const char* foreign :
+       {"Origin: http://evil.example\r\n", "Origin: null\r\n", "Sec-Fetch-Site: cross-site\r\n",
+        "Origin: http://evil.example\r\nSec-Fetch-Site: cross-site\r\nContent-Type: text/plain\r\n"}) {
     const std::size_t before = backend.count();
-    for (const char* path : {"/reset_prefix_cache", "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages",
-                             "/v1/messages/count_tokens", "/tokenize", "/detokenize"}) {
+    for (const char* path :
+         {"/reset_prefix_cache", "/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/messages",
+          "/v1/messages/count_tokens", "/tokenize", "/detokenize"}) {
       const Response response = act("Content-Length: 0\r\n" + std::string(foreign), path);
       EXPECT_EQ(response.status, 403) << path << " " << foreign;
       EXPECT_NE(response.body.find("--allowed-origins"), response.body.npos) << response.body;
     }
     EXPECT_EQ(backend.count(), before);
-    EXPECT_EQ(ask("GET /v1/models HTTP/1.1", "Host: localhost\r\n" + std::string(foreign)).status, 200) << "CORS keeps it from the page";
+    EXPECT_EQ(ask("GET /v1/models HTTP/1.1", "Host: localhost\r\n" + std::string(foreign)).status, 200)
+        << "CORS keeps it from the page";
   }
 }
 
@@ -174,7 +191,8 @@ TEST_F(HostsTest, ControlNeedsAnAdminKey) {
   EXPECT_NE(refused.body.find("--admin-api-key"), refused.body.npos);
   EXPECT_EQ(ask("GET /v1/troupe/events HTTP/1.1", "Host: a\r\nx-api-key: client\r\n").status, 403);
   EXPECT_EQ(ask("GET /v1/models HTTP/1.1", "Host: a\r\nx-api-key: client\r\n").status, 200);
-  for (const char* admin : {"x-api-key: flag\r\n", "Authorization: Bearer old\r\n", "x-api-key: client\r\nAuthorization: Bearer flag\r\n"}) {
+  for (const char* admin : {"x-api-key: flag\r\n", "Authorization: Bearer old\r\n",
+                            "x-api-key: client\r\nAuthorization: Bearer flag\r\n"}) {
     EXPECT_EQ(act(admin).status, 200) << admin;
     EXPECT_EQ(ask("GET /v1/models HTTP/1.1", "Host: a\r\n" + std::string(admin)).status, 200) << admin;
     EXPECT_EQ(ask("GET /v1/troupe/events HTTP/1.1", "Host: a\r\n" + std::string(admin)).status, 200) << admin;

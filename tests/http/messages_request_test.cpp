@@ -115,8 +115,9 @@ TEST(MessagesRequest, ToolsThinkingAndSampling) {
 }
 
 TEST(MessagesRequest, BadFieldsAreNamedAsWritten) {
-  EXPECT_EQ(parse_messages(R"({"messages":[{"role":"user","content":"x"}]})", kMessagesRules, "x").status().message,
-            "max_tokens is missing");
+  EXPECT_EQ(
+      parse_messages(R"({"messages":[{"role":"user","content":"x"}]})", kMessagesRules, "x").status().message,
+      "max_tokens is missing");
   EXPECT_EQ(
       parse_messages(R"({"messages":[{"role":"user","content":"x"}]})", kMessagesRules, "x").status().param,
       "max_tokens");

@@ -93,7 +93,8 @@ TEST(OpenApi, EveryRouteIsThereAndEveryReferenceLeadsSomewhere) {
       ASSERT_TRUE(match.allowed) << path;
       EXPECT_EQ(about.contains("requestBody"), match.serves(Handler::json)) << path;
       EXPECT_EQ(about.contains("security"), match.access() != Access::client) << path;
-      EXPECT_EQ(about.contains("security") && about["security"].size() > 1, match.access() == Access::admin) << path;
+      EXPECT_EQ(about.contains("security") && about["security"].size() > 1, match.access() == Access::admin)
+          << path;
     }
   }
   const std::string text = document.dump();

@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "http/server/request_handler.h"
 #include "http/server/origins.h"
+#include "http/server/request_handler.h"
 #include "http/support.h"
 
 namespace troupe::http::test {
@@ -32,13 +32,15 @@ TEST(Pages, AreSmallAndEveryFileThatTheyLoadIsThere) {
 
 TEST(Pages, HoldNothingThatTheirPolicyForbids) {
   for (const Page& page : pages()) {
-    for (const char* word : {"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "style=\"", "<style",
-                             "onclick=\"", "javascript:", "src=\"http", "href=\"http", "@import", "url(http"}) {
+    for (const char* word :
+         {"innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "style=\"", "<style",
+          "onclick=\"", "javascript:", "src=\"http", "href=\"http", "@import", "url(http"}) {
       EXPECT_EQ(page.body.find(word), page.body.npos) << word << " in " << page.path;
     }
     if (page.content == Output::Content::html) {
       for (std::size_t at = 0; (at = page.body.find("<script", at)) != page.body.npos; ++at) {
-        EXPECT_NE(page.body.substr(at, page.body.find('>', at) - at).find("src="), page.body.npos) << page.path;
+        EXPECT_NE(page.body.substr(at, page.body.find('>', at) - at).find("src="), page.body.npos)
+            << page.path;
       }
     }
   }
@@ -56,26 +58,29 @@ class PagesTest : public ServerTest {
 TEST_F(PagesTest, AreServedWithoutAKeyAndWithAStrictPolicy) {
   setup.http.api_keys = {"secret"};
   start();
-  for (const auto& [path, type] : std::vector<std::pair<std::string, std::string>>{{"/", "text/html; charset=utf-8"},
-                                                                                   {"/topology", "text/html; charset=utf-8"},
-                                                                                   {"/docs", "text/html; charset=utf-8"},
-                                                                                   {"/pages/pages.css", "text/css; charset=utf-8"},
-                                                                                   {"/pages/chat.js", "text/javascript; charset=utf-8"},
-                                                                                   {"/pages/icon.svg", "image/svg+xml"}}) {
+  for (const auto& [path, type] :
+       std::vector<std::pair<std::string, std::string>>{{"/", "text/html; charset=utf-8"},
+                                                        {"/topology", "text/html; charset=utf-8"},
+                                                        {"/docs", "text/html; charset=utf-8"},
+                                                        {"/pages/pages.css", "text/css; charset=utf-8"},
+                                                        {"/pages/chat.js", "text/javascript; charset=utf-8"},
+                                                        {"/pages/icon.svg", "image/svg+xml"}}) {
     const Response response = ask("GET", path);
     EXPECT_EQ(response.status, 200) << path;
     EXPECT_EQ(response.header("Content-Type"), type);
     EXPECT_EQ(response.header("X-Content-Type-Options"), "nosniff");
     const std::string policy = response.header("Content-Security-Policy").value_or("");
     EXPECT_EQ(policy.find("unsafe"), policy.npos);
-    for (const char* part : {"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'", "require-trusted-types-for 'script'"}) {
+    for (const char* part : {"default-src 'none'", "script-src 'self'", "frame-ancestors 'none'",
+                             "require-trusted-types-for 'script'"}) {
       EXPECT_NE(policy.find(part), policy.npos) << part;
     }
     const Response head = ask("HEAD", path);
     EXPECT_EQ(head.status, 200);
     EXPECT_EQ(head.header("Content-Length"), std::to_string(response.body.size()));
   }
-  for (const char* guarded : {"/v1/models", "/openapi.json", "/v1/troupe/events", "/nope", "/pages/nope.js"}) {
+  for (const char* guarded :
+       {"/v1/models", "/openapi.json", "/v1/troupe/events", "/nope", "/pages/nope.js"}) {
     EXPECT_EQ(ask("GET", guarded).status, 401) << guarded;
   }
   EXPECT_EQ(backend.count(), 0u);
@@ -111,11 +116,12 @@ TEST_F(PagesTest, AreNotOnAMetricsPort) {
 TEST_F(PagesTest, OptionsSayWhatEveryRouteTakesAndNeedNoKey) {
   setup.http.api_keys = {"secret"};
   start();
-  for (const auto& [path, allow] : std::vector<std::pair<std::string, std::string>>{{"/v1/chat/completions", "POST, OPTIONS"},
-                                                                                    {"/v1/models/x", "GET, HEAD, OPTIONS"},
-                                                                                    {"/ping", "GET, HEAD, POST, OPTIONS"},
-                                                                                    {"/", "GET, HEAD, OPTIONS"},
-                                                                                    {"*", "GET, HEAD, POST, OPTIONS"}}) {
+  for (const auto& [path, allow] :
+       std::vector<std::pair<std::string, std::string>>{{"/v1/chat/completions", "POST, OPTIONS"},
+                                                        {"/v1/models/x", "GET, HEAD, OPTIONS"},
+                                                        {"/ping", "GET, HEAD, POST, OPTIONS"},
+                                                        {"/", "GET, HEAD, OPTIONS"},
+                                                        {"*", "GET, HEAD, POST, OPTIONS"}}) {
     const Response response = ask("OPTIONS", path);
     EXPECT_EQ(response.status, 204) << path;
     EXPECT_EQ(response.header("Allow"), allow);
@@ -131,7 +137,8 @@ TEST_F(PagesTest, OtherOriginsMayReadAnswersWhenTheyAreAllowed) {
   start();
   answer_all();
   const std::string preflight =
-      "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: authorization,content-type,x-stainless-os\r\n";
+      "Access-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: "
+      "authorization,content-type,x-stainless-os\r\n";
   Response response = ask("OPTIONS", "/v1/chat/completions", "Origin: https://a.example\r\n" + preflight);
   EXPECT_EQ(response.status, 204);
   EXPECT_EQ(response.header("Access-Control-Allow-Origin"), "https://a.example");
@@ -150,7 +157,9 @@ TEST_F(PagesTest, OtherOriginsMayReadAnswersWhenTheyAreAllowed) {
   response = ask("GET", "/v1/models", "Origin: https://a.example\r\n");
   EXPECT_EQ(response.status, 401);
   EXPECT_EQ(response.header("Access-Control-Allow-Origin"), "https://a.example");
-  EXPECT_FALSE(ask("GET", "/v1/models", "Origin: https://evil.example\r\n").header("Access-Control-Allow-Origin").has_value());
+  EXPECT_FALSE(ask("GET", "/v1/models", "Origin: https://evil.example\r\n")
+                   .header("Access-Control-Allow-Origin")
+                   .has_value());
 }
 
 TEST_F(PagesTest, TheStreamOfEventsIsHandedOverWithTheRequestToFollow) {
@@ -181,7 +190,8 @@ TEST_F(PagesTest, TheStreamOfEventsIsHandedOverWithTheRequestToFollow) {
 TEST(Origins, AllowWhatIsListedAndNothingThatLooksLikeIt) {
   const Origins some({"https://a.example"});
   EXPECT_EQ(some.answer_to("https://a.example"), "https://a.example");
-  for (const char* other : {"", "https://a.example.evil", "https://a.exampl", "http://a.example", "null", "*"}) {
+  for (const char* other :
+       {"", "https://a.example.evil", "https://a.exampl", "http://a.example", "null", "*"}) {
     EXPECT_EQ(some.answer_to(other), "") << other;
   }
   EXPECT_TRUE(some.vary());
@@ -193,7 +203,8 @@ TEST(Origins, AllowWhatIsListedAndNothingThatLooksLikeIt) {
 
 TEST(Origins, HeadersOfAPreflightAreNamesOrNothing) {
   EXPECT_EQ(allowed_headers("authorization, x-api-key"), "authorization, x-api-key");
-  for (const std::string& odd : {std::string("a:b"), std::string("a\"b"), std::string("<x>"), std::string(3000, 'a')}) {
+  for (const std::string& odd :
+       {std::string("a:b"), std::string("a\"b"), std::string("<x>"), std::string(3000, 'a')}) {
     EXPECT_EQ(allowed_headers(odd), "");
   }
 }

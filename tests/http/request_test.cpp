@@ -398,9 +398,8 @@ TEST(Request, Row44Stream) {
 }
 
 TEST(Request, RefusesWhatIsNotOffered) {
-  for (const char* member :
-       {R"("guided_whitespace_pattern":" ")", R"("logits_processors_args":{})", R"("chat_template":"{{x}}")",
-        R"("temp_scaled_logprobs":true)"}) {
+  for (const char* member : {R"("guided_whitespace_pattern":" ")", R"("logits_processors_args":{})",
+                             R"("chat_template":"{{x}}")", R"("temp_scaled_logprobs":true)"}) {
     const std::string text(member);
     bad_both(text, text.substr(1, text.find('"', 1) - 1), "unsupported_parameter");
   }

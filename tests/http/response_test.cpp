@@ -84,7 +84,8 @@ TEST(Chunk, ChatRoleThenTextThenEnd) {
   append_piece(out, kChat, {.finish = FinishReason::length});
   EXPECT_EQ(out, kChatHead + R"({"index":0,"delta":{},"logprobs":null,"finish_reason":"length"}]})" + "\n\n");
   out.clear();
-  append_usage(out, kChat, {.prompt_tokens = 3, .completion_tokens = 4, .cached_tokens = 2, .reasoning_tokens = 1});
+  append_usage(out, kChat,
+               {.prompt_tokens = 3, .completion_tokens = 4, .cached_tokens = 2, .reasoning_tokens = 1});
   EXPECT_EQ(
       out,
       kChatHead +
@@ -111,8 +112,9 @@ TEST(Chunk, OptionalParts) {
   std::string out;
   append_piece(out, kChat, {.text = "a", .reasoning = "b", .token_ids = ids, .usage = &usage});
   const json chunk = event(out);
-  EXPECT_EQ(chunk["choices"][0]["delta"],
-            json::parse(R"({"content":"a","reasoning_content":"b","reasoning":"b","completion_token_ids":[7,8]})"));
+  EXPECT_EQ(
+      chunk["choices"][0]["delta"],
+      json::parse(R"({"content":"a","reasoning_content":"b","reasoning":"b","completion_token_ids":[7,8]})"));
   EXPECT_EQ(chunk["usage"]["total_tokens"], 3);
   out.clear();
   append_role(out, kChat, 0, ids);
@@ -123,27 +125,37 @@ TEST(Chunk, ToolCalls) {
   const std::vector<ToolCall> calls = {{0, {}, {}, "\"}"}, {1, "chatcmpl-tool-1", "f", "{"}};
   std::string out;
   append_piece(out, kChat, {.calls = calls});
-  EXPECT_EQ(event(out)["choices"][0]["delta"], json::parse(R"({"tool_calls":[{"index":0,"function":{"arguments":"\"}"}},)"
-                                                           R"({"index":1,"id":"chatcmpl-tool-1","type":"function",)"
-                                                           R"("function":{"name":"f","arguments":"{"}}]})"));
+  EXPECT_EQ(event(out)["choices"][0]["delta"],
+            json::parse(R"({"tool_calls":[{"index":0,"function":{"arguments":"\"}"}},)"
+                        R"({"index":1,"id":"chatcmpl-tool-1","type":"function",)"
+                        R"("function":{"name":"f","arguments":"{"}}]})"));
   out.clear();
-  append_piece(out, kChat, {.calls = std::span(calls).subspan(1), .legacy_calls = true, .finish = FinishReason::function_call});
-  EXPECT_EQ(event(out)["choices"][0]["delta"], json::parse(R"({"function_call":{"name":"f","arguments":"{"}})"));
+  append_piece(
+      out, kChat,
+      {.calls = std::span(calls).subspan(1), .legacy_calls = true, .finish = FinishReason::function_call});
+  EXPECT_EQ(event(out)["choices"][0]["delta"],
+            json::parse(R"({"function_call":{"name":"f","arguments":"{"}})"));
   EXPECT_EQ(event(out)["choices"][0]["finish_reason"], "function_call");
 }
 
 TEST(Answer, ToolCalls) {
-  const std::vector<ToolCall> calls = {{0, "chatcmpl-tool-1", "f", "{}"}, {1, "chatcmpl-tool-2", "g", "{\"a\":1}"}};
-  const std::vector<AnswerChoice> choices = {{.calls = calls}, {.text = "Let me see.", .calls = calls, .legacy_calls = true}};
-  const json answer = json::parse(format_answer(kChat, choices, {.completion_tokens = 9, .reasoning_tokens = 4}));
+  const std::vector<ToolCall> calls = {{0, "chatcmpl-tool-1", "f", "{}"},
+                                       {1, "chatcmpl-tool-2", "g", "{\"a\":1}"}};
+  const std::vector<AnswerChoice> choices = {{.calls = calls},
+                                             {.text = "Let me see.", .calls = calls, .legacy_calls = true}};
+  const json answer =
+      json::parse(format_answer(kChat, choices, {.completion_tokens = 9, .reasoning_tokens = 4}));
   const json message = answer["choices"][0]["message"];
   EXPECT_EQ(message["content"], nullptr);
   EXPECT_EQ(message["reasoning"], nullptr);
-  EXPECT_EQ(message["tool_calls"],
-            json::parse(R"([{"id":"chatcmpl-tool-1","type":"function","function":{"name":"f","arguments":"{}"}},)"
-                        R"({"id":"chatcmpl-tool-2","type":"function","function":{"name":"g","arguments":"{\"a\":1}"}}])"));
+  EXPECT_EQ(
+      message["tool_calls"],
+      json::parse(
+          R"([{"id":"chatcmpl-tool-1","type":"function","function":{"name":"f","arguments":"{}"}},)"
+          R"({"id":"chatcmpl-tool-2","type":"function","function":{"name":"g","arguments":"{\"a\":1}"}}])"));
   EXPECT_EQ(answer["choices"][1]["message"]["content"], "Let me see.");
-  EXPECT_EQ(answer["choices"][1]["message"]["function_call"], json::parse(R"({"name":"f","arguments":"{}"})"));
+  EXPECT_EQ(answer["choices"][1]["message"]["function_call"],
+            json::parse(R"({"name":"f","arguments":"{}"})"));
   EXPECT_EQ(answer["usage"]["completion_tokens_details"]["reasoning_tokens"], 4);
 }
 
@@ -181,16 +193,16 @@ TEST(Logprobs, CompletionDialect) {
 
 TEST(Answer, Chat) {
   const std::vector<AnswerChoice> choices = {{.index = 0, .text = "Hi", .finish = FinishReason::stop},
-                                       {.index = 1,
-                                        .text = "\"",
-                                        .reasoning = "why",
-                                        .finish = FinishReason::tool_calls,
-                                        .with_logprobs = true,
-                                        .logprobs = two_tokens(),
-                                        .with_prompt_logprobs = true,
-                                        .prompt_logprobs = two_tokens(),
-                                        .prompt_token_ids = {1},
-                                        .token_ids = {2}}};
+                                             {.index = 1,
+                                              .text = "\"",
+                                              .reasoning = "why",
+                                              .finish = FinishReason::tool_calls,
+                                              .with_logprobs = true,
+                                              .logprobs = two_tokens(),
+                                              .with_prompt_logprobs = true,
+                                              .prompt_logprobs = two_tokens(),
+                                              .prompt_token_ids = {1},
+                                              .token_ids = {2}}};
   const json answer =
       json::parse(format_answer(kChat, choices, {.prompt_tokens = 1, .completion_tokens = 2}));
   EXPECT_EQ(answer["object"], "chat.completion");

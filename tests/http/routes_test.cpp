@@ -37,8 +37,8 @@ TEST(Routes, MethodsAndListeners) {
 }
 
 TEST(Routes, APathHasOneSpelling) {
-  for (const char* path : {"/v1/chat/completions/", "//v1/chat/completions", "/V1/chat/completions", "/v1/models/", "/health/",
-                           "/pages/", "/pages/nothing.js", "", "*"}) {
+  for (const char* path : {"/v1/chat/completions/", "//v1/chat/completions", "/V1/chat/completions",
+                           "/v1/models/", "/health/", "/pages/", "/pages/nothing.js", "", "*"}) {
     const RouteMatch match = match_route("GET", path, Pages::both);
     EXPECT_EQ(match.route, nullptr) << path;
     EXPECT_TRUE(match.allow.empty()) << path;

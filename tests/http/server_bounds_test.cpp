@@ -20,7 +20,8 @@ TEST_F(ServerBounds, BoundsWhatIsKeptForASlowReader) {
   Client client(port, 4096);
   client.post("/v1/completions", R"({"prompt":"x","stream":true})");
   ASSERT_TRUE(backend.wait_calls(1));
-  for (int i = 0; i < 40; ++i) deliver(backend.call(0).exchange, {.body = "data: " + std::string(100 << 10, 'x') + "\n\n"});
+  for (int i = 0; i < 40; ++i)
+    deliver(backend.call(0).exchange, {.body = "data: " + std::string(100 << 10, 'x') + "\n\n"});
   EXPECT_TRUE(backend.wait_cancelled(1));
   const Response response = client.receive();
   EXPECT_TRUE(response.complete);
@@ -41,7 +42,8 @@ TEST_F(ServerBounds, ABatchLargerThanTheBufferIsBackPressureAndNoFault) {
   client.post("/v1/completions", R"({"prompt":"x","stream":true})");
   ASSERT_TRUE(backend.wait_calls(1));
   std::string batch;
-  for (int i = 0; i < 100; ++i) batch += "data: " + std::string(40 << 10, static_cast<char>('a' + i % 26)) + "\n\n";
+  for (int i = 0; i < 100; ++i)
+    batch += "data: " + std::string(40 << 10, static_cast<char>('a' + i % 26)) + "\n\n";
   deliver(backend.call(0).exchange, {.body = batch});
   deliver(backend.call(0).exchange, {.body = batch});
   deliver(backend.call(0).exchange, {.kind = Output::Kind::end});
@@ -50,7 +52,8 @@ TEST_F(ServerBounds, ABatchLargerThanTheBufferIsBackPressureAndNoFault) {
   EXPECT_TRUE(response.body == batch + batch);
 }
 
-// A whole answer larger than the buffer has to be read at a pace, too: a byte now and then keeps no connection.
+// A whole answer larger than the buffer has to be read at a pace, too: a byte now and then keeps no
+// connection.
 TEST_F(ServerBounds, AWholeAnswerIsNotKeptForAReaderThatTrickles) {
   setup.limits.max_stream_buffer_bytes = 4096;
   setup.limits.write_timeout_s = 1;
@@ -109,7 +112,8 @@ TEST_F(ServerBounds, BoundsWhatIsUnsentOnAllConnections) {
 TEST_F(ServerBounds, BoundsTheBodiesOfAllConnections) {
   setup.limits.max_buffered_bytes = 4 << 20;
   start();
-  const std::string head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+  const std::string head =
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
   std::vector<std::unique_ptr<Client>> clients;
   int refused = 0;
   for (int i = 0; i < 8; ++i) {  // each sends 1 MiB of its 1.5
@@ -139,7 +143,8 @@ TEST_F(ServerBounds, BoundsTheBodiesOfAllConnections) {
 TEST_F(ServerBounds, RefusesABodyByItsHeadWhenThereIsNoRoom) {
   setup.limits.max_buffered_bytes = 1 << 20;
   start();
-  const std::string head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+  const std::string head =
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
   Client first(port);
   first.send(head + "Content-Length: 1000000\r\n\r\n" + std::string(900'000, 'x'));
   EXPECT_FALSE(first.readable(milliseconds(200)));
@@ -153,12 +158,15 @@ TEST_F(ServerBounds, RefusesABodyByItsHeadWhenThereIsNoRoom) {
 TEST_F(ServerBounds, ABodyThatFindsNoRoomEvenAloneIsTooLarge) {
   setup.limits.max_buffered_bytes = 1 << 20;
   start();
-  const std::string head = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
+  const std::string head =
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
   Client declared(port);
   declared.send(head + "Content-Length: 2000000\r\n\r\n");
   const Response refused = declared.receive();
   EXPECT_EQ(refused.status, 413);
-  EXPECT_NE(refused.body.find("2000000 bytes; at most 1048576 are held at once (--max-buffered-bytes)"), refused.body.npos) << refused.body;
+  EXPECT_NE(refused.body.find("2000000 bytes; at most 1048576 are held at once (--max-buffered-bytes)"),
+            refused.body.npos)
+      << refused.body;
   EXPECT_TRUE(declared.closed());
   expect_alive();
 }
@@ -182,8 +190,10 @@ constexpr std::size_t kSmall = 60'000;
 
 /// Connections that have sent all but the last byte of a small body.
 std::vector<std::unique_ptr<Client>> incomplete_bodies(int port, int count) {
-  const std::string all = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
-                          std::to_string(kSmall) + "\r\n\r\n" + std::string(kSmall - 1, 'x');
+  const std::string all =
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
+      "application/json\r\nContent-Length: " +
+      std::to_string(kSmall) + "\r\n\r\n" + std::string(kSmall - 1, 'x');
   std::vector<std::unique_ptr<Client>> clients;
   for (int i = 0; i < count; ++i) {
     clients.push_back(std::make_unique<Client>(port));
@@ -240,7 +250,8 @@ TEST_F(ServerBounds, SmallBodiesTakeTheirSizeAndGiveItBack) {
   };
   std::this_thread::sleep_for(milliseconds(500));
   const std::int64_t held = resident_bytes() - before;
-  EXPECT_LT(held, static_cast<std::int64_t>(kClients * kSmall * 13 / 10)) << "one copy of each, and little beside it";
+  EXPECT_LT(held, static_cast<std::int64_t>(kClients * kSmall * 13 / 10))
+      << "one copy of each, and little beside it";
   EXPECT_GT(held, static_cast<std::int64_t>(kClients * kSmall / 2)) << "or this measures nothing";
   clients.clear();
   EXPECT_LT(settles(8 << 20), 8 << 20);
@@ -257,7 +268,8 @@ TEST_F(ServerBounds, ParsesLargeBodiesApart) {
   client.post("/v1/completions", R"({"prompt":")" + std::string(300 << 10, 'x') + "\"}");
   EXPECT_EQ(client.receive().status, 200);
   EXPECT_NE(backend.asked_from.load(), backend.submitted_from.load());
-  EXPECT_EQ(backend.asked_from.load(), backend.prepared_from.load()) << "what the backend does of it is done there as well";
+  EXPECT_EQ(backend.asked_from.load(), backend.prepared_from.load())
+      << "what the backend does of it is done there as well";
   EXPECT_NE(backend.call(1).prepared, nullptr);
   EXPECT_EQ(backend.call(0).prepared, nullptr);
   const std::thread::id large = backend.asked_from;
@@ -266,7 +278,8 @@ TEST_F(ServerBounds, ParsesLargeBodiesApart) {
   EXPECT_EQ(client.receive().error()["code"], "json_too_deep");
   client.post("/v1/completions", R"({"prompt":"again"})");
   EXPECT_EQ(client.receive().status, 200);
-  client.post("/v1/completions", R"({"prompt":")" + std::string(40 << 10, 'x') + "\"}");  // and waits for no large one
+  client.post("/v1/completions",
+              R"({"prompt":")" + std::string(40 << 10, 'x') + "\"}");  // and waits for no large one
   EXPECT_EQ(client.receive().status, 200);
   EXPECT_NE(backend.asked_from.load(), backend.submitted_from.load());
   EXPECT_NE(backend.asked_from.load(), large);
@@ -295,7 +308,8 @@ TEST_F(ServerBounds, TheThreadThatParsesBeatsWithEveryBody) {
   release.set_value();
   ASSERT_TRUE(backend.wait_calls(2));
   const auto deadline = std::chrono::steady_clock::now() + kPatience;
-  while (server->parser_beats(1) > 0 && std::chrono::steady_clock::now() < deadline) std::this_thread::sleep_for(milliseconds(1));
+  while (server->parser_beats(1) > 0 && std::chrono::steady_clock::now() < deadline)
+    std::this_thread::sleep_for(milliseconds(1));
   EXPECT_EQ(server->parser_beats(1), 0u);
 }
 

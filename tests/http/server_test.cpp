@@ -199,8 +199,8 @@ TEST_F(ServerTest, AnswersPipelinedRequestsInOrder) {
     if (i % 2 == 0) {
       burst += "GET /health HTTP/1.1\r\nHost: localhost\r\n" + id + "\r\n";
     } else {
-      burst += "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" + id +
-               "Content-Length: " + std::to_string(kChat.size()) + "\r\n\r\n" + kChat;
+      burst += "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n" +
+               id + "Content-Length: " + std::to_string(kChat.size()) + "\r\n\r\n" + kChat;
     }
   }
   std::thread sender([&] { client.send(burst); });
@@ -227,7 +227,8 @@ TEST_F(ServerTest, ReadsARequestThatComesByteByByte) {
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
   EXPECT_EQ(client.receive().status, 200);
-  EXPECT_EQ(to_text(std::get<ChatRequest>(backend.call(0).body).conversation.messages), R"([{"role":"user","content":"hi"}])");
+  EXPECT_EQ(to_text(std::get<ChatRequest>(backend.call(0).body).conversation.messages),
+            R"([{"role":"user","content":"hi"}])");
 }
 
 TEST_F(ServerTest, HeadersAsLongAsTheirLimitPassWhateverItIs) {
@@ -472,8 +473,8 @@ TEST_F(ServerTest, TheKeyGuardsEverythingButHealth) {
   Client client(port);
   client.get("/health");
   EXPECT_EQ(client.receive().status, 200);
-  for (const char* key : {"Authorization: Bearer first\r\n", "authorization: bearer second\r\n", "x-api-key: first\r\n",
-                          "X-Api-Key: second\r\nAuthorization: Bearer wrong\r\n"}) {
+  for (const char* key : {"Authorization: Bearer first\r\n", "authorization: bearer second\r\n",
+                          "x-api-key: first\r\n", "X-Api-Key: second\r\nAuthorization: Bearer wrong\r\n"}) {
     client.get("/v1/models", key);
     EXPECT_EQ(client.receive().status, 200);
   }

@@ -35,10 +35,12 @@ TEST_F(ServerTest, ConnectionsAreClosedByExec) {
   for (int fd = 3; fd < 256; ++fd) {
     sockaddr_in local{};
     socklen_t size = sizeof local;
-    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &size) != 0 || local.sin_family != AF_INET) continue;
+    if (::getsockname(fd, reinterpret_cast<sockaddr*>(&local), &size) != 0 || local.sin_family != AF_INET)
+      continue;
     sockaddr_in peer{};
     size = sizeof peer;
-    if (ntohs(local.sin_port) != port || ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0) continue;
+    if (ntohs(local.sin_port) != port || ::getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &size) != 0)
+      continue;
     ++sockets;
     EXPECT_EQ(::fcntl(fd, F_GETFD) & FD_CLOEXEC, FD_CLOEXEC);
   }

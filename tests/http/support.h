@@ -117,7 +117,7 @@ class FakeBackend : public Backend {
   std::function<void(Exchange)> script;
   std::function<void()> asked;  // for the health, by the thread that handles a request
   std::atomic<Health::State> state{Health::State::ready};
-  mutable std::atomic<std::thread::id> asked_from{};   // the thread that handled the last request
+  mutable std::atomic<std::thread::id> asked_from{};  // the thread that handled the last request
   std::atomic<std::thread::id> submitted_from{};
   std::atomic<std::thread::id> prepared_from{};
   std::atomic<bool> live{true};
@@ -200,8 +200,8 @@ class Client {
          std::to_string(body.size()) + "\r\n" + std::string(extra) + "\r\n" + std::string(body));
   }
   void get(std::string_view path, std::string_view extra = {}, std::string_view method = "GET") {
-    send(std::string(method) + " " + std::string(path) + " HTTP/1.1\r\nHost: localhost\r\n" + std::string(extra) +
-         "\r\n");
+    send(std::string(method) + " " + std::string(path) + " HTTP/1.1\r\nHost: localhost\r\n" +
+         std::string(extra) + "\r\n");
   }
 
   /// One response; `complete` is false when the connection ended or the time ran out before.

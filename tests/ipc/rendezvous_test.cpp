@@ -138,14 +138,16 @@ TEST_F(RendezvousTest, FilesOfDeadOwnersAreRemovedAndThoseOfLivingOnesStay) {
   end(owner_of(PortKind::metrics, 20'102));
   end(owner_of(PortKind::cache_queue, 20'103));
   const pid_t living = owner_of(PortKind::engine_worker_queue, 20'104);
-  std::ofstream(dir_ + "/http-20105.lock") << living << "\n";  // a dead owner, whose pid is another process's now
-  std::ofstream(dir_ + "/http-20106.sock") << "";                // of which the lock was removed
+  std::ofstream(dir_ + "/http-20105.lock")
+      << living << "\n";                           // a dead owner, whose pid is another process's now
+  std::ofstream(dir_ + "/http-20106.sock") << "";  // of which the lock was removed
   std::ofstream(dir_ + "/http-junk.lock") << "1";
   std::ofstream(dir_ + "/notes") << "mine";
   EXPECT_EQ(files(), 12);
   remove_left_files(dir_);
   EXPECT_EQ(files(), 4);
-  for (const char* name : {"engine-worker-queue-20104.lock", "engine-worker-queue-20104.sock", "http-junk.lock", "notes"}) {
+  for (const char* name :
+       {"engine-worker-queue-20104.lock", "engine-worker-queue-20104.sock", "http-junk.lock", "notes"}) {
     EXPECT_TRUE(std::filesystem::exists(dir_ + "/" + name)) << name;
   }
   EXPECT_TRUE(connect_port(dir_, PortKind::engine_worker_queue, 20'104, Clock::now() + test::kPatience).ok());

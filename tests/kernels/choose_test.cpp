@@ -358,7 +358,8 @@ TEST(ChooseSampling, ByVocabulary) {
   EXPECT_FALSE(choice(1, 1000, ampere()).resident);
 }
 
-// A rank that holds an eighth of the experts gets an eighth of the rows' choices: as many rows of each as without ranks.
+// A rank that holds an eighth of the experts gets an eighth of the rows' choices: as many rows of each as
+// without ranks.
 TEST(ChooseMoe, ExpertParallelCountsTheRowsOfItsOwnExperts) {
   const WeightFormat int4{WeightKind::int4, DType::bf16};
   const auto layout = [&](int rows, int held, int shared) {

@@ -261,8 +261,9 @@ TEST_P(MoeTest, AnyShapeAgainstDoublePrecision) {
   }
 }
 
-// Correction biases of released models: a level of 22 … 63 in each layer and a spread of about a hundredth around it. A
-// score that is rounded to fewer bits than fp32 has would lose the spread; half precision is the level alone.
+// Correction biases of released models: a level of 22 … 63 in each layer and a spread of about a hundredth
+// around it. A score that is rounded to fewer bits than fp32 has would lose the spread; half precision is the
+// level alone.
 TEST_P(MoeTest, TheChoiceKeepsTheSpreadOfBiasesAtAHighLevel) {
   for (const auto& [level, rows] : {std::pair{22.0f, 9}, {47.3f, 40}, {63.0f, 300}}) {
     const MoeCase c{96, 32, 64, 1, 6, rows};

@@ -412,9 +412,9 @@ TEST_P(QuantisedKv, LongPast) {
 
 TEST_P(QuantisedKv, PromptsBesideDecodeRows) {
   // The CPU has one way for all shapes, and is always invariant.
-  const std::vector<HeadShape> shapes = where().cuda
-                                            ? std::vector<HeadShape>{{5, 1, 128}, {16, 2, 64}, {12, 1, 128}, {2, 2, 96}, {1, 1, 256}}
-                                            : std::vector<HeadShape>{{5, 1, 128}, {2, 2, 96}};
+  const std::vector<HeadShape> shapes =
+      where().cuda ? std::vector<HeadShape>{{5, 1, 128}, {16, 2, 64}, {12, 1, 128}, {2, 2, 96}, {1, 1, 256}}
+                   : std::vector<HeadShape>{{5, 1, 128}, {2, 2, 96}};
   for (const KvFormat format : kFormats) {
     for (const HeadShape& shape : shapes) {
       const std::vector<StepPart> pieces{{200}, {0, 150}, {0}, {77, 70}, {64, 2}, {511}, {1000, 40}};

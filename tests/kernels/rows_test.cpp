@@ -143,15 +143,16 @@ TEST_P(RowOps, PackConvertsTransposesAndConcatenates) {
   }
 }
 
-// A file's bytes are read piece by piece: as many as go at a time, lines with a gap between them, any address.
+// A file's bytes are read piece by piece: as many as go at a time, lines with a gap between them, any
+// address.
 TEST_P(RowOps, PackReadsAFileAsItReadsMemory) {
   struct Case {
     int outputs, inputs, gap;
     bool transposed;
   };
   // 9 MiB transposed are more than is read at a time.
-  for (const Case& c : {Case{100, 70, 0, false}, Case{33, 64, 5, false}, Case{45, 77, 3, true},
-                        Case{3000, 1600, 0, true}}) {
+  for (const Case& c :
+       {Case{100, 70, 0, false}, Case{33, 64, 5, false}, Case{45, 77, 3, true}, Case{3000, 1600, 0, true}}) {
     const int lines = c.transposed ? c.inputs : c.outputs, line = c.transposed ? c.outputs : c.inputs;
     const std::vector<float> values = random_floats(std::size_t(lines * (line + c.gap)), 11);
     std::vector<std::uint16_t> source(values.size());

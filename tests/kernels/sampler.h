@@ -10,8 +10,8 @@
 
 namespace troupe::kernels {
 
-/// Copies rows, their arrays and the logits to the device, samples there, and returns the results. On a GPU every second
-/// row has its ids in blocks, as in KV memory.
+/// Copies rows, their arrays and the logits to the device, samples there, and returns the results. On a GPU
+/// every second row has its ids in blocks, as in KV memory.
 inline std::vector<SampleResult> sampled(DeviceUnderTest& device, std::vector<SampleRow> rows,
                                          const std::vector<float>& logits, int vocab, int stride,
                                          std::vector<TokenId>* next = nullptr) {
@@ -22,7 +22,8 @@ inline std::vector<SampleResult> sampled(DeviceUnderTest& device, std::vector<Sa
   std::vector<BlockId> blocks;
   if (device.is_cuda()) {
     std::size_t all = 0;
-    for (std::size_t i = 1; i < count; i += 2) all += std::size_t(rows[i].known_tokens + kBlockTokens - 1) / kBlockTokens;
+    for (std::size_t i = 1; i < count; i += 2)
+      all += std::size_t(rows[i].known_tokens + kBlockTokens - 1) / kBlockTokens;
     in_blocks.assign(all * kBlockIds, -1);
   }
   std::vector<TokenBias> bias;

@@ -25,7 +25,8 @@ TEST(StripPlan, WhatIsPlannedFitsAKernelAndAMultiprocessorTwice) {
       for (int inputs = 32; inputs <= 4096; inputs += 32) {
         for (int outputs = 32; outputs <= 16384; outputs += 224) {
           for (const int rows : {1, 4, 5, 8, 9}) {
-            const StripPlan plan = strip_plan(shape(ending, outputs, inputs, rows, consumes, produces), kH200);
+            const StripPlan plan =
+                strip_plan(shape(ending, outputs, inputs, rows, consumes, produces), kH200);
             if (!plan) continue;
             ++planned;
             SCOPED_TRACE(std::to_string(outputs) + "x" + std::to_string(inputs) + ", " +
@@ -42,7 +43,8 @@ TEST(StripPlan, WhatIsPlannedFitsAKernelAndAMultiprocessorTwice) {
             ASSERT_EQ(plan.row_sets, rows > kStripRowsPerSet ? 2 : 1);
             ASSERT_GE(kernel.tiles * kStripTileOutputs, plan.outputs);
             ASSERT_GE(kernel.slices * strip_slice_inputs(kernel.kind), block_inputs);
-            ASSERT_EQ(plan.outputs % (ending == Ending::swiglu ? 16 : (produces ? 8 : 4) * kernel.cluster), 0);
+            ASSERT_EQ(plan.outputs % (ending == Ending::swiglu ? 16 : (produces ? 8 : 4) * kernel.cluster),
+                      0);
             const int first = strip_weights_offset(kernel.cluster);
             if (kernel.cluster == 2) {
               ASSERT_LE(kStripRows * plan.outputs / 2 * 4, kStripInboxBytes);
@@ -276,8 +278,8 @@ TEST(StripPlan, EveryCompiledKernelIsTakenByAConsideredShape) {
       s.format = format;
       taken |= strip_plan(s, kH200).kernel == kernel;
     }
-    EXPECT_TRUE(taken) << to_string(format) << ", ending " << int(kernel.ending) << ", cluster " << kernel.cluster
-                       << ", tiles " << kernel.tiles << ", slices " << kernel.slices;
+    EXPECT_TRUE(taken) << to_string(format) << ", ending " << int(kernel.ending) << ", cluster "
+                       << kernel.cluster << ", tiles " << kernel.tiles << ", slices " << kernel.slices;
   }
 }
 

@@ -178,8 +178,8 @@ TEST_F(CudaExchange, DISABLED_RankThatGathers) {
   }
 }
 
-// Exchanges of all kinds over the end of their numbers, then the first numbers once more: what an inbox holds from the
-// first round must not pass for new.
+// Exchanges of all kinds over the end of their numbers, then the first numbers once more: what an inbox holds
+// from the first round must not pass for new.
 TEST_F(CudaExchange, DISABLED_RankWhoseNumbersWrap) {
   Party party(RankProcess::mine());
   const int ranks = party.shard.ranks, rank = party.shard.rank;
@@ -209,7 +209,8 @@ TEST_F(CudaExchange, DISABLED_RankWhoseNumbersWrap) {
   for (const std::size_t count : kRound) check(count);  // from number 2 again
   for (std::uint32_t before = 0; before < 4; ++before) {
     skip_to(kernels::kLastExchange - before);
-    for (const std::size_t count : {kPackets, std::size_t{2}, kPieces, kPackets, std::size_t{20'480}}) check(count);
+    for (const std::size_t count : {kPackets, std::size_t{2}, kPieces, kPackets, std::size_t{20'480}})
+      check(count);
   }
 }
 
@@ -223,7 +224,8 @@ TEST(ExchangeNumbers, HalvesTakeTurnsAtTheEndOfARound) {
   EXPECT_EQ(exchange_after(kLastExchange), kFirstExchange);
   EXPECT_NE(kFirstExchange, 0u) << "what a cleared inbox holds";
   EXPECT_NE(kFirstExchange % 2, kLastExchange % 2);
-  for (std::uint32_t number = kLastExchange - 3; number != kFirstExchange + 3; number = exchange_after(number)) {
+  for (std::uint32_t number = kLastExchange - 3; number != kFirstExchange + 3;
+       number = exchange_after(number)) {
     EXPECT_NE(number, 0u);
     EXPECT_NE(number % 2, exchange_after(number) % 2);
   }
@@ -344,7 +346,8 @@ TEST_F(CudaExchange, ADeathBeforeItsMemoryIsOpenedEndsNoOther) {
   auto memory = RankMemory::attach(*fd);
   ASSERT_TRUE(memory.ok());
   Party party(RankProcess{{0, 2, false}, *fd});
-  const pid_t dead = test::start_rank("CudaExchange.DISABLED_RankThatDiesAfterItsArrival", {{1, 2, false}, *fd});
+  const pid_t dead =
+      test::start_rank("CudaExchange.DISABLED_RankThatDiesAfterItsArrival", {{1, 2, false}, *fd});
   EXPECT_EQ(test::wait_for({dead}, std::chrono::seconds(60)), std::vector<int>{0});
   for (int i = 0; i < 5; ++i) EXPECT_FALSE(party.ranks->join());
   EXPECT_FALSE(party.ranks->abandoned()) << "the supervisor has not said so yet";

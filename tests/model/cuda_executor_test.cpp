@@ -445,9 +445,10 @@ TEST_F(CudaExecutorTest, TooManyBlocksAreRefusedInOneSentence) {
   CudaModel model;
   model.device = std::make_unique<Cuda>();
   auto weights = Weights<Cuda>::dummy(*model.device, files->spec, files->dtype, 0);
-  auto decoder = Decoder<Cuda>::make(*model.device, files->spec, files->dtype, std::move(*weights),
-                                     {.rows = 64, .sequences = 2, .positions = 128, .kv_ids = true, .staged = false},
-                                     reinterpret_cast<void*>(std::uintptr_t{1} << 45));
+  auto decoder =
+      Decoder<Cuda>::make(*model.device, files->spec, files->dtype, std::move(*weights),
+                          {.rows = 64, .sequences = 2, .positions = 128, .kv_ids = true, .staged = false},
+                          reinterpret_cast<void*>(std::uintptr_t{1} << 45));
   model.decoder = std::move(*decoder);
   model.steps =
       std::make_unique<CudaSteps>(std::move(*CudaSteps::make(*model.device, *model.decoder, capacity)));

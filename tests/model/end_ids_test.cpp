@@ -17,7 +17,8 @@ TEST(EndIds, AreThoseOfAllFiles) {
   generation.eos_ids = {5, 2};
   EXPECT_EQ(end_ids(generation, spec, 7), (std::vector<TokenId>{5, 2, 7}));
   EXPECT_EQ(end_ids(generation, spec, 2), (std::vector<TokenId>{5, 2, 7}));
-  EXPECT_EQ(end_ids(generation, {.vocab = 6}, 99), (std::vector<TokenId>{5, 2})) << "the tokenizer may know more than the model";
+  EXPECT_EQ(end_ids(generation, {.vocab = 6}, 99), (std::vector<TokenId>{5, 2}))
+      << "the tokenizer may know more than the model";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What is said of GPUs that ranks cannot run on, and which of it makes --device auto take the CPU. The GPUs are
-// imagined.
+// What is said of GPUs that ranks cannot run on, and which of it makes --device auto take the CPU. The GPUs
+// are imagined.
 #include "model/ranks/gpus_of_ranks.h"
 
 #include <gtest/gtest.h>
@@ -83,7 +83,8 @@ TEST_F(GpusOfRanksTest, TwoAlikeAreTaken) {
 
 TEST_F(GpusOfRanksTest, MoreRanksThanVisibleGpus) {
   options.parallel.tensor_parallel_size = 3;
-  refused("--tensor-parallel-size: got 3, expected at most 2, the number of visible GPUs (CUDA_VISIBLE_DEVICES)");
+  refused(
+      "--tensor-parallel-size: got 3, expected at most 2, the number of visible GPUs (CUDA_VISIBLE_DEVICES)");
   options.parallel = {.tensor_parallel_size = 6, .ranks_per_gpu = 2};
   refused(
       "--tensor-parallel-size: got 6, expected at most 4, the visible GPUs times --ranks-per-gpu "
@@ -111,7 +112,8 @@ TEST_F(GpusOfRanksTest, NcclIsMissing) {
   options.parallel = {.tensor_parallel_size = 2, .disable_custom_all_reduce = true};
   nccl = failure(Code::unavailable, "libnccl.so.2 cannot be opened (no such file)");
   refused(
-      "Ranks have to exchange over NCCL, because --disable-custom-all-reduce is given; libnccl.so.2 cannot be "
+      "Ranks have to exchange over NCCL, because --disable-custom-all-reduce is given; libnccl.so.2 cannot "
+      "be "
       "opened (no such file). LD_LIBRARY_PATH may name its folder.");
 }
 
@@ -128,7 +130,8 @@ TEST_F(GpusOfRanksTest, OneOfTwoCannotBeUsed) {
 
 TEST_F(GpusOfRanksTest, WithoutAnyGpuAutoIsTheCpu) {
   options.parallel.tensor_parallel_size = 2;
-  broken = {{0, failure(Code::unsupported, "GPU 0 is old.")}, {1, failure(Code::unsupported, "GPU 1 is old.")}};
+  broken = {{0, failure(Code::unsupported, "GPU 0 is old.")},
+            {1, failure(Code::unsupported, "GPU 1 is old.")}};
   EXPECT_EQ(chosen(), config::Device::cpu);
   gpus.clear();
   EXPECT_EQ(chosen(), config::Device::cpu);
@@ -149,10 +152,12 @@ TEST_F(GpusOfRanksTest, SumsOverNcclOfMoreThanTwoRanksAreNotBatchInvariant) {
   options.parallel.tensor_parallel_size = 2;
   EXPECT_TRUE(find_gpus(options, probes()).ok()) << "two numbers have one sum";
   options.parallel.tensor_parallel_size = 3;
-  EXPECT_EQ(find_gpus(options, probes()).status().message,
-            "--batch-invariant is not available with --tensor-parallel-size 3 here: ranks have to exchange over "
-            "NCCL, because --disable-custom-all-reduce is given, and NCCL's order of a sum over more than two ranks "
-            "may depend on the batch.");
+  EXPECT_EQ(
+      find_gpus(options, probes()).status().message,
+      "--batch-invariant is not available with --tensor-parallel-size 3 here: ranks have to exchange over "
+      "NCCL, because --disable-custom-all-reduce is given, and NCCL's order of a sum over more than two "
+      "ranks "
+      "may depend on the batch.");
   options.parallel.disable_custom_all_reduce = false;
   EXPECT_TRUE(find_gpus(options, probes()).ok()) << "memory of other GPUs: the ranks' order";
   options.device.batch_invariant = false;
@@ -165,7 +170,8 @@ TEST_F(GpusOfRanksTest, TheMemoryOfExchangesIsCounted) {
   options.parallel.tensor_parallel_size = 2;
   EXPECT_EQ(find_gpus(options, probes())->each.free, 60 * kGiB - peer_exchange_bytes(2));
   if (peer_exchange_bytes(2) > 0) {  // else a build without CUDA
-    EXPECT_GT(peer_exchange_bytes(2), 2 * sizeof(float) * kernels::most_in_pieces(2)) << "two halves, of the other rank";
+    EXPECT_GT(peer_exchange_bytes(2), 2 * sizeof(float) * kernels::most_in_pieces(2))
+        << "two halves, of the other rank";
   }
   options.parallel.disable_custom_all_reduce = true;
   EXPECT_EQ(find_gpus(options, probes())->each.free, 60 * kGiB - kNcclBytes);

@@ -235,7 +235,8 @@ TEST_F(PlanCheckTest, UnknownFlagsAreRefusedAndWaitingWithoutSampling) {
   plans.restart();
   plans.gated_row({kPlanSlot.slot, 7}, 0, 1).gated_row({kPlanSlot.slot, 8}, 0, 1);
   const wire::RecordView view = plans.plan(2);
-  EXPECT_NE(check.admit(view, *view.as<wire::StepPlan>()).message.find("two rows of one slot wait"), std::string::npos);
+  EXPECT_NE(check.admit(view, *view.as<wire::StepPlan>()).message.find("two rows of one slot wait"),
+            std::string::npos);
 }
 
 TEST_F(PlanCheckTest, SpansLieInTheRecord) {

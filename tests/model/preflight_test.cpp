@@ -192,7 +192,8 @@ TEST_F(PreflightTest, TypesCanBeChosen) {
   json.erase("torch_dtype");
   write_text(path("config.json"), json.dump());
   options.model.dtype = config::DTypeOption::automatic;
-  EXPECT_EQ(preflight(options)->formats.activations, DType::f32) << "as the tensors are, when the config does not say";
+  EXPECT_EQ(preflight(options)->formats.activations, DType::f32)
+      << "as the tensors are, when the config does not say";
 }
 
 TEST_F(PreflightTest, WithoutAGpuCudaIsRefusedAndAutoIsTheCpu) {
@@ -239,8 +240,11 @@ TEST_F(PreflightTest, RanksAreSizedByTheFullest) {
   EXPECT_EQ(uneven->capacity.weight_bytes, uneven->shares[1].weight_bytes);
   const std::string text = summary(*uneven);
   EXPECT_NE(text.find("ranks     0: weights "), std::string::npos) << text;
-  EXPECT_NE(text.find(" 128 tokens of the vocabulary; room for 16 KV blocks\nranks     1: "), std::string::npos) << text;
-  EXPECT_NE(text.find("the memory above is that of rank 1, which holds the most\n"), std::string::npos) << text;
+  EXPECT_NE(text.find(" 128 tokens of the vocabulary; room for 16 KV blocks\nranks     1: "),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("the memory above is that of rank 1, which holds the most\n"), std::string::npos)
+      << text;
 }
 
 TEST_F(PreflightTest, RanksOfExpertsDifferInTheSharedOnes) {
@@ -271,16 +275,19 @@ TEST_F(PreflightTest, KvBlocksOnGpusAreThoseOfTheFullestRank) {
   probes.nccl = [] { return std::string("2.28.9"); };
   std::uint64_t memory = std::uint64_t{8} << 30;
   probes.gpu = [&](int) {
-    return CudaProbe{.name = "GPU", .free = memory, .total = memory, .capability = 90, .devices = 2, .reaches = 3};
+    return CudaProbe{
+        .name = "GPU", .free = memory, .total = memory, .capability = 90, .devices = 2, .reaches = 3};
   };
   const auto checked = preflight(options, probes);
   ASSERT_TRUE(checked.ok()) << checked.status().message;
-  EXPECT_EQ(checked->capacity.kv_blocks, std::min(checked->shares[0].kv_blocks, checked->shares[1].kv_blocks));
+  EXPECT_EQ(checked->capacity.kv_blocks,
+            std::min(checked->shares[0].kv_blocks, checked->shares[1].kv_blocks));
   EXPECT_EQ(checked->shard.rank, 1);
   memory = std::uint64_t{256} << 20;
   const auto refused = preflight(options, probes);
   ASSERT_FALSE(refused.ok());
-  EXPECT_NE(refused.status().message.find("Too little GPU memory"), std::string::npos) << refused.status().message;
+  EXPECT_NE(refused.status().message.find("Too little GPU memory"), std::string::npos)
+      << refused.status().message;
 }
 
 TEST_F(PreflightTest, EchoNeedsNoModel) {

@@ -1,5 +1,5 @@
-// Quantised formats on the CPU beside the numpy reference (tools/generate/quantise_reference.py): codes and scales of
-// drawn weights bit for bit, log-probabilities of whole models to the rounding of activations.
+// Quantised formats on the CPU beside the numpy reference (tools/generate/quantise_reference.py): codes and
+// scales of drawn weights bit for bit, log-probabilities of whole models to the rounding of activations.
 // cuda_quantised_golden_test.cpp does the latter on a GPU.
 #include "model/support/quantised_golden.h"
 

@@ -79,15 +79,23 @@ std::string name_of(const ::testing::TestParamInfo<RankGoldens::ParamType>& info
 }
 
 // With 4 and 8 ranks the KV head of gqa8 is on each of them. An expert of moe_shared2 is 24 wide: a half is
-// not a whole panel. Of four ranks two have no slice of moe_gqa4's shared experts, or all have a part of each.
+// not a whole panel. Of four ranks two have no slice of moe_gqa4's shared experts, or all have a part of
+// each.
 constexpr RankCase kCases[] = {
-    {{"gqa3_tied", "gqa3_tied"}, {2, false}},           {{"gqa3_tied_paddle", "gqa3_tied"}, {2, false}},
-    {{"gqa8_tied", "gqa8_tied"}, {2, false}},           {{"gqa8_tied", "gqa8_tied"}, {4, false}},
-    {{"gqa8_tied", "gqa8_tied"}, {8, false}},           {{"moe_shared2", "moe_shared2"}, {2, false}},
-    {{"moe_shared2", "moe_shared2"}, {2, true}},        {{"moe_shared2_paddle", "moe_shared2"}, {2, false}},
-    {{"moe_shared2_paddle", "moe_shared2"}, {2, true}}, {{"moe_end", "moe_end"}, {2, false}},
-    {{"moe_gqa4", "moe_gqa4"}, {4, false}},             {{"moe_gqa4", "moe_gqa4"}, {4, true}},
-    {{"moe_gqa4_paddle", "moe_gqa4"}, {4, false}},      {{"moe_gqa4_paddle", "moe_gqa4"}, {4, true}},
+    {{"gqa3_tied", "gqa3_tied"}, {2, false}},
+    {{"gqa3_tied_paddle", "gqa3_tied"}, {2, false}},
+    {{"gqa8_tied", "gqa8_tied"}, {2, false}},
+    {{"gqa8_tied", "gqa8_tied"}, {4, false}},
+    {{"gqa8_tied", "gqa8_tied"}, {8, false}},
+    {{"moe_shared2", "moe_shared2"}, {2, false}},
+    {{"moe_shared2", "moe_shared2"}, {2, true}},
+    {{"moe_shared2_paddle", "moe_shared2"}, {2, false}},
+    {{"moe_shared2_paddle", "moe_shared2"}, {2, true}},
+    {{"moe_end", "moe_end"}, {2, false}},
+    {{"moe_gqa4", "moe_gqa4"}, {4, false}},
+    {{"moe_gqa4", "moe_gqa4"}, {4, true}},
+    {{"moe_gqa4_paddle", "moe_gqa4"}, {4, false}},
+    {{"moe_gqa4_paddle", "moe_gqa4"}, {4, true}},
 };
 
 INSTANTIATE_TEST_SUITE_P(All, RankGoldens,
@@ -137,8 +145,8 @@ test::TestTensor piece(const test::TestTensor& whole, Range rows, const std::vec
   return made;
 }
 
-/// A rank's part of a tensor with a -Paddle name, as those repositories are cut: fused ones by their parts, the shared
-/// experts as the one MLP that they are.
+/// A rank's part of a tensor with a -Paddle name, as those repositories are cut: fused ones by their parts,
+/// the shared experts as the one MLP that they are.
 test::TestTensor paddle_piece(const test::TestTensor& whole, const ModelSpec& spec, int rank, int ranks) {
   const auto of = [&](std::int64_t from, std::int64_t count) {
     return Range{from + count * rank / ranks, count / ranks};

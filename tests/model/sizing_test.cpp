@@ -137,9 +137,10 @@ TEST(Sizing, ARefusalNamesEachPartAndTheSum) {
   const auto formats = *choose_formats(small_ernie(), DType::bf16, config::Device::cpu, eight_bits);
   const auto smaller = size_cpu(small_ernie(), formats, true, options, 8 * kGiB);
   ASSERT_TRUE(smaller.ok());
-  EXPECT_EQ(message, "Too little memory: the weights (" + bytes_text(roomy->weight_bytes) + "), activations (" +
-                         bytes_text(roomy->arena_bytes) + "), 100 KV blocks (" + bytes_text(roomy->kv_bytes) +
-                         ") and the rest of the server (256 MiB) take " + bytes_text(sum) +
+  EXPECT_EQ(message, "Too little memory: the weights (" + bytes_text(roomy->weight_bytes) +
+                         "), activations (" + bytes_text(roomy->arena_bytes) + "), 100 KV blocks (" +
+                         bytes_text(roomy->kv_bytes) + ") and the rest of the server (256 MiB) take " +
+                         bytes_text(sum) +
                          ", 1.00 GiB are free under the limit of 1.00 GiB in /a/memory.max; lower "
                          "--num-gpu-blocks-override; with --quantization wint8 the weights take " +
                          bytes_text(smaller->weight_bytes) + ", and everything fits.");
@@ -151,7 +152,8 @@ TEST(Sizing, ARefusalNamesEachPartAndTheSum) {
 TEST(Sizing, ThereIsRoomForAThousandTokensOrARefusal) {
   const auto roomy = size({}, 8 * kGiB);
   ASSERT_TRUE(roomy.ok());
-  const std::uint64_t fixed = roomy->weight_bytes + roomy->arena_bytes, sixteen = 16 * std::uint64_t{1'179'648};
+  const std::uint64_t fixed = roomy->weight_bytes + roomy->arena_bytes,
+                      sixteen = 16 * std::uint64_t{1'179'648};
   const auto tight = size({}, fixed + sixteen);
   ASSERT_TRUE(tight.ok()) << tight.status().message;
   EXPECT_EQ(tight->kv_blocks, 16);
@@ -189,7 +191,8 @@ TEST(HostMemory, TheSmallerOfMachineAndControlGroupCounts) {
   file("sys/fs/cgroup/memory/pod/memory.limit_in_bytes", "1073741824\n");
   file("sys/fs/cgroup/memory/pod/memory.usage_in_bytes", "536870912\n");
   EXPECT_EQ(host_memory(root.path()).available, kGiB / 2);
-  EXPECT_EQ(host_memory(root.path()).limit, " under the limit of 1.00 GiB in /sys/fs/cgroup/memory/pod/memory.limit_in_bytes");
+  EXPECT_EQ(host_memory(root.path()).limit,
+            " under the limit of 1.00 GiB in /sys/fs/cgroup/memory/pod/memory.limit_in_bytes");
   file("sys/fs/cgroup/memory/pod/memory.limit_in_bytes", "8589934592\n");
   EXPECT_EQ(host_memory(root.path()).available, 2 * kGiB) << "more than the machine has";
   EXPECT_EQ(host_memory(root.path()).limit, "");
@@ -223,8 +226,8 @@ TEST(CudaSizing, WorkingMemoryOfFormatsIsCounted) {
   kv.kv = kernels::KvFormat::int8;
   fp8.attention = fp8.mlp = fp8.experts = {kernels::WeightKind::fp8, DType::bf16};
   head.lm_head = {kernels::WeightKind::int8, DType::bf16};
-  // The experts' rows of 2,048 tokens take less than the pages that prefill expands, 131,072 tokens of 4 KV heads,
-  // beside partial results.
+  // The experts' rows of 2,048 tokens take less than the pages that prefill expands, 131,072 tokens of 4 KV
+  // heads, beside partial results.
   const std::uint64_t rows = 2048 * (6 + 2), experts = rows * (2560 + 1536) * 2,
                       pages = std::uint64_t{131072} * 2 * 4 * 128 * 2;
   EXPECT_GT(fixed(kv) - fixed(DType::bf16) + experts, pages);
@@ -237,7 +240,8 @@ TEST(CudaSizing, WorkingMemoryOfFormatsIsCounted) {
   // A byte for each number, and four for 128: of the rows and of the activations.
   const std::uint64_t numbers = 2048 * 2560 + rows * 1536;
   EXPECT_EQ(fixed(fp8) - fixed(DType::bf16), numbers + numbers / 128 * 4);
-  // More than 256 rows of logits expand a head of codes; 512 tokens are too few for each expert to expand its weights.
+  // More than 256 rows of logits expand a head of codes; 512 tokens are too few for each expert to expand its
+  // weights.
   EXPECT_EQ(fixed(head), fixed(DType::bf16));
   capacity.max_slots = 512;
   EXPECT_GT(fixed(head) - fixed(DType::bf16) + experts, std::uint64_t{103424} * 2560 * 2 - experts / 16);
@@ -248,7 +252,8 @@ TEST(CudaSizing, WorkingMemoryOfFormatsIsCounted) {
 
 TEST(CudaSizing, FewerSequencesWhereBlocksAreFew) {
   config::Options options;
-  for (const auto& [blocks, sequences] : {std::pair{8192, 512}, {8191, 256}, {4095, 128}, {600, 32}, {1, 32}}) {
+  for (const auto& [blocks, sequences] :
+       {std::pair{8192, 512}, {8191, 256}, {4095, 128}, {600, 32}, {1, 32}}) {
     options.device.num_gpu_blocks_override = blocks;
     EXPECT_EQ(size_gpu(options, {139 * kGiB, 140 * kGiB})->max_slots, sequences) << blocks;
   }

@@ -130,9 +130,8 @@ TEST(Spec, WhatAMixtureMayLeaveOut) {
     EXPECT_NE(spec.status().message.find(std::string(key) + " is missing"), std::string::npos);
   }
   Json json = mixture_json();
-  for (const char* key :
-       {"moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval", "moe_gate", "moe_use_aux_free",
-        "moe_norm_min", "moe_capacity", "architectures"}) {
+  for (const char* key : {"moe_layer_start_index", "moe_layer_end_index", "moe_layer_interval", "moe_gate",
+                          "moe_use_aux_free", "moe_norm_min", "moe_capacity", "architectures"}) {
     json.erase(key);
   }
   ASSERT_TRUE(parse(json).ok()) << parse(json).status().message;
@@ -153,8 +152,8 @@ TEST(Spec, WhatAMixtureLeavesOutIsReadOffItsTensors) {
       return Result<ExpertTensors>(tensors);
     });
   };
-  const std::vector<const char*> all = {"moe_num_shared_experts", "moe_layer_start_index", "moe_layer_end_index",
-                                        "moe_layer_interval"};
+  const std::vector<const char*> all = {"moe_num_shared_experts", "moe_layer_start_index",
+                                        "moe_layer_end_index", "moe_layer_interval"};
   const auto layers = [](const Result<ModelSpec>& spec) {
     std::string text;
     for (int layer = 0; layer < spec->layers; ++layer) text += spec->moe_layer(layer) ? 'E' : '-';
@@ -167,11 +166,14 @@ TEST(Spec, WhatAMixtureLeavesOutIsReadOffItsTensors) {
   EXPECT_EQ(found(all, {{1}, 0})->shared_experts, 0);
   EXPECT_EQ(found(all, {{1}, 1536})->shared_experts, 1);
   EXPECT_EQ(found(all, {{1}, 3072})->shared_experts, 2);
-  EXPECT_EQ(found({"moe_layer_end_index"}, {{1}, 0})->shared_experts, 2) << "the file says so; the tensors are checked later";
+  EXPECT_EQ(found({"moe_layer_end_index"}, {{1}, 0})->shared_experts, 2)
+      << "the file says so; the tensors are checked later";
   const auto odd = found(all, {{1}, 1600});
   ASSERT_FALSE(odd.ok());
-  EXPECT_NE(odd.status().message.find("moe_num_shared_experts is missing, and the tensors of the shared experts are 1600 wide"),
-            std::string::npos) << odd.status().message;
+  EXPECT_NE(odd.status().message.find(
+                "moe_num_shared_experts is missing, and the tensors of the shared experts are 1600 wide"),
+            std::string::npos)
+      << odd.status().message;
   EXPECT_TRUE(parse_spec(mixture_json().dump(), "config.json", [](int) -> Result<ExpertTensors> {
                 ADD_FAILURE() << "a complete file needs no tensors";
                 return ExpertTensors{};
@@ -205,7 +207,8 @@ TEST(Spec, KeysOfExpertsMayBeMissingBesideTheTensors) {
   EXPECT_GE(mixtures, 4);
 }
 
-// The text models that were released, with what their config.json leaves out: counts of parameters are published.
+// The text models that were released, with what their config.json leaves out: counts of parameters are
+// published.
 TEST(Spec, ReadsEveryReleasedTextModel) {
   Json large = mixture_json();
   large.update(Json::parse(R"({"hidden_size": 8192, "intermediate_size": 28672, "num_hidden_layers": 54,
@@ -221,23 +224,57 @@ TEST(Spec, ReadsEveryReleasedTextModel) {
   const Release releases[] = {
       {"0.3B-PT", demo_json(), {}, small},
       {"0.3B-Base-PT, older class", demo_json(), {{"architectures", {"Ernie4_5_ForCausalLM"}}}, small},
-      {"0.3B-Paddle", demo_json(), {{"architectures", {"Ernie4_5_ForCausalLM"}}, {"torch_dtype", nullptr}, {"dtype", "bfloat16"},
-                                    {"use_bias", nullptr}, {"rms_norm_eps", nullptr}}, small},
-      {"0.3B, saved by transformers 5", demo_json(), {{"rope_theta", nullptr}, {"torch_dtype", nullptr}, {"dtype", "bfloat16"},
-       {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 500000.0}}}}, small},
+      {"0.3B-Paddle",
+       demo_json(),
+       {{"architectures", {"Ernie4_5_ForCausalLM"}},
+        {"torch_dtype", nullptr},
+        {"dtype", "bfloat16"},
+        {"use_bias", nullptr},
+        {"rms_norm_eps", nullptr}},
+       small},
+      {"0.3B, saved by transformers 5",
+       demo_json(),
+       {{"rope_theta", nullptr},
+        {"torch_dtype", nullptr},
+        {"dtype", "bfloat16"},
+        {"rope_parameters", {{"rope_type", "default"}, {"rope_theta", 500000.0}}}},
+       small},
       {"21B-A3B-PT", mixture_json(), {}, middle},
       {"21B-A3B, no head_dim", mixture_json(), {{"head_dim", nullptr}}, middle},
-      {"21B-A3B-Thinking", mixture_json(), {{"head_dim", nullptr}, {"moe_layer_end_index", -1}, {"moe_gate", nullptr},
-                                            {"moe_norm_min", nullptr}, {"use_bias", nullptr}}, middle},
-      {"21B-A3B-Paddle", mixture_json(), {{"moe_layer_interval", nullptr}, {"moe_layer_end_index", nullptr},
-                                          {"num_nextn_predict_layers", nullptr}, {"compression_ratio", 1.0}}, middle},
+      {"21B-A3B-Thinking",
+       mixture_json(),
+       {{"head_dim", nullptr},
+        {"moe_layer_end_index", -1},
+        {"moe_gate", nullptr},
+        {"moe_norm_min", nullptr},
+        {"use_bias", nullptr}},
+       middle},
+      {"21B-A3B-Paddle",
+       mixture_json(),
+       {{"moe_layer_interval", nullptr},
+        {"moe_layer_end_index", nullptr},
+        {"num_nextn_predict_layers", nullptr},
+        {"compression_ratio", 1.0}},
+       middle},
       {"300B-A47B-PT", large, {}, big},
       {"300B-A47B-PT, untied", large, {{"tie_word_embeddings", false}}, 299'484'163'264},
       {"300B-A47B-Base-PT", large, {{"moe_num_shared_experts", nullptr}, {"head_dim", nullptr}}, big},
-      {"300B-A47B-Base-PT, less", large, {{"moe_num_shared_experts", nullptr}, {"moe_layer_end_index", nullptr},
-       {"moe_layer_interval", nullptr}, {"moe_use_aux_free", nullptr}, {"moe_capacity", nullptr}, {"tie_word_embeddings", nullptr},
-       {"max_position_embeddings", nullptr}, {"rope_theta", nullptr}, {"eos_token_id", nullptr}}, big},
-      {"300B-A47B-Paddle", large, {{"moe_num_shared_experts", nullptr}, {"torch_dtype", nullptr}, {"moe_layer_end_index", -1}}, big}};
+      {"300B-A47B-Base-PT, less",
+       large,
+       {{"moe_num_shared_experts", nullptr},
+        {"moe_layer_end_index", nullptr},
+        {"moe_layer_interval", nullptr},
+        {"moe_use_aux_free", nullptr},
+        {"moe_capacity", nullptr},
+        {"tie_word_embeddings", nullptr},
+        {"max_position_embeddings", nullptr},
+        {"rope_theta", nullptr},
+        {"eos_token_id", nullptr}},
+       big},
+      {"300B-A47B-Paddle",
+       large,
+       {{"moe_num_shared_experts", nullptr}, {"torch_dtype", nullptr}, {"moe_layer_end_index", -1}},
+       big}};
   for (const Release& release : releases) {
     Json json = release.json;
     if (release.changes.is_object()) json.merge_patch(release.changes);

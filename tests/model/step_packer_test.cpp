@@ -134,7 +134,8 @@ TEST_F(StepPackerTest, ADecodeRowNamesWhereItsTokenWillBe) {
   EXPECT_LT(rows[0].token, 0);
   EXPECT_EQ(rows[1].position, 70);
   const auto* samples = in_piece<kernels::SampleRow>(layout.samples);
-  EXPECT_EQ(samples[0].next, memory.sequences.sampled + kPackedB.slot) << "where the next step's row will look";
+  EXPECT_EQ(samples[0].next, memory.sequences.sampled + kPackedB.slot)
+      << "where the next step's row will look";
   EXPECT_EQ(samples[0].tokens, memory.sequences.kv_ids);
   EXPECT_EQ(samples[0].blocks, blocks(kPackedB)) << "its ids lie in its KV blocks";
   EXPECT_EQ(samples[0].block_ids, 77);
@@ -142,7 +143,8 @@ TEST_F(StepPackerTest, ADecodeRowNamesWhereItsTokenWillBe) {
   EXPECT_EQ(samples[1].logits_row, 1);
 }
 
-// 512 sequences of up to 131,072 tokens once had 256 MiB of ids. Now a slot has one, and each KV block its own 64.
+// 512 sequences of up to 131,072 tokens once had 256 MiB of ids. Now a slot has one, and each KV block its
+// own 64.
 TEST(StepMemoryTest, ASlotTakesNoRoomForIdsOfItsWholeLength) {
   wire::Capacity large = capacity();
   large.max_slots = 512;
@@ -221,7 +223,9 @@ TEST_F(StepPackerTest, GatedRowsArePaddingUntilTheirMasksAreThere) {
 }
 
 TEST_F(StepPackerTest, ScoredRowsAreNumberedWithinTheirGroup) {
-  plans.start(kPackedA, 8, 8, {.prompt_logprobs = 1}).ids(kPackedA, 0, {0, 1, 2, 3, 4, 5, 6, 7}).blocks(kPackedA, 0, {0});
+  plans.start(kPackedA, 8, 8, {.prompt_logprobs = 1})
+      .ids(kPackedA, 0, {0, 1, 2, 3, 4, 5, 6, 7})
+      .blocks(kPackedA, 0, {0});
   const PackedStep packed = (plans.row(kPackedA, 0, 8, true), pack());
   EXPECT_EQ(packed.scores, 7);
   EXPECT_FALSE(packed.decode);

@@ -162,8 +162,8 @@ INSTANTIATE_TEST_SUITE_P(All, TunedGoldensOnCpu,
                                   to_string(std::get<1>(info.param));
                          });
 
-// Eight prompts of 1 … 257 tokens, in pieces, while others decode. In sequence 5 two experts have equal scores in fp32, of
-// which the reference took the other one.
+// Eight prompts of 1 … 257 tokens, in pieces, while others decode. In sequence 5 two experts have equal
+// scores in fp32, of which the reference took the other one.
 TEST_P(TunedGoldensOnCpu, APartOfThem) {
   check({.sequences = {3, 4, 6, 7, 8, 9, 10, 16}, .steps = 24}, 100, 1);
   if (!HasFailure()) judge();

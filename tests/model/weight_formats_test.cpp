@@ -124,7 +124,8 @@ TEST(WeightFormats, BytesOfTheSmallModel) {
   EXPECT_EQ(bytes(DType::bf16), 2 * linears + rest);
   EXPECT_EQ(bytes(chosen(small_ernie(), {.method = "wint8"})), linears + 4 * outputs + rest);
   EXPECT_EQ(bytes(chosen(small_ernie(), {.method = "wint4"})), linears / 2 + 2 * linears / 64 + rest);
-  const auto fp8 = choose_formats(small_ernie(), DType::bf16, config::Device::cuda, {.method = "block_wise_fp8"});
+  const auto fp8 =
+      choose_formats(small_ernie(), DType::bf16, config::Device::cuda, {.method = "block_wise_fp8"});
   ASSERT_TRUE(fp8.ok()) << fp8.status().message;
   EXPECT_EQ(bytes(*fp8), linears + 4 * linears / 1024 + rest);  // a scale for 8 outputs × 128 inputs
 }

@@ -73,8 +73,9 @@ TEST_F(WeightsTest, TensorsAtAnyAddress) {
 double deviation(const kernels::Matrix& matrix) {
   double squares = 0;
   std::size_t count = 0;
-  for (std::size_t i = 0;
-       i < kernels::matrix_bytes(matrix.format, matrix.outputs, matrix.inputs) / size_of(matrix.activations()); ++i) {
+  for (std::size_t i = 0; i < kernels::matrix_bytes(matrix.format, matrix.outputs, matrix.inputs) /
+                                  size_of(matrix.activations());
+       ++i) {
     const double value = load_element(matrix.data, matrix.activations(), i);
     squares += value * value;
     count += value != 0;

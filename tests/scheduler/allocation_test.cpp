@@ -10,7 +10,7 @@
 namespace {
 std::size_t allocations = 0;
 std::size_t allocated_bytes = 0;
-}
+}  // namespace
 
 [[gnu::noinline]] void* operator new(std::size_t bytes) {
   ++allocations;

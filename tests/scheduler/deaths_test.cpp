@@ -98,7 +98,8 @@ TEST(Deaths, UnrelatedKillersConvictNoInnocent) {
       const RequestKey second = sim.last_keys[0];
       sim.killers[second] = place;
       run_until_idle(sim);
-      EXPECT_EQ(sim.clients().poisoned, (std::set<RequestKey>{first, second})) << delay << " turns, place " << place;
+      EXPECT_EQ(sim.clients().poisoned, (std::set<RequestKey>{first, second}))
+          << delay << " turns, place " << place;
       EXPECT_EQ(sim.clients().finished, 8);
     }
   }

@@ -56,7 +56,8 @@ TEST(SchedulerLimits, ARequestLargerThanTheQueueIsRefusedForGood) {
     EXPECT_EQ(large.code, Code::invalid_argument) << "an empty queue: " << empty;
     EXPECT_EQ(large.param, "prompt");
     EXPECT_NE(large.message.find("41 prompt tokens"), std::string::npos) << large.message;
-    EXPECT_NE(large.message.find("at most 40 may wait (--max-queued-tokens)"), std::string::npos) << large.message;
+    EXPECT_NE(large.message.find("at most 40 may wait (--max-queued-tokens)"), std::string::npos)
+        << large.message;
     Submit many;
     for (std::uint64_t k = 1; k <= 5; ++k) {
       SequenceSpec& spec = many.sequences.emplace_back();
@@ -69,7 +70,8 @@ TEST(SchedulerLimits, ARequestLargerThanTheQueueIsRefusedForGood) {
     EXPECT_EQ(choices.code, Code::invalid_argument);
     EXPECT_EQ(choices.param, "n");
     EXPECT_NE(choices.message.find("5 sequences"), std::string::npos) << choices.message;
-    EXPECT_NE(choices.message.find("at most 4 may wait (--max-queued-requests)"), std::string::npos) << choices.message;
+    EXPECT_NE(choices.message.find("at most 4 may wait (--max-queued-requests)"), std::string::npos)
+        << choices.message;
     if (empty) {
       ASSERT_TRUE(rig.submit(3, 40, 5).ok());
     }

@@ -129,7 +129,8 @@ struct Rig {
     writer.record().tokens = token_span;
     writer.record().started_ns = 1'000'000;
     writer.record().finished_ns = 3'000'000;
-    if (step_s) writer.record().finished_ns = 1'000'000 + static_cast<std::int64_t>(1e9 * step_s(steps.front()));
+    if (step_s)
+      writer.record().finished_ns = 1'000'000 + static_cast<std::int64_t>(1e9 * step_s(steps.front()));
     steps.erase(steps.begin());
     const std::span<const std::byte> bytes = writer.finish();
     return {bytes.begin(), bytes.end()};

@@ -207,8 +207,9 @@ class Simulation {
     losing_ = false;
   }
 
-  /// The engine dies with all that it knows: results in flight, queue, names of blocks, grammar states. The fronts submit
-  /// what is open again, with the tokens and scores that they have taken; in any order, a share of them `alone`.
+  /// The engine dies with all that it knows: results in flight, queue, names of blocks, grammar states. The
+  /// fronts submit what is open again, with the tokens and scores that they have taken; in any order, a share
+  /// of them `alone`.
   void lose_engine(double alone = 0) {
     ++engine_deaths;
     for (auto* queue : {&results_, &masks_}) queue->clear();
@@ -311,7 +312,7 @@ class Simulation {
   std::map<RequestKey, std::int32_t> killers;  ///< a worker dies before it runs such a position of these
   int deaths = 0;                              ///< of such workers
   int engine_deaths = 0;
-  std::uint32_t fronts = 1;                    ///< submissions go to them in turn
+  std::uint32_t fronts = 1;  ///< submissions go to them in turn
 
  private:
   void check_blocks() {
@@ -371,7 +372,8 @@ class Simulation {
     GrammarStep update;
     if (scheduler_->take_grammar(update)) {
       if (!setting_.grammars) complain("an update for GRAMMAR without a grammar");
-      if (update.epoch != epoch_ || (!update.rows.empty() && update.step != step)) complain("an update of another step");
+      if (update.epoch != epoch_ || (!update.rows.empty() && update.step != step))
+        complain("an update of another step");
       for (const GrammarStart& start : update.starts) reported_[start.key], fronts_.come_out[start.key];
       for (const GrammarTokens& some : update.sequences)
         reported_[some.key] += static_cast<std::size_t>(some.count);
@@ -397,7 +399,8 @@ class Simulation {
   }
 
   void take() {
-    fronts_.take(output_, [this](const RequestKey& key) { return losing_ || worker_.poisoned().contains(key); });
+    fronts_.take(output_,
+                 [this](const RequestKey& key) { return losing_ || worker_.poisoned().contains(key); });
     if (!fronts_.complaint().empty()) complain(fronts_.complaint());
   }
 
@@ -433,7 +436,8 @@ class Simulation {
     for (const wire::PlanRow& row : rows) {
       const RequestKey key = tables_[{row.slot.slot, row.slot.generation}].first;
       const auto found = fronts_.open.find(key);
-      if (found != fronts_.open.end() && held_.contains(found->second.front)) complain("a row of a front that is held");
+      if (found != fronts_.open.end() && held_.contains(found->second.front))
+        complain("a row of a front that is held");
       if (fronts_.alone.contains(key) && rows.size() != 1) complain("it is not alone");
     }
   }

@@ -38,7 +38,9 @@ double cpu_s(std::span<const wire::PlanRow> rows) {
 }
 
 struct TimedRig : Rig {
-  explicit TimedRig(config::SchedulerOptions options = within_limit()) : Rig(two_cores(), options) { step_s = cpu_s; }
+  explicit TimedRig(config::SchedulerOptions options = within_limit()) : Rig(two_cores(), options) {
+    step_s = cpu_s;
+  }
 
   std::int32_t tokens_of(std::uint32_t slot) const {
     for (const wire::PlanRow& row : rows()) {
@@ -123,7 +125,8 @@ TEST(StepBudgetPlans, WhilePromptsAloneRunANewcomerWaitsForOneStep) {
     const wire::PlanRow& beside = rig.rows()[1];
     EXPECT_GE(beside.tokens, 16) << "the long one goes on";
     const double with = cpu_s(rig.rows()), without = cpu_s(rig.rows().first(1));
-    EXPECT_TRUE(with - without <= 1.25 * kLimit_s / 6 || beside.tokens == 16) << "a sixth, or the least chunk";
+    EXPECT_TRUE(with - without <= 1.25 * kLimit_s / 6 || beside.tokens == 16)
+        << "a sixth, or the least chunk";
     EXPECT_LE(with, kLimit_s / 2);
   }
 }

@@ -70,8 +70,10 @@ TEST(StepTime, FindsWhatStepsCost) {
     StepTimeModel model;
     model.reset(1e-3);
     const auto any = [&] {
-      return work_of(static_cast<std::int32_t>(60 * share(random)), 100 + static_cast<std::int32_t>(4000 * share(random)),
-                     static_cast<std::int32_t>(8000 * share(random)), 1100 + static_cast<std::int32_t>(2000 * share(random)));
+      return work_of(static_cast<std::int32_t>(60 * share(random)),
+                     100 + static_cast<std::int32_t>(4000 * share(random)),
+                     static_cast<std::int32_t>(8000 * share(random)),
+                     1100 + static_cast<std::int32_t>(2000 * share(random)));
     };
     for (int i = 0; i < 80; ++i) {
       const StepWork work = any();
@@ -121,8 +123,9 @@ TEST(StepTime, NeverPredictsLessForMoreWorkWhateverItWasTold) {
   StepTimeModel model;
   model.reset(1e-3);
   for (int i = 0; i < 2000; ++i) {
-    const StepWork work = work_of(static_cast<std::int32_t>(random() % 30), 1 + static_cast<std::int32_t>(random() % 9000),
-                                  static_cast<std::int32_t>(random() % 9000), 2 + static_cast<std::int32_t>(random() % 600));
+    const StepWork work =
+        work_of(static_cast<std::int32_t>(random() % 30), 1 + static_cast<std::int32_t>(random() % 9000),
+                static_cast<std::int32_t>(random() % 9000), 2 + static_cast<std::int32_t>(random() % 600));
     model.learn(work, 1e-4 * noise(random));
     StepWork more = work;
     more.add(50, 1);
@@ -179,7 +182,8 @@ TEST(StepBudget, EveryStepOfALongPromptKeepsToTheLimitAndUsesIt) {
     std::int32_t step_tokens, prompt, decodes;
   };
   for (const Case& c : {Case{gpu_s, 0.06, 8192, 32'000, 0}, Case{gpu_s, 0.06, 8192, 131'000, 0},
-                        Case{gpu_s, 0.06, 8192, 32'000, 64}, Case{cpu_s, 0.25, 512, 8000, 0}, Case{cpu_s, 0.25, 512, 8000, 8}}) {
+                        Case{gpu_s, 0.06, 8192, 32'000, 64}, Case{cpu_s, 0.25, 512, 8000, 0},
+                        Case{cpu_s, 0.25, 512, 8000, 8}}) {
     StepBudget budget;
     budget.attach(c.limit_s, c.step_tokens, 1);
     run_prompt(budget, c.device, c.prompt, c.decodes);  // what was learnt stays
@@ -191,7 +195,8 @@ TEST(StepBudget, EveryStepOfALongPromptKeepsToTheLimitAndUsesIt) {
     }
     EXPECT_EQ(tokens, c.prompt);
     EXPECT_GT(sum(run.seconds) / static_cast<double>(run.seconds.size()), 0.8 * c.limit_s);
-    EXPECT_GE(2 * run.tokens.back(), run.tokens[run.tokens.size() - 2]) << "what is left at the end is no tiny chunk";
+    EXPECT_GE(2 * run.tokens.back(), run.tokens[run.tokens.size() - 2])
+        << "what is left at the end is no tiny chunk";
   }
 }
 
@@ -200,7 +205,9 @@ TEST(StepBudget, ChunksAreWholeTiles) {
   budget.attach(0.06, 8192, 1);
   const Chunks run = run_prompt(budget, gpu_s, 32'001);
   for (std::size_t i = 0; i + 1 < run.tokens.size(); ++i) {
-    EXPECT_EQ(run.tokens[i] % (run.tokens[i] < StepBudget::kShortChunk ? StepBudget::kFineTile : StepBudget::kTile), 0);
+    EXPECT_EQ(
+        run.tokens[i] % (run.tokens[i] < StepBudget::kShortChunk ? StepBudget::kFineTile : StepBudget::kTile),
+        0);
   }
 }
 

@@ -22,8 +22,10 @@ TEST(Fitting, DropsPartsFromTheEndAndNeverExceedsTheColumns) {
 TEST(Loading, ShowsShareRateAndRest) {
   EXPECT_EQ(loading_parts({}), std::vector<std::string>{"starting"});
   const auto parts = loading_parts({.done_bytes = 1'000'000'000, .total_bytes = 4'000'000'000, .seconds = 2});
-  EXPECT_EQ(parts, (std::vector<std::string>{"weights 25 %", "[#####...............]", "0.50 GB/s", "6 s left"}));
-  EXPECT_EQ(loading_parts({.done_bytes = 9, .total_bytes = 9, .seconds = 2}), std::vector<std::string>{"memory and warm-up"});
+  EXPECT_EQ(parts,
+            (std::vector<std::string>{"weights 25 %", "[#####...............]", "0.50 GB/s", "6 s left"}));
+  EXPECT_EQ(loading_parts({.done_bytes = 9, .total_bytes = 9, .seconds = 2}),
+            std::vector<std::string>{"memory and warm-up"});
 }
 
 TEST(TokenRates, AreOfTheLastSecondsAndStartAnewWithTheEngine) {

@@ -125,7 +125,8 @@ int live(const std::string& who, const std::string& how, Control& control, const
       const auto renewed = read_options_file(packet.attached.get());
       if (!renewed.ok()) return 6;
       const config::HttpOptions& http = renewed->http;
-      note(who + " renewed " + nlohmann::json(http.file_api_keys).dump() + http.certificate_pem + http.private_key_pem);
+      note(who + " renewed " + nlohmann::json(http.file_api_keys).dump() + http.certificate_pem +
+           http.private_key_pem);
     } else if (order == "drain") {
       note(who + " drains " + std::to_string(packet.number("deadline_s")));
       (void)control.send({{"event", "state"}, {"state", "draining"}});

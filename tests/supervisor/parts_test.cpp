@@ -124,7 +124,8 @@ TEST(Control, SkipsWhatIsNoObjectAndNeverBlocks) {
 TEST(ChildArguments, GoThroughWordsAndBack) {
   int fds[2];
   ASSERT_EQ(pipe(fds), 0);
-  const ChildArguments sent{fds[0], fds[1], -1, fds[0], fds[1], fds[0], fds[1], {fds[0], fds[1]}, {fds[1], fds[0]}, 3};
+  const ChildArguments sent{fds[0],           fds[1],           -1, fds[0], fds[1], fds[0], fds[1],
+                            {fds[0], fds[1]}, {fds[1], fds[0]}, 3};
   auto got = parse_child_arguments(to_words(sent));
   ASSERT_TRUE(got.ok()) << got.status().message;
   EXPECT_EQ(got->options_fd, fds[0]);
@@ -145,9 +146,11 @@ TEST(ChildArguments, GoThroughWordsAndBack) {
   EXPECT_FALSE(parse_child_arguments({"--options-fd=-4"}).ok());
   EXPECT_FALSE(parse_child_arguments({"--model=x"}).ok());
   for (const char* bad : {"--step-fd=", "--step-fd=0,", "--step-fd=0,x", "--step-fd=,0"}) {
-    EXPECT_FALSE(parse_child_arguments({"--options-fd=0", "--control-fd=0", "--cache-fd=0,0", bad}).ok()) << bad;
+    EXPECT_FALSE(parse_child_arguments({"--options-fd=0", "--control-fd=0", "--cache-fd=0,0", bad}).ok())
+        << bad;
   }
-  EXPECT_FALSE(parse_child_arguments({"--options-fd=0", "--control-fd=0", "--cache-fd=0,0", "--step-fd=0"}).ok());
+  EXPECT_FALSE(
+      parse_child_arguments({"--options-fd=0", "--control-fd=0", "--cache-fd=0,0", "--step-fd=0"}).ok());
 }
 
 TEST(OptionsFile, HoldsTheOptionsAndCannotBeChanged) {
@@ -246,7 +249,8 @@ TEST(Ports, EveryRankHasItsQueues) {
     const auto ports = take_ports(chosen, 3);
     ASSERT_TRUE(ports.ok()) << ports.status().message;
     std::set<int> all{chosen.http.port};
-    for (const auto& locks : {numbers(ports->step_queues), numbers(ports->cache_queues)}) all.insert(locks.begin(), locks.end());
+    for (const auto& locks : {numbers(ports->step_queues), numbers(ports->cache_queues)})
+      all.insert(locks.begin(), locks.end());
     EXPECT_EQ(all.size(), 7u);
     EXPECT_EQ(numbers(ports->step_queues), chosen.process.engine_worker_queue_ports);
     EXPECT_EQ(numbers(ports->cache_queues), chosen.process.cache_queue_ports);
@@ -264,7 +268,8 @@ TEST(Ports, EveryRankHasItsQueues) {
   too_few.process.cache_queue_ports = {40'001, 40'002};
   const auto refused = take_ports(too_few, 3);
   ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.status().message, "--cache-queue-port names 2 ports for 3 workers; one is needed, or one for each");
+  EXPECT_EQ(refused.status().message,
+            "--cache-queue-port names 2 ports for 3 workers; one is needed, or one for each");
 }
 
 TEST(Ports, WithoutADescriptorLeftTheReasonIsNamed) {
@@ -300,7 +305,8 @@ TEST(DescriptorLimit, TheSoftLimitIsRaisedToWhatConnectionsNeed) {
     const auto said = raise_descriptor_limit(options);
     rlimit now{};
     getrlimit(RLIMIT_NOFILE, &now);
-    return said.ok() && said->empty() && options.limits.max_connections == 500 && now.rlim_cur > 500 && now.rlim_cur <= 1000;
+    return said.ok() && said->empty() && options.limits.max_connections == 500 && now.rlim_cur > 500 &&
+           now.rlim_cur <= 1000;
   }));
 }
 
@@ -310,8 +316,9 @@ TEST(DescriptorLimit, ALowHardLimitLowersTheConnectionsAndIsTold) {
     const auto said = raise_descriptor_limit(options);
     rlimit now{};
     getrlimit(RLIMIT_NOFILE, &now);
-    return said.ok() && said->find("--max-connections 4096 needs") == 0 && said->find("hard limit is 300") != said->npos &&
-           options.limits.max_connections < 300 && options.limits.max_connections >= 8 && now.rlim_cur == 300;
+    return said.ok() && said->find("--max-connections 4096 needs") == 0 &&
+           said->find("hard limit is 300") != said->npos && options.limits.max_connections < 300 &&
+           options.limits.max_connections >= 8 && now.rlim_cur == 300;
   }));
   EXPECT_TRUE(with_limits(64, 64, [] {
     config::Options options;

@@ -23,7 +23,8 @@ class RankLinksTest : public ::testing::Test {
     ASSERT_TRUE(taken.ok()) << taken.status().message;
     resources = std::move(*taken);
     for (const ipc::LinkFds& fds : resources->links) {
-      ends.push_back(std::make_unique<ipc::LowerEnd>(*ipc::LowerEnd::attach(fds.step.get(), fds.cache.get())));
+      ends.push_back(
+          std::make_unique<ipc::LowerEnd>(*ipc::LowerEnd::attach(fds.step.get(), fds.cache.get())));
     }
   }
   // The epochs that the ranks' memory is given, and the links' epochs at that time.

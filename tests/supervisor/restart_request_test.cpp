@@ -30,7 +30,8 @@ LocalRequest restart_of(const std::string& child) {
 class RestartRequestTest : public SuperviseTest {
  protected:
   Json ask(const LocalRequest& request) const {
-    const auto answer = ask_supervisor(setup_.options.process.runtime_dir, setup_.options.http.port, request, kPatience);
+    const auto answer =
+        ask_supervisor(setup_.options.process.runtime_dir, setup_.options.http.port, request, kPatience);
     EXPECT_TRUE(answer.ok()) << answer.status().message;
     return answer.ok() ? Json::parse(*answer) : Json();
   }
@@ -73,7 +74,9 @@ TEST_F(RestartRequestTest, TheProgramThatIsInstalledNowIsRun) {
   ask(restart_of("engine"));
   ASSERT_TRUE(eventually([&] { return pids_of("engine").size() == 2; }));
   ASSERT_TRUE(state_becomes("ready"));
-  const auto program = [](pid_t pid) { return std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/exe").string(); };
+  const auto program = [](pid_t pid) {
+    return std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/exe").string();
+  };
   EXPECT_EQ(program(pids_of("engine").back()), installed);
   EXPECT_NE(program(pids_of("worker").back()), installed);
   kill(server, SIGTERM);
@@ -83,11 +86,13 @@ TEST_F(RestartRequestTest, TheProgramThatIsInstalledNowIsRun) {
 TEST_F(RestartRequestTest, WhatCannotBeDoneIsRefusedWithTheReason) {
   const pid_t server = start();
   ASSERT_TRUE(state_becomes("ready"));
-  EXPECT_EQ(ask(restart_of("worker-7"))["error"], "there is no worker-7: the server has front, engine, worker-0");
+  EXPECT_EQ(ask(restart_of("worker-7"))["error"],
+            "there is no worker-7: the server has front, engine, worker-0");
   LocalRequest other = restart_of("engine");
   other.wire += 1;
   const std::string why = ask(other)["error"];
-  EXPECT_NE(why.find("version " + std::to_string(other.wire) + " of the wire format"), std::string::npos) << why;
+  EXPECT_NE(why.find("version " + std::to_string(other.wire) + " of the wire format"), std::string::npos)
+      << why;
   EXPECT_NE(why.find("this server " + std::to_string(wire::kVersion)), std::string::npos) << why;
   EXPECT_EQ(pids_of("engine").size(), 1u);
   kill(server, SIGTERM);

@@ -24,7 +24,8 @@ TEST_F(SuperviseTest, StartsDrainsAndLeavesNothing) {
   EXPECT_TRUE(children_gone());
   // The front finishes its requests before the others are told to stop.
   auto lines = events();
-  std::erase_if(lines, [](const std::string& line) { return line.find(" sees epoch ") != std::string::npos; });
+  std::erase_if(lines,
+                [](const std::string& line) { return line.find(" sees epoch ") != std::string::npos; });
   ASSERT_EQ(lines.size(), 7u);
   EXPECT_EQ(lines[3], "front drains 5");
   EXPECT_EQ(lines[4], "front drained");
@@ -96,12 +97,14 @@ TEST_F(SuperviseTest, WithoutATerminalSighupRenewsKeysAndCertificate) {
   const pid_t server = start();
   ASSERT_TRUE(state_becomes("ready"));
   kill(server, SIGHUP);  // there is no file yet
-  EXPECT_TRUE(eventually([&] { return read("stderr").find("stay as they were: --api-key-file") != std::string::npos; }));
+  EXPECT_TRUE(eventually(
+      [&] { return read("stderr").find("stay as they were: --api-key-file") != std::string::npos; }));
   EXPECT_EQ(count("front renewed"), 0);
   write("one");
   kill(server, SIGHUP);
   EXPECT_TRUE(eventually([&] { return count("front renewed [\"one\"]CK") == 1; }));
-  EXPECT_TRUE(eventually([&] { return read("stdout").find("renewed   certificate and keys") != std::string::npos; }));
+  EXPECT_TRUE(
+      eventually([&] { return read("stdout").find("renewed   certificate and keys") != std::string::npos; }));
   EXPECT_EQ(count("front has"), 0);
   kill(pids_of("front").front(), SIGKILL);  // its successor is started with what was renewed
   EXPECT_TRUE(eventually([&] { return count("front has one") == 1; }));
@@ -184,8 +187,7 @@ TEST_F(SuperviseTest, AKilledWorkerIsReplacedAndTheEngineTold) {
   for (int round = 1; round <= 3; ++round) {
     kill(pids_of("worker").back(), SIGKILL);
     ASSERT_TRUE(eventually([&] { return pids_of("worker").size() == static_cast<std::size_t>(round) + 1; }));
-    ASSERT_TRUE(
-        eventually([&] { return count("engine sees epoch " + std::to_string(round + 1)) == 1; }));
+    ASSERT_TRUE(eventually([&] { return count("engine sees epoch " + std::to_string(round + 1)) == 1; }));
     ASSERT_TRUE(state_becomes("ready"));
   }
   const std::string said = read("stderr");
@@ -304,7 +306,8 @@ TEST_F(SuperviseTest, AServerThatWasStoppedAsAWholeGoesOn) {
   setup_.status_patience = 10ms;
   const pid_t server = start();
   ASSERT_TRUE(state_becomes("ready"));
-  const std::vector<pid_t> all{server, pids_of("front").back(), pids_of("engine").back(), pids_of("worker").back()};
+  const std::vector<pid_t> all{server, pids_of("front").back(), pids_of("engine").back(),
+                               pids_of("worker").back()};
   for (const pid_t pid : all) kill(pid, SIGSTOP);
   std::this_thread::sleep_for(6s);
   kill(server, SIGCONT);
@@ -412,7 +415,8 @@ TEST_F(SuperviseTest, ThousandsOfKeysAreRenewed) {
   ASSERT_TRUE(state_becomes("ready"));
   kill(server, SIGHUP);
   const std::string key(60, 'k');
-  EXPECT_TRUE(eventually([&] { return read("events").find(key + "14999\"]") != std::string::npos; })) << read("stderr");
+  EXPECT_TRUE(eventually([&] { return read("events").find(key + "14999\"]") != std::string::npos; }))
+      << read("stderr");
   EXPECT_EQ(count("front renewed [\"" + key + "0\""), 1);
   EXPECT_EQ(count("worker has"), 0);
   kill(server, SIGTERM);

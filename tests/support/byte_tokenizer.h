@@ -1,5 +1,6 @@
 #pragma once
-// A tokenizer for tests: every byte is a token, and there are two special tokens that end a text, and perhaps more.
+// A tokenizer for tests: every byte is a token, and there are two special tokens that end a text, and perhaps
+// more.
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,7 +20,8 @@ class ByteTokenizer : public Tokenizer {
     pieces_.push_back("</s>");
     pieces_.push_back("<|end|>");
     pieces_.insert(pieces_.end(), more.begin(), more.end());
-    for (int id = 256; id < vocab_size(); ++id) specials_.push_back({id, pieces_[static_cast<std::size_t>(id)]});
+    for (int id = 256; id < vocab_size(); ++id)
+      specials_.push_back({id, pieces_[static_cast<std::size_t>(id)]});
   }
 
   using Tokenizer::encode;
@@ -44,7 +46,8 @@ class ByteTokenizer : public Tokenizer {
     return ids;
   }
   std::string_view token_bytes(TokenId id) const override {
-    return id >= 0 && id < vocab_size() ? std::string_view(pieces_[static_cast<std::size_t>(id)]) : std::string_view();
+    return id >= 0 && id < vocab_size() ? std::string_view(pieces_[static_cast<std::size_t>(id)])
+                                        : std::string_view();
   }
   bool is_special(TokenId id) const override { return id >= 256 && id < vocab_size(); }
   std::optional<TokenId> token_id(std::string_view piece) const override {

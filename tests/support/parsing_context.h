@@ -15,12 +15,18 @@ inline std::shared_ptr<const ByteTokenizer> parsing_tokenizer() {
 }
 
 /// Ids of a text as parsing_context() knows them.
-inline std::vector<TokenId> parsing_ids(std::string_view text) { return parsing_tokenizer()->encode(text, SpecialTokens::parse); }
+inline std::vector<TokenId> parsing_ids(std::string_view text) {
+  return parsing_tokenizer()->encode(text, SpecialTokens::parse);
+}
 
 inline std::shared_ptr<const SessionContext> parsing_context() {
   const auto tokenizer = parsing_tokenizer();
-  return std::make_shared<SessionContext>(SessionContext{tokenizer, {ByteTokenizer::kEos}, 1000, tokenizer->vocab_size(),
-                                                         *AnswerSyntax::make("ernie-x1", "ernie-x1", *tokenizer)});
+  return std::make_shared<SessionContext>(
+      SessionContext{tokenizer,
+                     {ByteTokenizer::kEos},
+                     1000,
+                     tokenizer->vocab_size(),
+                     *AnswerSyntax::make("ernie-x1", "ernie-x1", *tokenizer)});
 }
 
 }  // namespace troupe::testing

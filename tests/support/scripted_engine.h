@@ -1,6 +1,6 @@
 #pragma once
-// An engine for tests of sessions: it yields what its script says of each sequence, a token a step, whatever engines
-// before it have yielded, as sampling by output position does.
+// An engine for tests of sessions: it yields what its script says of each sequence, a token a step, whatever
+// engines before it have yielded, as sampling by output position does.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -17,7 +17,7 @@ struct Script {
     std::vector<TokenId> ids;
     Finish end = Finish::stop;
   };
-  std::vector<Line> lines;              ///< by the sequence's number in the first Submit
+  std::vector<Line> lines;                    ///< by the sequence's number in the first Submit
   std::map<RequestKey, std::size_t> numbers;  ///< of sequences that were submitted
   static constexpr std::int32_t kScoresPerStep = 3;
 };
@@ -37,7 +37,8 @@ class ScriptedEngine {
         EXPECT_EQ(static_cast<std::int32_t>(spec.prompt.size()), spec.prompt_tokens);
       }
       if (!spec.prompt.empty()) leader_ = spec.key;
-      EXPECT_EQ(spec.parent, spec.prompt.empty() ? leader_ : RequestKey{}) << "its parent was submitted before";
+      EXPECT_EQ(spec.parent, spec.prompt.empty() ? leader_ : RequestKey{})
+          << "its parent was submitted before";
       const bool scores = spec.sampling.prompt_logprobs >= 0;
       running_.push_back({spec, number, submit.attempt, static_cast<std::int32_t>(spec.output.size()),
                           scores ? std::max(1, spec.scored) : spec.prompt_tokens,
@@ -74,7 +75,8 @@ class ScriptedEngine {
       if (one.scored == one.spec.prompt_tokens) {
         const TokenId id = ids[static_cast<std::size_t>(one.tokens)];
         if (one.spec.sampling.logprobs >= 0) {
-          score(out, one.spec.prompt_tokens + one.tokens, id, one.spec.sampling.logprobs, static_cast<float>(one.number));
+          score(out, one.spec.prompt_tokens + one.tokens, id, one.spec.sampling.logprobs,
+                static_cast<float>(one.number));
         }
         out.tokens.push_back(id);
         ++one.tokens;
@@ -103,7 +105,8 @@ class ScriptedEngine {
 
   static void score(StepTokens& out, std::int32_t position, TokenId id, std::int32_t tops, float of = 0) {
     const auto at = static_cast<float>(position);
-    out.scores.push_back({position, {id, -0.125f * at - of}, static_cast<std::int32_t>(out.tops.size()), tops});
+    out.scores.push_back(
+        {position, {id, -0.125f * at - of}, static_cast<std::int32_t>(out.tops.size()), tops});
     for (std::int32_t i = 0; i < tops; ++i) out.tops.push_back({'a' + i, -0.5f * at - static_cast<float>(i)});
   }
 

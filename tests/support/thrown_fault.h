@@ -8,8 +8,8 @@
 
 namespace troupe::testing {
 
-/// While it lives, the first `times` pieces of work at `place` throw, on any thread. One at a time. `place` is a literal:
-/// threads may still compare it after the fault has gone.
+/// While it lives, the first `times` pieces of work at `place` throw, on any thread. One at a time. `place`
+/// is a literal: threads may still compare it after the fault has gone.
 class ThrownFault {
  public:
   explicit ThrownFault(const char* place, int times = 1) {

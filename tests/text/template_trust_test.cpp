@@ -161,24 +161,53 @@ TEST(TemplateLimits, TemplatesThatExceedALimitFailOnlyTheirRequest) {
 // Whatever reads or copies a long text pays for its bytes, also when nothing comes of it.
 TEST(TemplateLimits, EveryByteThatIsTouchedIsPaidFor) {
   const char* expressions[] = {
-      "c.find('z')",          "c.rfind('z')",          "c.find(d)",          "c.count('z')",
-      "c|trim",               "c.strip('a')",          "c.rstrip('ab')",     "c.isalpha()",
-      "c.islower()",          "c is lower",            "c[9000000]",         "c[0:1]",
-      "c|length",             "c.startswith(c)",       "c.removeprefix('z')", "c.split('z')|length",
-      "c.rsplit('z')|length", "c.replace('z', 'y')",   "'z' in c",           "c == d",
-      "c < d",                "c.splitlines()|length", "c|string|length",    "('%s' % c)|length",
-      "[c]|join|length",      "''.join([c])|length",   "(c ~ '')|length",    "(c + '')|length",
-      "c|lower|length",       "[c]|sort|length",       "[c]|tojson|length",  "c|int",
-      "c|float",              "{c: 1}.get(d)",         "[c]|unique|length",  "c|wordcount",
+      "c.find('z')",
+      "c.rfind('z')",
+      "c.find(d)",
+      "c.count('z')",
+      "c|trim",
+      "c.strip('a')",
+      "c.rstrip('ab')",
+      "c.isalpha()",
+      "c.islower()",
+      "c is lower",
+      "c[9000000]",
+      "c[0:1]",
+      "c|length",
+      "c.startswith(c)",
+      "c.removeprefix('z')",
+      "c.split('z')|length",
+      "c.rsplit('z')|length",
+      "c.replace('z', 'y')",
+      "'z' in c",
+      "c == d",
+      "c < d",
+      "c.splitlines()|length",
+      "c|string|length",
+      "('%s' % c)|length",
+      "[c]|join|length",
+      "''.join([c])|length",
+      "(c ~ '')|length",
+      "(c + '')|length",
+      "c|lower|length",
+      "[c]|sort|length",
+      "[c]|tojson|length",
+      "c|int",
+      "c|float",
+      "{c: 1}.get(d)",
+      "[c]|unique|length",
+      "c|wordcount",
   };
   RenderLimits limits;
   limits.steps = 200'000;
   limits.made_bytes = std::int64_t{1} << 40;
   for (const char* expression : expressions) {
     // A round touches 1 MB at least: 15,000 steps. Without the bytes twenty rounds are some hundred.
-    const std::string source = "{% set c = messages[0].content %}{% set d = c[1:] ~ 'b' %}{% for i in range(20) %}{% set x = " +
-                               std::string(expression) + " %}{% endfor %}";
-    EXPECT_EQ(render(source, std::string(1 << 20, 'a'), limits).status().reason, "template_limit") << expression;
+    const std::string source =
+        "{% set c = messages[0].content %}{% set d = c[1:] ~ 'b' %}{% for i in range(20) %}{% set x = " +
+        std::string(expression) + " %}{% endfor %}";
+    EXPECT_EQ(render(source, std::string(1 << 20, 'a'), limits).status().reason, "template_limit")
+        << expression;
     EXPECT_TRUE(render(source, std::string(1 << 10, 'a'), limits).ok()) << expression;
   }
 }
@@ -186,15 +215,19 @@ TEST(TemplateLimits, EveryByteThatIsTouchedIsPaidFor) {
 // Half of a text is searched in the text: a search that begins anew at each byte would take minutes.
 TEST(TemplateLimits, SearchesAreLinear) {
   const std::string many(1 << 20, 'a');
-  for (const char* expression : {"c.find(h ~ 'b')", "c.rfind('b' ~ h)", "c.count(h ~ 'b')", "(h ~ 'b') in c",
-                                 "c.split(h ~ 'b')|length", "c.rsplit('b' ~ h)|length", "c.replace(h ~ 'b', '')|length"}) {
-    const auto spans = render("{% set c = messages[0].content %}{% set h = c[:500000] %}{{ " + std::string(expression) + " }}", many);
+  for (const char* expression :
+       {"c.find(h ~ 'b')", "c.rfind('b' ~ h)", "c.count(h ~ 'b')", "(h ~ 'b') in c",
+        "c.split(h ~ 'b')|length", "c.rsplit('b' ~ h)|length", "c.replace(h ~ 'b', '')|length"}) {
+    const auto spans = render(
+        "{% set c = messages[0].content %}{% set h = c[:500000] %}{{ " + std::string(expression) + " }}",
+        many);
     EXPECT_TRUE(spans.ok()) << expression << spans.status().message;
   }
-  const auto found = render("{% set c = messages[0].content %}{{ c.find('needle in hay') }} {{ c.rfind('needle in hay') }} "
-                            "{{ c.split('needle in hay')|length }} {{ c.rsplit('needle in hay', 1)|length }} "
-                            "{{ c.find('needle in hays') }} {{ c.replace('needle in hay', '-') }}",
-                            "needle needle in hay, needle in hay.");
+  const auto found = render(
+      "{% set c = messages[0].content %}{{ c.find('needle in hay') }} {{ c.rfind('needle in hay') }} "
+      "{{ c.split('needle in hay')|length }} {{ c.rsplit('needle in hay', 1)|length }} "
+      "{{ c.find('needle in hays') }} {{ c.replace('needle in hay', '-') }}",
+      "needle needle in hay, needle in hay.");
   ASSERT_TRUE(found.ok());
   std::string text;
   for (const TextSpan& span : *found) text += span.text;
@@ -238,7 +271,9 @@ TEST(TemplateLoad, TakesTheFirstSourceThatExists) {
   std::ofstream(other.path() / "chat_template.jinja") << "tokenizer's {{ bos_token }}";
   std::ofstream(other.path() / "tokenizer_config.json") << R"({"bos_token": "<t>"})";
   EXPECT_EQ(prints("", tokenizer), "tokenizer's <t>");
-  EXPECT_EQ(prints("", tokenizer + "/tokenizer_config.json").find("has no chat template") != std::string::npos, true);
+  EXPECT_EQ(
+      prints("", tokenizer + "/tokenizer_config.json").find("has no chat template") != std::string::npos,
+      true);
   std::ofstream(dir / "tokenizer_config.json")
       << R"({"chat_template": [{"name": "tool_use", "template": "no"}, {"name": "default", "template": "config {{ bos_token }}"}],
              "bos_token": {"content": "<s>"}})";
@@ -264,7 +299,8 @@ TEST(TemplateLoad, AnotherTemplateForRequestsWithTools) {
     const auto spans = (*chat)->render(Json::array(), given, nullptr, false);
     return spans.ok() ? test::joined(*spans) : spans.status().message;
   };
-  std::ofstream(dir / "tokenizer_config.json") << R"({"chat_template": [{"name": "default", "template": "plain"},
+  std::ofstream(dir / "tokenizer_config.json")
+      << R"({"chat_template": [{"name": "default", "template": "plain"},
       {"name": "rag", "template": "rag"}, {"name": "tool_use", "template": "tools {{ tools[0].function.name }} <tool_call>"}]})";
   EXPECT_EQ(prints(nullptr), "plain");
   EXPECT_EQ(prints(Json::array()), "plain") << "no tools are given";
@@ -293,7 +329,8 @@ TEST(TemplateLoad, NamesWhatAnOrdinaryChatNeedsAndIsNotHere) {
   };
   for (const auto& [source, words] : std::vector<std::pair<std::string, std::string>>{
            {"{{ 1 }}\n{{ messages[0].content | truncate(5) }}", "line 2: no filter is named 'truncate'"},
-           {"{% if messages[0].role == 'user' %}{{ messages | map('wordwrap') | join }}{% endif %}", "'wordwrap'"},
+           {"{% if messages[0].role == 'user' %}{{ messages | map('wordwrap') | join }}{% endif %}",
+            "'wordwrap'"},
            {"{% filter center %}x{% endfilter %}", "'center'"},
            {"{{ messages[0].content is escaped }}", "no test is named 'escaped'"},
            {"{{ lipsum(3) }}", "'lipsum' is undefined"},
@@ -302,7 +339,8 @@ TEST(TemplateLoad, NamesWhatAnOrdinaryChatNeedsAndIsNotHere) {
     EXPECT_NE(message.find(words), std::string::npos) << source << ": " << message;
     EXPECT_NE(message.find("--chat-template"), std::string::npos) << message;
   }
-  // What only other chats need is told; a template that cannot do without something else is refused by its requests.
+  // What only other chats need is told; a template that cannot do without something else is refused by its
+  // requests.
   EXPECT_EQ(refusal("{% if tools %}{{ tools | pprint }}{% endif %}"), "");
   EXPECT_EQ(refusal("{{ raise_exception('roles must alternate') }}"), "");
   EXPECT_EQ(refusal("{{ messages[0].content.x.y }}"), "");
@@ -316,16 +354,25 @@ TEST(TemplateNames, TellsWhatIsNotHereWithoutRendering) {
     for (const std::string& name : (*chat)->missing()) all += name + "; ";
     return all;
   };
-  EXPECT_EQ(missing("{% if tools %}\n{{ a|pprint }}{{ b|pprint }}{% endif %}"), "the filter 'pprint' (line 2); ");
-  EXPECT_EQ(missing("{{ a is escaped }}{{ cycler('a') }}"), "the test 'escaped' (line 1); the function 'cycler' (line 1); ");
-  EXPECT_EQ(missing("{{ a.zfill(2) }}{% set x | urlize %}y{% endset %}"), "the method 'zfill' (line 1); the filter 'urlize' (line 1); ");
+  EXPECT_EQ(missing("{% if tools %}\n{{ a|pprint }}{{ b|pprint }}{% endif %}"),
+            "the filter 'pprint' (line 2); ");
+  EXPECT_EQ(missing("{{ a is escaped }}{{ cycler('a') }}"),
+            "the test 'escaped' (line 1); the function 'cycler' (line 1); ");
+  EXPECT_EQ(missing("{{ a.zfill(2) }}{% set x | urlize %}y{% endset %}"),
+            "the method 'zfill' (line 1); the filter 'urlize' (line 1); ");
   EXPECT_EQ(missing("{{ a | map('slice') | list }}{{ a | selectattr('x', 'nothing') | list }}"),
             "the filter 'slice' (line 1); the test 'nothing' (line 1); ");
   EXPECT_EQ(missing("{{ 1 }}", "{{ tools|xmlattr }}"), "the filter 'xmlattr' (line 1) of tool_use; ");
   // What the template defines itself, or asks about first.
-  EXPECT_EQ(missing("{% macro f(g) %}{{ g(1) }}{{ caller() }}{% endmacro %}{{ f(f) }}{% set h = f %}{{ h(2) }}"), "");
-  EXPECT_EQ(missing("{% for m in a %}{{ loop.cycle(1, 2) }}{% endfor %}{% set ns = namespace(k=1) %}{% set ns.m = ns %}{{ ns.m() }}"), "");
-  EXPECT_EQ(missing("{% if now is defined %}{{ now() }}{% endif %}{% if 'pprint' is filter %}{{ a|pprint }}{% endif %}"), "");
+  EXPECT_EQ(
+      missing("{% macro f(g) %}{{ g(1) }}{{ caller() }}{% endmacro %}{{ f(f) }}{% set h = f %}{{ h(2) }}"),
+      "");
+  EXPECT_EQ(missing("{% for m in a %}{{ loop.cycle(1, 2) }}{% endfor %}{% set ns = namespace(k=1) %}{% set "
+                    "ns.m = ns %}{{ ns.m() }}"),
+            "");
+  EXPECT_EQ(missing("{% if now is defined %}{{ now() }}{% endif %}{% if 'pprint' is filter %}{{ a|pprint "
+                    "}}{% endif %}"),
+            "");
 }
 
 TEST(TemplateRender, ForbiddenArgumentsAreErrors) {

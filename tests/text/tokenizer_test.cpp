@@ -254,7 +254,8 @@ TEST_F(BadFiles, AreErrorsThatNameTheDefect) {
   EXPECT_NE(with("/normalizer", {{"type", "BertNormalizer"}}).find("BertNormalizer"), std::string::npos);
   const Json doubles = {{"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", "aa"}};
   const auto doubled = [&](int times) {
-    return Json{{"type", "Sequence"}, {"normalizers", Json(std::vector<Json>(static_cast<std::size_t>(times), doubles))}};
+    return Json{{"type", "Sequence"},
+                {"normalizers", Json(std::vector<Json>(static_cast<std::size_t>(times), doubles))}};
   };
   EXPECT_EQ(with("/normalizer", doubled(4)), "");
   EXPECT_NE(with("/normalizer", doubled(5)).find("more than 16 times"), std::string::npos);

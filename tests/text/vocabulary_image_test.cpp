@@ -23,7 +23,9 @@ class Texts : public TokenTexts {
       : texts_(std::move(texts)), specials_(std::move(specials)) {}
   int vocab_size() const override { return static_cast<int>(texts_.size()); }
   std::string_view token_bytes(TokenId id) const override { return texts_[static_cast<std::size_t>(id)]; }
-  bool is_special(TokenId id) const override { return std::find(specials_.begin(), specials_.end(), id) != specials_.end(); }
+  bool is_special(TokenId id) const override {
+    return std::find(specials_.begin(), specials_.end(), id) != specials_.end();
+  }
   std::optional<TokenId> token_id(std::string_view) const override { return std::nullopt; }
   std::optional<TokenId> bos_id() const override { return std::nullopt; }
   std::optional<TokenId> eos_id() const override { return 3; }
@@ -114,7 +116,8 @@ TEST(VocabularyImage, BytesOfAnotherKindAreRefused) {
   other[0] ^= 1;
   EXPECT_NE(view(other).status().message.find("first word"), std::string::npos);
   const std::string shifted = "x" + whole;
-  EXPECT_FALSE(VocabularyImage::view(std::as_bytes(std::span(shifted)).subspan(1), nullptr).ok()) << "not aligned";
+  EXPECT_FALSE(VocabularyImage::view(std::as_bytes(std::span(shifted)).subspan(1), nullptr).ok())
+      << "not aligned";
 }
 
 // Every number is read as the file has it; each call stays within the bytes all the same, which a build with
@@ -124,7 +127,8 @@ TEST(VocabularyImage, DamageBehindTheHeaderReadsNothingOutside) {
   std::mt19937 random(7);
   for (int round = 0; round < 300; ++round) {
     const auto damaged = std::make_shared<std::string>(whole);
-    for (int i = 0; i < 40; ++i) (*damaged)[32 + random() % (damaged->size() - 32)] = static_cast<char>(random());
+    for (int i = 0; i < 40; ++i)
+      (*damaged)[32 + random() % (damaged->size() - 32)] = static_cast<char>(random());
     const auto image = VocabularyImage::view(std::as_bytes(std::span(*damaged)), damaged);
     ASSERT_TRUE(image.ok());
     for (TokenId id = -1; id <= (*image)->vocab_size(); ++id) {

@@ -10,7 +10,8 @@
 namespace troupe::grammar {
 namespace {
 
-// Far above the slowest mask of a form whose trial was in time, and far below what makes a silent actor suspect.
+// Far above the slowest mask of a form whose trial was in time, and far below what makes a silent actor
+// suspect.
 constexpr std::int64_t kMostTokenNs = 250'000'000;
 
 std::size_t words_for(int vocabulary) { return (static_cast<std::size_t>(vocabulary) + 31) / 32; }

@@ -41,7 +41,8 @@ class Constraint {
   bool ended() const { return matcher_ && matcher_->ended(); }
   /// A token came that its mask did not allow.
   bool failed() const { return failed_; }
-  /// Following the form took too long at one token, because it can be read in too many ways. Only stop tokens follow.
+  /// Following the form took too long at one token, because it can be read in too many ways. Only stop tokens
+  /// follow.
   bool too_slow() const { return too_slow_; }
   /// Not ok: following the form has thrown. Everything is allowed from then on; the request has to be ended.
   const Status& fault() const { return fault_; }

@@ -172,15 +172,15 @@ class TagWalk {
     if (const std::string* text = json::text(token)) {
       const auto id = texts_.token_id(*text);
       if (!id) {
-        return wrong(here, "is \"" + utf8::to_valid(text->substr(0, 48)) + "\", which is no token of this model");
+        return wrong(here,
+                     "is \"" + utf8::to_valid(text->substr(0, 48)) + "\", which is no token of this model");
       }
       token = *id;
       return {};
     }
     const auto id = token.is_number_integer() ? json::integer(token) : std::nullopt;
     if (!id || *id < 0 || *id >= texts_.vocab_size()) {
-      return wrong(here,
-                   "must be a token or its id, from 0 to " + std::to_string(texts_.vocab_size() - 1));
+      return wrong(here, "must be a token or its id, from 0 to " + std::to_string(texts_.vocab_size() - 1));
     }
     return {};
   }
@@ -240,7 +240,8 @@ Result<std::string> tag_text(Json value, const std::string& place, const TokenTe
 
 Result<Source> prepare(Form form, const TokenTexts& texts, bool any_whitespace, const FormLimits& given) {
   FormLimits limits = given;
-  limits.schema.open_name_chars = std::min(given.schema.open_name_chars, open_name_chars_for(texts.vocab_size()));
+  limits.schema.open_name_chars =
+      std::min(given.schema.open_name_chars, open_name_chars_for(texts.vocab_size()));
   Source source;
   source.any_whitespace = any_whitespace;
   switch (form.kind) {

@@ -33,7 +33,8 @@ std::string quoted(const std::string& text) {
   return "\"" + utf8::to_valid(text.substr(0, kMost)) + (text.size() > kMost ? "…\"" : "\"");
 }
 
-/// The members of an object that hold others, taken from it: a reference may lead through them, as through "$defs".
+/// The members of an object that hold others, taken from it: a reference may lead through them, as through
+/// "$defs".
 Json nested_members(Json& node) {
   Json kept = Json::object();
   json::Members& members = *json::object(kept);
@@ -108,7 +109,8 @@ class Walk {
   Status visit(Json& node, const std::string& place, std::uint32_t pointer, int depth) {
     if (!visited_.insert(pointer).second) return {};
     if (visited_.size() > static_cast<std::size_t>(limits_.schemas)) {
-      return too_large(place, "brings the schema to more than " + std::to_string(limits_.schemas) + " schemas");
+      return too_large(place,
+                       "brings the schema to more than " + std::to_string(limits_.schemas) + " schemas");
     }
     if (depth > limits_.depth) {
       return too_large(place, "is nested deeper than " + std::to_string(limits_.depth) + " levels");

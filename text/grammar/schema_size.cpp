@@ -1,5 +1,5 @@
-// How large the grammar of an object's properties gets, beyond their number. The bounds keep a schema that passes
-// enforceable() within the time and the memory of the process that compiles it.
+// How large the grammar of an object's properties gets, beyond their number. The bounds keep a schema that
+// passes enforceable() within the time and the memory of the process that compiles it.
 #include <algorithm>
 #include <iterator>
 #include <set>
@@ -23,7 +23,8 @@ class NameTree {
     if (!is_new) return 0;
     std::size_t shared = 0;
     if (place != names_.begin()) shared = common_prefix(name, *std::prev(place));
-    if (const auto next = std::next(place); next != names_.end()) shared = std::max(shared, common_prefix(name, *next));
+    if (const auto next = std::next(place); next != names_.end())
+      shared = std::max(shared, common_prefix(name, *next));
     return name.size() - shared;
   }
 
@@ -81,8 +82,9 @@ Status ObjectSizes::add(const Json& node, const std::string& place) {
     counted_ += std::max<std::int64_t>(high - low + 1, 0);
     if (counted_ > limits_.counted_properties) {
       return too_many(place, name,
-                      std::string("what has to be counted for ") + (least ? "minProperties" : "maxProperties") +
-                          " to more than " + std::to_string(limits_.counted_properties) +
+                      std::string("what has to be counted for ") +
+                          (least ? "minProperties" : "maxProperties") + " to more than " +
+                          std::to_string(limits_.counted_properties) +
                           " rules: declare fewer properties, or leave it out");
     }
   }

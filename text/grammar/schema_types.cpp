@@ -114,9 +114,9 @@ Status declare_required(Json& node, const std::string& place, const SchemaLimits
   if (names.empty()) node.erase("required");
   if (missing.empty()) return {};
   if (missing.size() > static_cast<std::size_t>(limits.properties)) {
-    return invalid(
-        here + " has more than " + std::to_string(limits.properties) + " names that properties does not declare",
-        here, "schema_too_large");
+    return invalid(here + " has more than " + std::to_string(limits.properties) +
+                       " names that properties does not declare",
+                   here, "schema_too_large");
   }
 
   const Json* others = json::member(node, "additionalProperties");
@@ -158,10 +158,12 @@ Status check_name_rules(Json& node, const std::string& place) {
     }
     if (!json::has(rule, "enum") && !json::has(rule, "const")) {
       const Json* type = json::member(rule, "type");
-      if (type != nullptr && !json::is(type, "string")) return unsatisfiable(here + ".type", "must be string");
+      if (type != nullptr && !json::is(type, "string"))
+        return unsatisfiable(here + ".type", "must be string");
     }
     json::put(rule, "type", "string");
-    if (const Json* others = json::member(node, "additionalProperties"); others != nullptr && *others == Json(false)) {
+    if (const Json* others = json::member(node, "additionalProperties");
+        others != nullptr && *others == Json(false)) {
       return unsupported(here, "cannot be enforced beside additionalProperties: false");
     }
     return {};

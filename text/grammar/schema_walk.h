@@ -78,8 +78,8 @@ class ObjectSizes {
   /// `limits` outlive it.
   explicit ObjectSizes(const SchemaLimits& limits) : limits_(limits) {}
 
-  /// Of an object that check_object() has rewritten. Not ok: "schema_too_large", with the property at which a bound was
-  /// passed. Takes n log n for n properties.
+  /// Of an object that check_object() has rewritten. Not ok: "schema_too_large", with the property at which a
+  /// bound was passed. Takes n log n for n properties.
   Status add(const Json& node, const std::string& place);
 
  private:

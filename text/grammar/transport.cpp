@@ -137,7 +137,8 @@ std::optional<xgrammar::Grammar> read_grammar(Reader& reader) {
   auto grammar = std::get<xgrammar::Grammar>(std::move(read));
   xgrammar::Grammar::Impl& impl = *grammar.ImplPtr();
   const auto automata = reader.value<std::uint64_t>();
-  if (impl.complete_fsm.IsNull() || automata != static_cast<std::uint64_t>(impl.NumRules())) return std::nullopt;
+  if (impl.complete_fsm.IsNull() || automata != static_cast<std::uint64_t>(impl.NumRules()))
+    return std::nullopt;
   const int states = impl.complete_fsm.NumStates();
   const auto known = [&](std::int32_t state) { return state >= 0 && state < states; };
   for (std::uint64_t i = 0; i < automata; ++i) {
@@ -148,7 +149,8 @@ std::optional<xgrammar::Grammar> read_grammar(Reader& reader) {
     reader.array(ends);
     const auto edges = reader.value<std::int32_t>(), nodes = reader.value<std::int32_t>();
     if (!reader.ok() || !known(start) || !std::all_of(ends.begin(), ends.end(), known)) return std::nullopt;
-    automaton.emplace(xgrammar::CompactFSMWithStartEnd(impl.complete_fsm, start, std::move(ends)), edges, nodes);
+    automaton.emplace(xgrammar::CompactFSMWithStartEnd(impl.complete_fsm, start, std::move(ends)), edges,
+                      nodes);
   }
   impl.optimized = true;
   return grammar;

@@ -39,8 +39,8 @@ class AnswerSyntax {
   AnswerSyntax() = default;
 
   /// `reasoning`: "", "ernie-x1", "ernie-45-vl" or "ernie-45-vl-thinking"; `tools`: "", "none", "ernie-x1",
-  /// "ernie-45-vl-thinking" or "hermes". `forced_end` is the text that ends thoughts at their limit; it has to
-  /// contain </think> and is cut after it; empty: the parser's own. An unknown name, or a tag that the
+  /// "ernie-45-vl-thinking" or "hermes". `forced_end` is the text that ends thoughts at their limit; it has
+  /// to contain </think> and is cut after it; empty: the parser's own. An unknown name, or a tag that the
   /// vocabulary does not have as one token, is an error that names flag and tag.
   static Result<AnswerSyntax> make(std::string_view reasoning, std::string_view tools,
                                    const Tokenizer& tokenizer, const std::string& forced_end = {});

@@ -68,7 +68,8 @@ const std::string* named_template(const nlohmann::json& list, std::string_view n
   for (const nlohmann::json& entry : list) {
     if (!entry.is_object()) continue;
     const auto its_name = entry.find("name"), text = entry.find("template");
-    if (its_name == entry.end() || !its_name->is_string() || its_name->get_ref<const std::string&>() != name) continue;
+    if (its_name == entry.end() || !its_name->is_string() || its_name->get_ref<const std::string&>() != name)
+      continue;
     if (text != entry.end() && text->is_string()) return &text->get_ref<const std::string&>();
   }
   return nullptr;

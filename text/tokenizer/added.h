@@ -22,8 +22,8 @@ struct AddedToken {
   bool rstrip = false;       ///< takes the whitespace after it
 };
 
-/// True if a string looks like markup for the model ("<think>", "[SEP]"); false for runs of blanks, digits and
-/// words. For files that do not say which of their tokens are special.
+/// True if a string looks like markup for the model ("<think>", "[SEP]"); false for runs of blanks, digits
+/// and words. For files that do not say which of their tokens are special.
 bool is_markup(std::string_view text);
 
 /// A part of a text: an added token, or what lies between two.
@@ -39,7 +39,8 @@ class AddedTokens {
   AddedTokens() = default;
   explicit AddedTokens(std::vector<AddedToken> tokens);
 
-  /// Splits the text at the tokens that `may` accepts for their byte range: the leftmost, and of these the longest.
+  /// Splits the text at the tokens that `may` accepts for their byte range: the leftmost, and of these the
+  /// longest.
   using May = std::function<bool(const AddedToken&, std::size_t begin, std::size_t end)>;
   std::vector<AddedPart> split(std::string_view text, const May& may) const;
 

@@ -69,8 +69,9 @@ int byte_of_fallback(std::string_view piece) {
 class JsonTokenizer : public VocabularyTokenizer {
  public:
   /// `normalized` are the added tokens that are looked for after normalisation.
-  JsonTokenizer(Vocabulary vocabulary, std::shared_ptr<const VocabularyImage> shared, std::vector<AddedToken> normalized,
-                Normalizer normalizer, PreTokenizer pre_tokenizer, BytePairEncoder encoder)
+  JsonTokenizer(Vocabulary vocabulary, std::shared_ptr<const VocabularyImage> shared,
+                std::vector<AddedToken> normalized, Normalizer normalizer, PreTokenizer pre_tokenizer,
+                BytePairEncoder encoder)
       : VocabularyTokenizer(std::move(vocabulary), std::move(shared)),
         normalizer_(std::move(normalizer)),
         pre_tokenizer_(std::move(pre_tokenizer)),
@@ -304,7 +305,8 @@ class Loader {
 
 }  // namespace
 
-Result<std::shared_ptr<const Tokenizer>> load_tokenizer_json(const std::string& path, const TokenizerFiles& files,
+Result<std::shared_ptr<const Tokenizer>> load_tokenizer_json(const std::string& path,
+                                                             const TokenizerFiles& files,
                                                              std::shared_ptr<const VocabularyImage> shared) {
   return Loader(path, files, std::move(shared)).load();
 }

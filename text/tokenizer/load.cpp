@@ -8,7 +8,7 @@ namespace troupe {
 namespace {
 
 Result<std::shared_ptr<const Tokenizer>> load_file(const std::filesystem::path& file,
-                                                    std::shared_ptr<const VocabularyImage> shared) {
+                                                   std::shared_ptr<const VocabularyImage> shared) {
   Result<TokenizerFiles> files = TokenizerFiles::read(file.parent_path().string());
   if (!files.ok()) return files.status();
   return file.extension() == ".json" ? load_tokenizer_json(file.string(), *files, std::move(shared))
@@ -17,7 +17,8 @@ Result<std::shared_ptr<const Tokenizer>> load_file(const std::filesystem::path& 
 
 }  // namespace
 
-Result<std::shared_ptr<const Tokenizer>> Tokenizer::load(const std::string& model_dir, const std::string& path,
+Result<std::shared_ptr<const Tokenizer>> Tokenizer::load(const std::string& model_dir,
+                                                         const std::string& path,
                                                          std::shared_ptr<const VocabularyImage> shared) {
   namespace fs = std::filesystem;
   std::error_code error;
@@ -36,8 +37,7 @@ Result<std::shared_ptr<const Tokenizer>> Tokenizer::load(const std::string& mode
   }
   try {
     return load_file(file, std::move(shared));
-  } catch (
-      const std::exception& error) {  // the JSON library's, for a field of the wrong type
+  } catch (const std::exception& error) {  // the JSON library's, for a field of the wrong type
     return invalid(file.string() + " is not a tokenizer: " + error.what());
   }
 }

@@ -46,7 +46,8 @@ std::string printed(const SentencePieceFile::Piece& piece) {
 class SentencePieceTokenizer : public VocabularyTokenizer {
  public:
   SentencePieceTokenizer(Vocabulary vocabulary, std::shared_ptr<const VocabularyImage> shared,
-                         std::unique_ptr<const Processor> processor, std::unique_ptr<const Processor> beginning)
+                         std::unique_ptr<const Processor> processor,
+                         std::unique_ptr<const Processor> beginning)
       : VocabularyTokenizer(std::move(vocabulary), std::move(shared)),
         processor_(std::move(processor)),
         beginning_(std::move(beginning)) {
@@ -107,7 +108,8 @@ std::optional<TokenId> piece_id(int id) { return id < 0 ? std::nullopt : std::op
 
 }  // namespace
 
-Result<std::shared_ptr<const Tokenizer>> load_tokenizer_model(const std::string& path, const TokenizerFiles& files,
+Result<std::shared_ptr<const Tokenizer>> load_tokenizer_model(const std::string& path,
+                                                              const TokenizerFiles& files,
                                                               std::shared_ptr<const VocabularyImage> shared) {
   Result<std::string> bytes = read_text_file(path, kMaxSentencepieceFile);
   if (!bytes.ok()) return bytes.status();

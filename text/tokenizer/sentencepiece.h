@@ -9,7 +9,8 @@
 namespace troupe {
 
 /// `shared`: as for Tokenizer::load().
-Result<std::shared_ptr<const Tokenizer>> load_tokenizer_model(const std::string& path, const TokenizerFiles& files,
-                                                              std::shared_ptr<const VocabularyImage> shared = nullptr);
+Result<std::shared_ptr<const Tokenizer>> load_tokenizer_model(
+    const std::string& path, const TokenizerFiles& files,
+    std::shared_ptr<const VocabularyImage> shared = nullptr);
 
 }  // namespace troupe

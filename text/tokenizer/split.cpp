@@ -96,8 +96,9 @@ Status Normalizer::check_growth() const {
     factor *= std::max(1.0, static_cast<double>(step.to.size()) / static_cast<double>(step.from.size()));
   }
   if (factor <= kMaxGrowth && added <= kMaxAdded) return {};
-  return invalid("the normalizer of tokenizer.json could make a text more than " + std::to_string(kMaxGrowth) +
-                 " times as long, or " + std::to_string(kMaxAdded) + " bytes longer");
+  return invalid("the normalizer of tokenizer.json could make a text more than " +
+                 std::to_string(kMaxGrowth) + " times as long, or " + std::to_string(kMaxAdded) +
+                 " bytes longer");
 }
 
 Status Normalizer::add(const json& j, int depth) {

@@ -10,8 +10,8 @@
 
 namespace troupe {
 
-/// Changes of the text before it is split. Offered: Sequence, Prepend, Replace (of a string), NFC. A file whose steps
-/// could make a text more than 16 times as long is refused.
+/// Changes of the text before it is split. Offered: Sequence, Prepend, Replace (of a string), NFC. A file
+/// whose steps could make a text more than 16 times as long is refused.
 class Normalizer {
  public:
   static Result<Normalizer> from_json(const nlohmann::json& json);

@@ -40,8 +40,8 @@ class TokenTexts {
   /// One more than the largest id that has a text. The model's vocabulary may be larger (padding rows).
   virtual int vocab_size() const = 0;
 
-  /// The token's bytes in the output (perhaps a part of a character); special and added tokens verbatim, nothing for
-  /// an id without a piece. Valid as long as this object.
+  /// The token's bytes in the output (perhaps a part of a character); special and added tokens verbatim,
+  /// nothing for an id without a piece. Valid as long as this object.
   virtual std::string_view token_bytes(TokenId id) const = 0;
 
   /// True if skip_special_tokens leaves the token out. False for ids that do not exist.
@@ -62,16 +62,17 @@ class Tokenizer : public TokenTexts {
   /// Loads `path` when it is not empty (a tokenizer.model or tokenizer.json, or a directory with one),
   /// otherwise model_dir's tokenizer.model, otherwise its tokenizer.json. Special tokens and their roles are
   /// completed from added_tokens.json, special_tokens_map.json and tokenizer_config.json of the tokenizer's
-  /// directory. A file that is missing, damaged or needs a component that is not offered is an error that names
-  /// it. Of texts that are the same as those of `shared` (null: there is none) no copy is kept.
-  static Result<std::shared_ptr<const Tokenizer>> load(const std::string& model_dir, const std::string& path = {},
-                                                       std::shared_ptr<const VocabularyImage> shared = nullptr);
+  /// directory. A file that is missing, damaged or needs a component that is not offered is an error that
+  /// names it. Of texts that are the same as those of `shared` (null: there is none) no copy is kept.
+  static Result<std::shared_ptr<const Tokenizer>> load(
+      const std::string& model_dir, const std::string& path = {},
+      std::shared_ptr<const VocabularyImage> shared = nullptr);
 
   std::vector<TokenId> encode(std::string_view text, SpecialTokens special) const;
 
-  /// Encodes the spans as one text: an ordinary word may cross from one span to the next, a special token may not. No
-  /// byte of an untrusted span ever becomes part of a special token. Added tokens that are not special match
-  /// in both kinds, as they do in the reference tokenizers.
+  /// Encodes the spans as one text: an ordinary word may cross from one span to the next, a special token may
+  /// not. No byte of an untrusted span ever becomes part of a special token. Added tokens that are not
+  /// special match in both kinds, as they do in the reference tokenizers.
   virtual std::vector<TokenId> encode(std::span<const TextSpan> spans) const = 0;
 
   virtual const std::vector<SpecialToken>& special_tokens() const = 0;  ///< in the order of their ids

@@ -10,10 +10,13 @@ namespace {
 /// The texts as a loader has found them.
 class LoadedTexts final : public TokenTexts {
  public:
-  LoadedTexts(const Vocabulary& vocabulary, const std::vector<bool>& special) : vocabulary_(vocabulary), special_(special) {}
+  LoadedTexts(const Vocabulary& vocabulary, const std::vector<bool>& special)
+      : vocabulary_(vocabulary), special_(special) {}
 
   int vocab_size() const override { return static_cast<int>(vocabulary_.bytes.size()); }
-  std::string_view token_bytes(TokenId id) const override { return vocabulary_.bytes[static_cast<std::size_t>(id)]; }
+  std::string_view token_bytes(TokenId id) const override {
+    return vocabulary_.bytes[static_cast<std::size_t>(id)];
+  }
   bool is_special(TokenId id) const override { return special_[static_cast<std::size_t>(id)]; }
   std::optional<TokenId> token_id(std::string_view piece) const override {
     const auto found = std::find(vocabulary_.bytes.begin(), vocabulary_.bytes.end(), piece);

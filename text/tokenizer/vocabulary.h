@@ -29,8 +29,10 @@ inline constexpr std::string_view kBlank = "\xE2\x96\x81";
 
 class VocabularyTokenizer : public Tokenizer {
  public:
-  /// `shared`: an image that this tokenizer uses if it has the same texts; else, or if it is null, it makes its own.
-  explicit VocabularyTokenizer(Vocabulary vocabulary, std::shared_ptr<const VocabularyImage> shared = nullptr);
+  /// `shared`: an image that this tokenizer uses if it has the same texts; else, or if it is null, it makes
+  /// its own.
+  explicit VocabularyTokenizer(Vocabulary vocabulary,
+                               std::shared_ptr<const VocabularyImage> shared = nullptr);
 
   int vocab_size() const override { return texts_->vocab_size(); }
   using Tokenizer::encode;
@@ -50,7 +52,8 @@ class VocabularyTokenizer : public Tokenizer {
 
   /// True if only trusted text may yield this id.
   bool is_reserved(TokenId id) const {
-    return id >= 0 && static_cast<std::size_t>(id) < reserved_.size() && reserved_[static_cast<std::size_t>(id)];
+    return id >= 0 && static_cast<std::size_t>(id) < reserved_.size() &&
+           reserved_[static_cast<std::size_t>(id)];
   }
   const AddedTokens& added() const { return added_; }
 

@@ -17,15 +17,15 @@ constexpr std::uint8_t kSpecial = 1;
 struct Header {
   std::uint64_t magic = kMagic;
   std::uint32_t tokens = 0;
-  std::uint32_t spelled = 0;  // tokens with a text
+  std::uint32_t spelled = 0;                  // tokens with a text
   std::int32_t bos = -1, eos = -1, pad = -1;  // -1: none
   std::uint32_t text_bytes = 0;
 };
 static_assert(sizeof(Header) == 32);
 
 std::uint64_t bytes_for(const Header& header) {
-  return sizeof(Header) + sizeof(std::uint32_t) * (std::uint64_t{header.tokens} + 1 + header.spelled) + header.tokens +
-         header.text_bytes;
+  return sizeof(Header) + sizeof(std::uint32_t) * (std::uint64_t{header.tokens} + 1 + header.spelled) +
+         header.tokens + header.text_bytes;
 }
 
 std::optional<TokenId> role(std::int32_t id) { return id < 0 ? std::nullopt : std::optional<TokenId>(id); }
@@ -55,7 +55,8 @@ std::string VocabularyImage::bytes_of(const TokenTexts& texts) {
     if (!text.empty()) order.push_back(id);
   }
   std::sort(order.begin(), order.end(), [&](std::uint32_t a, std::uint32_t b) {
-    const int less = texts.token_bytes(static_cast<TokenId>(a)).compare(texts.token_bytes(static_cast<TokenId>(b)));
+    const int less =
+        texts.token_bytes(static_cast<TokenId>(a)).compare(texts.token_bytes(static_cast<TokenId>(b)));
     if (less != 0) return less < 0;
     return flags[a] != flags[b] ? flags[a] > flags[b] : a < b;
   });
@@ -74,8 +75,10 @@ std::string VocabularyImage::bytes_of(const TokenTexts& texts) {
 Result<std::shared_ptr<const VocabularyImage>> VocabularyImage::view(std::span<const std::byte> bytes,
                                                                      std::shared_ptr<const void> owner) {
   Header header;
-  if (bytes.size() < sizeof header || reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(std::uint32_t) != 0) {
-    return invalid("a vocabulary of " + std::to_string(bytes.size()) + " bytes has no header, or is not aligned");
+  if (bytes.size() < sizeof header ||
+      reinterpret_cast<std::uintptr_t>(bytes.data()) % alignof(std::uint32_t) != 0) {
+    return invalid("a vocabulary of " + std::to_string(bytes.size()) +
+                   " bytes has no header, or is not aligned");
   }
   std::memcpy(&header, bytes.data(), sizeof header);
   if (header.magic != kMagic) return invalid("not a vocabulary of this program: its first word is another");
@@ -89,7 +92,8 @@ Result<std::shared_ptr<const VocabularyImage>> VocabularyImage::view(std::span<c
   const auto* words = reinterpret_cast<const std::uint32_t*>(bytes.data() + sizeof header);
   image->offsets_ = {words, header.tokens + std::size_t{1}};
   image->order_ = {words + image->offsets_.size(), header.spelled};
-  image->flags_ = {reinterpret_cast<const std::uint8_t*>(words + image->offsets_.size() + header.spelled), header.tokens};
+  image->flags_ = {reinterpret_cast<const std::uint8_t*>(words + image->offsets_.size() + header.spelled),
+                   header.tokens};
   image->texts_ = image->bytes_.substr(bytes.size() - header.text_bytes);
   image->bos_ = role(header.bos);
   image->eos_ = role(header.eos);
@@ -104,18 +108,21 @@ std::shared_ptr<const VocabularyImage> VocabularyImage::copy_of(const TokenTexts
 
 std::string_view VocabularyImage::token_bytes(TokenId id) const {
   if (id < 0 || static_cast<std::size_t>(id) >= flags_.size()) return {};
-  const std::uint32_t begin = offsets_[static_cast<std::size_t>(id)], end = offsets_[static_cast<std::size_t>(id) + 1];
+  const std::uint32_t begin = offsets_[static_cast<std::size_t>(id)],
+                      end = offsets_[static_cast<std::size_t>(id) + 1];
   return begin <= end && end <= texts_.size() ? texts_.substr(begin, end - begin) : std::string_view();
 }
 
 bool VocabularyImage::is_special(TokenId id) const {
-  return id >= 0 && static_cast<std::size_t>(id) < flags_.size() && (flags_[static_cast<std::size_t>(id)] & kSpecial) != 0;
+  return id >= 0 && static_cast<std::size_t>(id) < flags_.size() &&
+         (flags_[static_cast<std::size_t>(id)] & kSpecial) != 0;
 }
 
 std::optional<TokenId> VocabularyImage::token_id(std::string_view piece) const {
   const auto text = [this](std::uint32_t id) { return token_bytes(static_cast<TokenId>(id)); };
-  const auto found = std::lower_bound(order_.begin(), order_.end(), piece,
-                                      [&](std::uint32_t id, std::string_view wanted) { return text(id) < wanted; });
+  const auto found =
+      std::lower_bound(order_.begin(), order_.end(), piece,
+                       [&](std::uint32_t id, std::string_view wanted) { return text(id) < wanted; });
   if (piece.empty() || found == order_.end() || text(*found) != piece) return std::nullopt;
   return static_cast<TokenId>(*found);
 }

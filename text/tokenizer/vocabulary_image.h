@@ -1,12 +1,12 @@
 #pragma once
-// What the tokens of a vocabulary print, as one block of bytes. Processes map it read-only instead of each holding
-// strings and tables of its own.
+// What the tokens of a vocabulary print, as one block of bytes. Processes map it read-only instead of each
+// holding strings and tables of its own.
 //
 //   header │ offsets: vocab_size + 1 × u32 │ order: spelled × u32 │ flags: vocab_size × u8 │ texts
 //
-// The text of token i is texts[offsets[i], offsets[i + 1]). `order` has the ids that have a text, sorted by it; of
-// those with the same text the one that token_id() finds comes first. Numbers are those of the machine: the block never
-// leaves it. Both sides are the same build.
+// The text of token i is texts[offsets[i], offsets[i + 1]). `order` has the ids that have a text, sorted by
+// it; of those with the same text the one that token_id() finds comes first. Numbers are those of the
+// machine: the block never leaves it. Both sides are the same build.
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -24,9 +24,11 @@ class VocabularyImage final : public TokenTexts {
   /// The image of the same texts. Equal texts have equal bytes.
   static std::string bytes_of(const TokenTexts& texts);
 
-  /// A view of `bytes`, which `owner` keeps valid. Checks the header alone, in constant time: no contents of the rest can
-  /// make a call read outside of `bytes`, but a damaged image has wrong texts. invalid_argument when the header does not fit.
-  static Result<std::shared_ptr<const VocabularyImage>> view(std::span<const std::byte> bytes, std::shared_ptr<const void> owner);
+  /// A view of `bytes`, which `owner` keeps valid. Checks the header alone, in constant time: no contents of
+  /// the rest can make a call read outside of `bytes`, but a damaged image has wrong texts. invalid_argument
+  /// when the header does not fit.
+  static Result<std::shared_ptr<const VocabularyImage>> view(std::span<const std::byte> bytes,
+                                                             std::shared_ptr<const void> owner);
 
   /// Of texts of this process alone.
   static std::shared_ptr<const VocabularyImage> copy_of(const TokenTexts& texts);

@@ -27,7 +27,7 @@ MAY_INCLUDE = {
 
 # (header pattern, its name, path patterns of the product files that may include it)
 PLACES = [
-    (r"caf/", "CAF", [r"actors/(.*/)?[^/]*_actor[^/]*", r"actors/protocol\.h", r"actors/topology\.\w+",
+    (r"caf/", "CAF", [r"actors/(.*/)?[^/]*_actor[^/]*", r"actors/(protocol|inspectors)\.h", r"actors/topology\.\w+",
                      r"actors/link/message_codec\.h"]),
     (r"boost/interprocess/", "Boost.Interprocess", [r"ipc/.*"]),
     (r"boost/(beast|asio)", "Beast and Asio", [r"http/.*"]),

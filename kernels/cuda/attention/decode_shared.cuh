@@ -32,8 +32,8 @@ struct DecodeArgs {
   float scale_log2;
   DecodeRows mode;
   const int* sequences_left;  // see run_decode_attention()
-  bool clusters;  // the kernel runs in clusters of kClusterBlocks blocks
-  bool settled;   // Attention::settled and DecodeRows::single: pages may be copied before the wait
+  bool clusters;              // the kernel runs in clusters of kClusterBlocks blocks
+  bool settled;  // Attention::settled and DecodeRows::single: pages may be copied before the wait
 };
 
 /// Describes the page in a stage. The producer writes it before the stage is full.

@@ -10,8 +10,8 @@ namespace troupe::kernels::cuda::routing {
 /// Up to this many tiles of kSmallTile rows are placed by the last block of the router kernel itself.
 constexpr int kTilesPlacedAtOnce = 16;
 
-/// By expert: its first place and its number of rows; experts that are not held have no places. The last column
-/// counts the rows that are not padding.
+/// By expert: its first place and its number of rows; experts that are not held have no places. The last
+/// column counts the rows that are not padding.
 struct ExpertColumns {
   int first_place[kMostExperts + 1], total[kMostExperts + 1];
 

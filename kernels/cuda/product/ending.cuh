@@ -1,6 +1,6 @@
 #pragma once
-// How a product's sums are finished and stored, four outputs of one row at a time; and the rows and the group of
-// a tile of a grouped product. Shared by the generic way, streams and strips.
+// How a product's sums are finished and stored, four outputs of one row at a time; and the rows and the group
+// of a tile of a grouped product. Shared by the generic way, streams and strips.
 #include <cstdint>
 
 #include "kernels/cuda/element.cuh"
@@ -66,9 +66,9 @@ __device__ __forceinline__ float silu(float x) {
   return __fdividef(x, 1.0f + __expf(-x));  // a true division is a call, of code that lies in cold memory
 }
 
-/// Finishes outputs o … o + 3 of row p (o is a multiple of 4 below e.outputs; of gate|up it is a gate's; head_dim
-/// is a multiple of 4). Construct it before wait_for_previous(), which computes the addresses; call read() after
-/// the wait, and finish() with the sums.
+/// Finishes outputs o … o + 3 of row p (o is a multiple of 4 below e.outputs; of gate|up it is a gate's;
+/// head_dim is a multiple of 4). Construct it before wait_for_previous(), which computes the addresses; call
+/// read() after the wait, and finish() with the sums.
 template <class T>
 class Four {
  public:
@@ -203,8 +203,8 @@ struct RowTile {
   int count = 0;
 };
 
-/// The tile-th of all groups' tiles of `size` rows, group after group. Called by whole warps. kPastL1: reads the offsets
-/// past the L1 cache, as settled ones (kernels/cuda/launch.cuh) have to be read.
+/// The tile-th of all groups' tiles of `size` rows, group after group. Called by whole warps. kPastL1: reads
+/// the offsets past the L1 cache, as settled ones (kernels/cuda/launch.cuh) have to be read.
 template <bool kPastL1 = false>
 __device__ __forceinline__ RowTile find_rows(const std::int32_t* offsets, int groups, int rows, int size,
                                              int tile) {

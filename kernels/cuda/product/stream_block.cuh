@@ -84,7 +84,9 @@ struct StreamBlock {
   const int fours = max(0, min(slice, outputs - m_first)) >> (pairs ? 3 : 2);
 
   /// Where one warp leaves the block's rows for the others; behind the barriers.
-  __device__ __forceinline__ RowTile* settled_rows() const { return reinterpret_cast<RowTile*>(shared + 256); }
+  __device__ __forceinline__ RowTile* settled_rows() const {
+    return reinterpret_cast<RowTile*>(shared + 256);
+  }
   __device__ __forceinline__ int scale_line_bytes() const { return outputs * 2; }  ///< that exist
   __device__ __forceinline__ int chunks_of(int piece) const {
     return min(piece_chunks, chunks - piece * piece_chunks);

@@ -1,8 +1,9 @@
 #pragma once
-// How a tile's sums are finished and stored, from a warpgroup's registers (wgmma.cuh: which thread has which).
+// How a tile's sums are finished and stored, from a warpgroup's registers (wgmma.cuh: which thread has
+// which).
 //
-// Four neighbouring lanes have two columns each of a group of eight. They exchange values before a store, so that
-// each lane writes 16 bytes and the four together whole 32-byte sectors.
+// Four neighbouring lanes have two columns each of a group of eight. They exchange values before a store, so
+// that each lane writes 16 bytes and the four together whole 32-byte sectors.
 #include <cstdint>
 
 #include "kernels/cuda/element.cuh"
@@ -166,8 +167,8 @@ __device__ __forceinline__ void finish_qkv(const WgmmaEndingArgs& f, const Sums<
     token[half] = slot.offset % 8;
   }
 
-  // Pieces of 32 columns. Two that are 128 columns apart mostly have the same angles, so they are done one after
-  // the other while the angles of the next ones are loaded.
+  // Pieces of 32 columns. Two that are 128 columns apart mostly have the same angles, so they are done one
+  // after the other while the angles of the next ones are loaded.
   constexpr int kShare = kN == 256 ? 2 : 1, kPieces = kN / 32 / kShare;
   constexpr int kAhead = 3 - kShare;
   const bool shared = 128 % head_dim == 0;

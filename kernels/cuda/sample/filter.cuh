@@ -111,7 +111,8 @@ using BinOf = Bin<S::kResident>;
 
 /// Clears the table and adds the slice's weights in [first, last) to their bins.
 template <class S>
-__device__ void fill(const S& slice, BinOf<S>* table, BinRange span, std::uint32_t first, std::uint32_t last) {
+__device__ void fill(const S& slice, BinOf<S>* table, BinRange span, std::uint32_t first,
+                     std::uint32_t last) {
   using Word = typename BinOf<S>::Word;
   for (int i = static_cast<int>(threadIdx.x); i < kBins; i += S::kThreads) table[i] = {0, 0};
   __syncthreads();

@@ -257,8 +257,8 @@ __device__ void top_logits(const S& slice, TeamOf<S>& team, Exchange& exchange, 
 // thread claims each such id of the slice by setting a bit, and applies all processors to it. The op's array
 // keeps the raw logits, so the slice's copy of a logit can hold the token's count in between.
 
-/// Calls f(index in the slice, raw logit) for this thread's share of the row's ids first … end - 1, if they are in the
-/// slice. Keeps several loads in flight. Reads the logit only if Logits.
+/// Calls f(index in the slice, raw logit) for this thread's share of the row's ids first … end - 1, if they
+/// are in the slice. Keeps several loads in flight. Reads the logit only if Logits.
 template <bool Logits, class S, class F>
 __device__ __forceinline__ void each_token(const S& slice, const SampleRow& row, int first, int end, F&& f) {
   constexpr int kInFlight = 8;

@@ -22,13 +22,13 @@ struct Ask {
   wire::Sampling sampling{};
   std::vector<TokenId> stop_ids{};
   std::vector<wire::LogitBias> bias{};
-  int chunk = 1 << 20;          ///< most prompt tokens in one step
-  std::vector<BlockId> blocks;  ///< enough for the whole sequence
-  std::vector<BlockId> second;  ///< blocks after the recompute
-  int recompute_after = -1;     ///< outputs after which it is started anew with all its tokens
-  int again_after = -1;         ///< outputs after which the last two are dropped and sampled again
-  int starts_at = 1;            ///< step of its first row
-  int gated_from = -1;          ///< outputs before the first that waits for a mask; -1: none waits
+  int chunk = 1 << 20;                    ///< most prompt tokens in one step
+  std::vector<BlockId> blocks;            ///< enough for the whole sequence
+  std::vector<BlockId> second;            ///< blocks after the recompute
+  int recompute_after = -1;               ///< outputs after which it is started anew with all its tokens
+  int again_after = -1;                   ///< outputs after which the last two are dropped and sampled again
+  int starts_at = 1;                      ///< step of its first row
+  int gated_from = -1;                    ///< outputs before the first that waits for a mask; -1: none waits
   std::function<bool(TokenId)> allows{};  ///< what these masks allow
 };
 
@@ -75,9 +75,9 @@ class Engine {
     bool over = false;
     bool recomputed = false;
     bool repeated = false;  // what again_after asks for
-    int known = 0;     // tokens that travelled as ids
-    int position = 0;  // planned so far
-    int expected = 0;  // tokens when all plans have come back
+    int known = 0;          // tokens that travelled as ids
+    int position = 0;       // planned so far
+    int expected = 0;       // tokens when all plans have come back
     int in_flight = 0;
   };
 
@@ -220,7 +220,7 @@ class Engine {
   std::uint32_t generation_ = 0;
   std::vector<State> states_;
   std::vector<Answer> answers_;
-  std::deque<std::vector<std::size_t>> rows_;  // which sequences have a row, per plan in flight
+  std::deque<std::vector<std::size_t>> rows_;   // which sequences have a row, per plan in flight
   std::deque<std::vector<std::size_t>> gated_;  // likewise, a gated row
   Masks masks_;
   std::uint64_t oldest_step_ = 0;  // whose masks were sent last

@@ -1,6 +1,6 @@
 #pragma once
-// The small reference checkpoints with transformers' logits (tools/generate/make_goldens.py), and the comparison of a device's
-// logits with them. The same body runs on all devices.
+// The small reference checkpoints with transformers' logits (tools/generate/make_goldens.py), and the
+// comparison of a device's logits with them. The same body runs on all devices.
 #include <gtest/gtest.h>
 
 #include <algorithm>

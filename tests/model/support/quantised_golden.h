@@ -1,7 +1,7 @@
 #pragma once
-// Goldens of quantised formats (tools/generate/make_quantised_goldens.py), and the comparison of an executor's
-// log-probabilities with them. The same body runs on all devices. Prompts and continuations are those of the
-// tuned goldens.
+// Goldens of quantised formats (tools/generate/make_quantised_goldens.py), and the comparison of an
+// executor's log-probabilities with them. The same body runs on all devices. Prompts and continuations are
+// those of the tuned goldens.
 //
 // The bound: numpy computes each quantised model exactly, and once more with the device's rounding of
 // activations. An executor rounds at the same places in another order of sums, so its errors are another

@@ -1,7 +1,7 @@
 #pragma once
-// Goldens for shapes that take the GPU's tuned kernels (tools/generate/make_tuned_goldens.py), and the comparison of
-// an executor's log-probabilities with them. The same body runs on all devices. The loader draws the weights,
-// as with --load-choices dummy.
+// Goldens for shapes that take the GPU's tuned kernels (tools/generate/make_tuned_goldens.py), and the
+// comparison of an executor's log-probabilities with them. The same body runs on all devices. The loader
+// draws the weights, as with --load-choices dummy.
 #include <gtest/gtest.h>
 
 #include <algorithm>

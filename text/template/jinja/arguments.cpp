@@ -5,7 +5,7 @@
 namespace troupe::jinja {
 
 MatchedArguments::MatchedArguments(const char* function, const PassedArguments& arguments,
-                       std::initializer_list<std::string_view> names)
+                                   std::initializer_list<std::string_view> names)
     : function_(function), values_(names.size(), nullptr) {
   if (arguments.positional.size() > names.size()) {
     throw Error(std::string(function) + "() takes at most " + std::to_string(names.size()) +

@@ -1,7 +1,7 @@
 #pragma once
 // How a template fails, inside this folder only: Template::compile and Template::render catch it and return a
-// Status. Evaluation is a deep recursion in which nearly every operation can fail and the first failure ends all of
-// it, so failures are exceptions here; none leaves the two functions.
+// Status. Evaluation is a deep recursion in which nearly every operation can fail and the first failure ends
+// all of it, so failures are exceptions here; none leaves the two functions.
 #include <stdexcept>
 #include <string>
 

@@ -8,8 +8,8 @@
 namespace troupe::jinja {
 namespace {
 
-/// A macro or the body of a call block. Its free variables are those of the scope it is defined in. It holds that
-/// scope weakly: a scope that holds its own macro must not keep itself alive.
+/// A macro or the body of a call block. Its free variables are those of the scope it is defined in. It holds
+/// that scope weakly: a scope that holds its own macro must not keep itself alive.
 class MacroValue : public Object {
  public:
   MacroValue(const Macro& macro, const std::shared_ptr<Scope>& scope) : macro_(macro), scope_(scope) {}

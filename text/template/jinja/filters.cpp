@@ -42,7 +42,8 @@ Text title_filter(const Text& text) {
 
 Value trim(Rendering& rendering, const Value& input, const PassedArguments& arguments) {
   const MatchedArguments parameters("trim", arguments, {"chars"});
-  return rendering.make(strip(rendering, to_text(input, rendering.budget), parameters.optional_text(0), true, true));
+  return rendering.make(
+      strip(rendering, to_text(input, rendering.budget), parameters.optional_text(0), true, true));
 }
 
 Value string_filter(Rendering& rendering, const Value& input, const PassedArguments&) {
@@ -101,7 +102,8 @@ Value indent(Rendering& rendering, const Value& input, const PassedArguments& ar
 }
 
 Value tojson(Rendering& rendering, const Value& input, const PassedArguments& arguments) {
-  const MatchedArguments parameters("tojson", arguments, {"ensure_ascii", "indent", "separators", "sort_keys"});
+  const MatchedArguments parameters("tojson", arguments,
+                                    {"ensure_ascii", "indent", "separators", "sort_keys"});
   JsonStyle style;
   style.ensure_ascii = parameters.boolean(0, false);
   if (const Value* margin = parameters.get(1); margin && !margin->is_none()) {
@@ -217,8 +219,8 @@ constexpr NamedFilter kFilters[] = {
 }  // namespace
 
 Filter find_filter(std::string_view name) {
-  const NamedFilter* found =
-      std::find_if(std::begin(kFilters), std::end(kFilters), [&](const NamedFilter& f) { return f.name == name; });
+  const NamedFilter* found = std::find_if(std::begin(kFilters), std::end(kFilters),
+                                          [&](const NamedFilter& f) { return f.name == name; });
   return found == std::end(kFilters) ? find_sequence_filter(name) : found->filter;
 }
 

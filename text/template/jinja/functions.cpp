@@ -117,7 +117,7 @@ NamespaceData* namespace_data(const Value& value) {
 
 Function find_function(std::string_view name) {
   const NamedFunction* found = std::find_if(std::begin(kFunctions), std::end(kFunctions),
-                                    [&](const NamedFunction& f) { return f.name == name; });
+                                            [&](const NamedFunction& f) { return f.name == name; });
   return found == std::end(kFunctions) ? nullptr : found->function;
 }
 

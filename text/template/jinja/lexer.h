@@ -35,9 +35,9 @@ struct Token {
 inline constexpr int kMaxTagTokens = 4096;
 
 /// Reads the source as Jinja does with trim_blocks and lstrip_blocks on (the setting of transformers): the
-/// newline after a block or comment tag and the blanks before one at the start of a line are removed, "-" strips
-/// further, "+" keeps; line ends become "\n" and one at the very end of the source is dropped. Throws Error
-/// with the line. The last token is Kind::end.
+/// newline after a block or comment tag and the blanks before one at the start of a line are removed, "-"
+/// strips further, "+" keeps; line ends become "\n" and one at the very end of the source is dropped. Throws
+/// Error with the line. The last token is Kind::end.
 std::vector<Token> tokenize(std::string_view source);
 
 }  // namespace troupe::jinja

@@ -6,7 +6,7 @@
 namespace troupe {
 
 struct RenderLimits {
-  std::int64_t steps = 2'000'000;            ///< expressions and statements evaluated, items visited, 64 bytes touched
+  std::int64_t steps = 2'000'000;  ///< expressions and statements evaluated, items visited, 64 bytes touched
   std::int64_t output_bytes = 32 << 20;      ///< the prompt
   std::int64_t made_bytes = 256ll << 20;     ///< all strings and lists made, including those freed again
   int depth = 400;                           ///< nested expressions, blocks and macro calls

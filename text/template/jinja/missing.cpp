@@ -27,7 +27,8 @@ bool exists(const NamedUse& use, const ParsedTemplate& parsed) {
     case UseKind::function:
       return find_function(use.name) != nullptr || parsed.assigned.contains(use.name) || use.name == "caller";
     case UseKind::method:
-      return is_method(use.name) || parsed.assigned.contains(use.name) || use.name == "cycle";  // loop.cycle()
+      return is_method(use.name) || parsed.assigned.contains(use.name) ||
+             use.name == "cycle";  // loop.cycle()
   }
   return false;
 }

@@ -7,8 +7,9 @@
 
 namespace troupe::jinja {
 
-/// Each name once, with its first line: "the filter 'truncate' (line 4)". Functions and methods only where nothing that the
-/// template or its inputs define could be meant. Names that the template asks about first are not missing.
+/// Each name once, with its first line: "the filter 'truncate' (line 4)". Functions and methods only where
+/// nothing that the template or its inputs define could be meant. Names that the template asks about first
+/// are not missing.
 std::vector<std::string> missing_names(const ParsedTemplate& parsed);
 
 }  // namespace troupe::jinja

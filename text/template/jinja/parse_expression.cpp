@@ -305,7 +305,8 @@ void ExpressionParser::note_application(NamedUse::Kind kind, const Application& 
 void ExpressionParser::note_guard(const Expression& input, std::string_view test) {
   if (test == "defined" || test == "undefined") {
     if (const auto* name = dynamic_cast<const NameExpression*>(&input)) guarded_.insert(name->name);
-    if (const auto* attribute = dynamic_cast<const AttributeExpression*>(&input)) guarded_.insert(attribute->name);
+    if (const auto* attribute = dynamic_cast<const AttributeExpression*>(&input))
+      guarded_.insert(attribute->name);
   } else if (test == "filter" || test == "test") {
     const auto* constant = dynamic_cast<const Constant*>(&input);
     if (constant && constant->constant.text()) guarded_.emplace(constant->constant.text()->view());

@@ -22,10 +22,11 @@ struct NamedUse {
 
 struct ParsedTemplate {
   StatementBlock body;
-  NameSet names;               ///< every variable the template reads
-  NameSet assigned;            ///< variables, macros, parameters and attributes that it sets
-  NameSet guarded;             ///< names that it asks about first: "is defined", "is filter", "is test"
-  std::vector<NamedUse> uses;  ///< in the order of the source; those by a name that is computed are not among them
+  NameSet names;     ///< every variable the template reads
+  NameSet assigned;  ///< variables, macros, parameters and attributes that it sets
+  NameSet guarded;   ///< names that it asks about first: "is defined", "is filter", "is test"
+  std::vector<NamedUse>
+      uses;  ///< in the order of the source; those by a name that is computed are not among them
 };
 
 /// Throws Error with the line of a syntax error.

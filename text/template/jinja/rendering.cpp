@@ -74,7 +74,8 @@ Value apply_filter(Rendering& rendering, std::string_view name, const Value& inp
   return filter(rendering, input, arguments);
 }
 
-bool apply_test(Rendering& rendering, std::string_view name, const Value& input, const PassedArguments& arguments) {
+bool apply_test(Rendering& rendering, std::string_view name, const Value& input,
+                const PassedArguments& arguments) {
   const Test test = find_test(name);
   if (!test) throw MissingNameError("no test is named '" + std::string(name.substr(0, 40)) + "'");
   return test(rendering, input, arguments);

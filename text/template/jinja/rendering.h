@@ -103,7 +103,8 @@ bool is_method(std::string_view name);
 
 Value apply_filter(Rendering& rendering, std::string_view name, const Value& input,
                    const PassedArguments& arguments);
-bool apply_test(Rendering& rendering, std::string_view name, const Value& input, const PassedArguments& arguments);
+bool apply_test(Rendering& rendering, std::string_view name, const Value& input,
+                const PassedArguments& arguments);
 
 /// Calls a macro, function or method; Error when the value is not callable.
 Value call(Rendering& rendering, const Value& callee, const PassedArguments& arguments);

@@ -280,8 +280,8 @@ constexpr NamedSequenceFilter kFilters[] = {
 }  // namespace
 
 Filter find_sequence_filter(std::string_view name) {
-  const NamedSequenceFilter* found =
-      std::find_if(std::begin(kFilters), std::end(kFilters), [&](const NamedSequenceFilter& f) { return f.name == name; });
+  const NamedSequenceFilter* found = std::find_if(
+      std::begin(kFilters), std::end(kFilters), [&](const NamedSequenceFilter& f) { return f.name == name; });
   return found == std::end(kFilters) ? nullptr : found->filter;
 }
 

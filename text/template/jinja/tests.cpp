@@ -15,7 +15,9 @@ bool is_defined(Rendering&, const Value& v, const PassedArguments&) { return !v.
 bool is_undefined(Rendering&, const Value& v, const PassedArguments&) { return v.is_undefined(); }
 bool is_none(Rendering&, const Value& v, const PassedArguments&) { return v.is_none(); }
 bool is_boolean(Rendering&, const Value& v, const PassedArguments&) { return v.get<bool>() != nullptr; }
-bool is_integer(Rendering&, const Value& v, const PassedArguments&) { return v.get<std::int64_t>() != nullptr; }
+bool is_integer(Rendering&, const Value& v, const PassedArguments&) {
+  return v.get<std::int64_t>() != nullptr;
+}
 bool is_float(Rendering&, const Value& v, const PassedArguments&) { return v.get<double>() != nullptr; }
 bool is_number(Rendering&, const Value& v, const PassedArguments&) { return v.is_number(); }
 bool is_string(Rendering&, const Value& v, const PassedArguments&) { return v.text() != nullptr; }

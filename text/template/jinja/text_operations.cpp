@@ -22,7 +22,8 @@ bool ends_line(char32_t point) {
          point == 0x2028 || point == 0x2029;
 }
 
-// Knuth, Morris and Pratt: the distance of the first `what` from the beginning of `text`, npos when there is none.
+// Knuth, Morris and Pratt: the distance of the first `what` from the beginning of `text`, npos when there is
+// none.
 template <class Iterator>
 std::size_t search(Iterator text, std::size_t text_size, Iterator what, std::size_t size) {
   std::vector<std::uint32_t> overlap(size, 0);  // of what[0, i]: the longest proper prefix that is a suffix
@@ -86,8 +87,8 @@ std::vector<Value> split(Rendering& rendering, const Text& text, const Text* sep
     const std::size_t size = separator->size();
     if (from_right) {
       std::size_t end = view.size();
-      for (std::size_t at; end >= size && (at = find_last(view.substr(0, end), separator->view())) != view.npos;
-           end = at) {
+      for (std::size_t at;
+           end >= size && (at = find_last(view.substr(0, end), separator->view())) != view.npos; end = at) {
         cuts.emplace_back(at, at + size);
         if (limit >= 0 && static_cast<std::int64_t>(cuts.size()) == limit) break;
       }

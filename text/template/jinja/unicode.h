@@ -17,8 +17,8 @@ bool is_lower(char32_t point);
 /// True if repr() prints it unescaped.
 bool is_printable(char32_t point);
 
-/// Replaces each character by f(character), which gets its trust. f returns kCapitalSharpS for U+00DF: its capital
-/// is the two letters "SS".
+/// Replaces each character by f(character), which gets its trust. f returns kCapitalSharpS for U+00DF: its
+/// capital is the two letters "SS".
 inline constexpr char32_t kCapitalSharpS = 0x110000;  ///< no character
 template <class F>
 Text map(const Text& text, F&& f);
