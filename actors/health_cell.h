@@ -1,9 +1,12 @@
 #pragma once
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <mutex>
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "actors/engine/watchdog.h"
 #include "base/clock.h"
@@ -26,10 +29,18 @@ class HealthCell {
   /// Nobody looks any more.
   void forget() { looked(TimePoint{}, nullptr); }
 
-  /// A part of the engine, or a worker, stands still; empty: none does.
-  void engine_looked(const std::string& part) {
+  /// So many engines there are; 1 unless it is said, before any other call.
+  void has_engines(std::size_t count) { silent_in_.resize(std::max<std::size_t>(count, 1)); }
+
+  /// A part of the engine, or a worker of it, stands still; empty: none does. What one of several engines
+  /// says counts once all have such a part.
+  void engine_looked(std::size_t engine, const std::string& part) {
     const std::lock_guard lock(mutex_);
-    engine_silent_.store(part.empty() ? nullptr : &*names_.insert(part).first, std::memory_order_release);
+    silent_in_.at(engine) = part;
+    const bool all = std::none_of(silent_in_.begin(), silent_in_.end(),
+                                  [](const std::string& one) { return one.empty(); });
+    engine_silent_.store(all ? &*names_.insert(silent_in_.front()).first : nullptr,
+                         std::memory_order_release);
   }
 
   http::Health health() const {
@@ -51,7 +62,8 @@ class HealthCell {
   std::atomic<TimePoint> looked_{};
   std::atomic<const std::string*> engine_silent_{nullptr};
   std::mutex mutex_;
-  std::set<std::string> names_;  // guarded by mutex_; of parts: readers keep views of them
+  std::set<std::string> names_;  // guarded by mutex_, as the next; of parts: readers keep views of them
+  std::vector<std::string> silent_in_ = std::vector<std::string>(1);  // by engine
 };
 
 }  // namespace troupe

@@ -104,7 +104,7 @@ TROUPE_INSPECT(PrefixUse, x.enabled, x.salt)
 TROUPE_INSPECT(Answer, x.id, x.model, x.created_s, x.stream, x.include_usage, x.continuous_usage, x.echo,
                x.return_token_ids, x.tokens_per_event, x.function_call, x.settings)
 TROUPE_INSPECT(Ask, x.io, x.exchange, x.request_id, x.api, x.arrived_ns, x.timeout_ns, x.body_bytes,
-               x.priority, x.client, x.source, x.generation, x.prefix, x.answer)
+               x.priority, x.client, x.together, x.source, x.generation, x.prefix, x.answer)
 TROUPE_INSPECT(InfoAsk, x.io, x.exchange, x.request_id, x.kind)
 TROUPE_INSPECT(Withdraw, x.io, x.exchange)
 TROUPE_INSPECT(Resume, x.exchange)
@@ -133,7 +133,7 @@ TROUPE_INSPECT(Cancel, x.keys)
 TROUPE_INSPECT(PositionLogprobs, x.position, x.chosen, x.first_top, x.tops)
 TROUPE_INSPECT(SequenceTokens, x.key, x.first_token, x.tokens, x.first_score, x.scores, x.finish, x.error,
                x.attempt, x.position, x.scheduled_ns, x.cached_tokens)
-TROUPE_INSPECT(StepTokens, x.sequences, x.tokens, x.scores, x.tops)
+TROUPE_INSPECT(StepTokens, x.engine, x.sequences, x.tokens, x.scores, x.tops)
 TROUPE_INSPECT(SwapStatus, x.total, x.free, x.cached, x.moving, x.out, x.in, x.evicted, x.failed, x.declined)
 TROUPE_INSPECT(CacheStatus, x.total, x.free, x.cached, x.leased, x.moving, x.evicted, x.swap)
 TROUPE_INSPECT(HashRange, x.first, x.count)
@@ -157,8 +157,10 @@ TROUPE_INSPECT(Greeting, x.version, x.build)
 TROUPE_INSPECT(Welcome, x.version, x.build, x.topology)
 TROUPE_INSPECT(TextAnswer, x.number, x.encoded)
 TROUPE_INSPECT(TextUp, x.index)
-TROUPE_INSPECT(EngineUp, x.epoch)
-TROUPE_INSPECT(EngineDown, x.epoch, x.why)
+TROUPE_INSPECT(EngineUp, x.engine, x.epoch)
+TROUPE_INSPECT(EngineDown, x.engine, x.epoch, x.why)
+TROUPE_INSPECT(EngineServes, x.engine, x.serves)
+TROUPE_INSPECT(WaitedForEngine, x.engine, x.epoch)
 TROUPE_INSPECT(Refused, x.exchange, x.attempt, x.status)
 TROUPE_INSPECT(FrontSubmit, x.front, x.submit)
 TROUPE_INSPECT(FrontReady, x.front)
@@ -171,9 +173,9 @@ TROUPE_INSPECT(RankStepDone, x.rank, x.record)
 TROUPE_INSPECT(RankCacheReport, x.rank, x.record)
 TROUPE_INSPECT(RankUp, x.rank, x.link)
 TROUPE_INSPECT(RankDown, x.rank, x.why)
-TROUPE_INSPECT(StepStats, x.running, x.waiting, x.prompt_tokens, x.generated_tokens, x.preempted, x.admitted,
-               x.admitted_hits, x.admitted_tokens, x.cached_tokens, x.swapped_tokens, x.kv, x.step_s,
-               x.predicted_s)
+TROUPE_INSPECT(StepStats, x.engine, x.running, x.waiting, x.prompt_tokens, x.generated_tokens, x.preempted,
+               x.admitted, x.admitted_hits, x.admitted_tokens, x.cached_tokens, x.swapped_tokens, x.kv,
+               x.step_s, x.predicted_s)
 TROUPE_INSPECT(RequestStats, x.ok, x.endings, x.gaps.counts, x.gaps.sum_s, x.prompt_tokens, x.cached_tokens,
                x.output_tokens, x.max_tokens, x.queue_s, x.prefill_s, x.ttft_s, x.decode_s, x.e2e_s)
 TROUPE_INSPECT(HttpStats, x.path, x.status)
@@ -185,7 +187,7 @@ TROUPE_INSPECT(SchedulerStatus, x.running, x.max_running, x.waiting, x.max_waiti
 TROUPE_INSPECT(ProbeAnswer, x.mailbox)
 TROUPE_INSPECT(ActorReport, x.name, x.number, x.answered, x.restarts, x.mailbox, x.answer_ns)
 TROUPE_INSPECT(ActorReports, x.actors)
-TROUPE_INSPECT(EngineStatus, x.state, x.scheduler, x.cache, x.open_requests, x.max_requests)
+TROUPE_INSPECT(EngineStatus, x.state, x.scheduler, x.engines, x.cache, x.open_requests, x.max_requests)
 template <class I>
 typename I::result_type inspect(I& f, Expire&) {
   return f(caf::meta::type_name("Expire"));

@@ -32,16 +32,31 @@ struct TextUp {
   std::uint32_t index = 0;
 };
 
-/// An engine can serve: what runs is submitted to it again. Only where it has come anew; a worker's loss is
-/// no such.
+/// An engine can serve: what it has run is submitted to it again. Only where its process has come anew; a
+/// worker's loss is no such.
 struct EngineUp {
-  std::uint32_t epoch = 0;  ///< of the link; never 0
+  std::uint32_t engine = 0;  ///< index
+  std::uint32_t epoch = 0;   ///< of the link; never 0
 };
 
 /// The engine's process is gone, and what was submitted to it has yielded all that it will.
 struct EngineDown {
-  std::uint32_t epoch = 0;  ///< the new one of the link
+  std::uint32_t engine = 0;  ///< index
+  std::uint32_t epoch = 0;   ///< the new one of the link
   std::string why;
+};
+
+/// Whether an engine can serve now: it runs, and so does its worker.
+struct EngineServes {
+  std::uint32_t engine = 0;  ///< index
+  bool serves = false;
+};
+
+/// Requests of an engine that is down have waited long enough for its next process; a SESSION HOST tells
+/// itself.
+struct WaitedForEngine {
+  std::uint32_t engine = 0;  ///< index
+  std::uint32_t epoch = 0;   ///< of EngineDown
 };
 
 /// A Submit was refused.

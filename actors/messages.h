@@ -94,6 +94,7 @@ struct Ask {
   std::int64_t body_bytes = 0;  ///< of the request as it was sent: how long a TOKENIZER may take
   std::int32_t priority = 0;    ///< lower first
   std::string client;           ///< who asks, as limits count them: http::Call::client
+  std::string together;         ///< requests with the same value prefer one engine; empty: no preference
   Source source;
   Generation generation;
   PrefixUse prefix;
@@ -315,6 +316,7 @@ struct SequenceTokens {
 
 /// Results of one step for all sequences of one SESSION HOST.
 struct StepTokens {
+  std::uint32_t engine = 0;  ///< whose step; the front, which numbers engines, sets it
   std::vector<SequenceTokens> sequences;
   std::vector<TokenId> tokens;
   std::vector<PositionLogprobs> scores;

@@ -27,6 +27,7 @@ struct StepStats {
   CacheStatus kv;
   double step_s = 0;       ///< on the device
   double predicted_s = 0;  ///< of a step with prompts, what the scheduler took it to last; else 0
+  std::uint32_t engine = 0;  ///< whose step; the front, which numbers engines, sets it
 };
 
 /// How a choice of a request ended, as /metrics counts it.
@@ -72,8 +73,9 @@ struct SchedulerStatus {
 };
 
 struct EngineStatus {
-  std::string state;  ///< loading, ready, draining, restarting
-  SchedulerStatus scheduler;
+  std::string state;                     ///< loading, ready, draining, restarting
+  SchedulerStatus scheduler;             ///< of all engines
+  std::vector<SchedulerStatus> engines;  ///< of each, by index; empty: of an engine alone
   CacheStatus cache;
   std::int32_t open_requests = 0;
   std::int32_t max_requests = 0;

@@ -165,8 +165,8 @@ using session_host_actor =
                      caf::reacts_to<Resume>,
                      // Ends every session; from GATEWAY.
                      caf::reacts_to<Abandon>,
-                     // Submits requests that wait to run alone; from itself.
-                     caf::reacts_to<RetryAlone>>;
+                     // Submits requests that wait to run alone, or for an engine; from itself.
+                     caf::reacts_to<RetryAlone>, caf::reacts_to<WaitedForEngine>>;
 
 /// GATEWAY: admission. Its HTTP side, an http::Backend, is in actors/gateway/gateway_actor.h.
 using gateway_actor = caf::typed_actor<
@@ -175,8 +175,8 @@ using gateway_actor = caf::typed_actor<
     caf::reacts_to<Ask>, caf::reacts_to<InfoAsk>,
     // A client went away; from its HTTP side, so that it never overtakes the Ask it concerns.
     caf::reacts_to<Withdraw>,
-    // The engine's worker came, or it or the engine went: readiness; from ENGINE LINK's thread.
-    caf::reacts_to<LinkUp>, caf::reacts_to<LinkDown>,
+    // An engine's worker came, or it or the engine went: readiness; from ENGINE LINK's thread.
+    caf::reacts_to<EngineServes>,
     // A text process has come; from TOKENIZER's thread.
     caf::reacts_to<TextUp>,
     // Refuses new work from now on; answers when nothing is open any more; from the control thread.
@@ -216,7 +216,7 @@ using tokenizer_actor =
                      // An answer of the process, or that it is gone; from its own receiving thread.
                      caf::reacts_to<TextAnswer>, caf::reacts_to<LinkEpoch>>;
 
-/// ENGINE LINK: the front's end of the link to an engine.
+/// ENGINE LINK ×engine: the front's end of the link to it.
 using engine_link_actor =
     caf::typed_actor<caf::reacts_to<Beat>,
                      // Names who hears of what comes over the link, and begins to receive; from the ROOT,

@@ -1,21 +1,30 @@
 #include "actors/topology.h"
 
 #include <algorithm>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <random>
 
 #include "actors/cache/cache_actor.h"
 #include "actors/grammar/grammar_actor.h"
+#include "actors/metrics/engine_totals.h"
 #include "actors/metrics/metrics_actor.h"
 #include "actors/scheduler/scheduler_actor.h"
 #include "actors/tokenizer/tokenizer_actor.h"
 #include "actors/worker/rank_group_actor.h"
 #include "actors/worker/worker_link_actor.h"
 #include "base/check.h"
+#include "base/clock.h"
 #include "base/usable_cores.h"
 
 namespace troupe {
 namespace {
+
+/// An engine that has given no sign of life for so long gets no new request while another one does.
+constexpr auto kEngineResponds = std::chrono::nanoseconds(std::chrono::milliseconds(1500)).count();
+
+/// The first of several has no number.
+std::string numbered(std::uint32_t index) { return index == 0 ? "" : "-" + std::to_string(index); }
 
 /// Looking up or checking a form of 8 MB takes less than a second.
 constexpr auto kFormSilence = std::chrono::seconds(30);
@@ -154,11 +163,27 @@ FrontSystem::FrontSystem(FrontSetup setup) {
   metrics_ = system().spawn(metrics_behavior, setup.constants, setup.log("metrics"));
   add("metrics", metrics_);
 
-  EngineLinkParts link{setup.engine, setup.build,   setup.log("engine_link"), setup.progress, setup.traced,
-                       setup.silent, setup.welcomed};
-  watch_thread("engine_link's receiver", [pulse = link.receiver_pulse] { return pulse->beats(); });
-  engine_ = system().spawn(engine_link_behavior, std::move(link));
-  add("engine_link", engine_);
+  EngineRouter::Setup routing{setup.options.parallel.routing, setup.options.scheduler.block_size,
+                              setup.block_names, [engines = setup.engines](std::uint32_t engine) {
+                                return now_ns() - engines[engine]->end().heartbeat_ns(ipc::Side::lower) <
+                                       kEngineResponds;
+                              }};
+  const auto router = std::make_shared<EngineRouter>(std::move(routing));
+  std::vector<std::shared_ptr<EngineSide>> sides;
+  for (std::uint32_t i = 0; i < setup.engines.size(); ++i) {
+    EngineLinkParts link{setup.engines[i], i,           setup.build, setup.log("engine_link"),
+                         setup.progress,   setup.traced};
+    link.silent = [silent = setup.silent, i](const SilentPart& part) {
+      if (silent) silent(i, part);
+    };
+    link.welcomed = setup.welcomed;
+    link.router = router;
+    watch_thread("engine_link" + numbered(i) + "'s receiver",
+                 [pulse = link.receiver_pulse] { return pulse->beats(); });
+    sides.push_back(std::make_shared<EngineLinkSide>(setup.engines[i]));
+    engines_.push_back(system().spawn(engine_link_behavior, std::move(link)));
+    add("engine_link", engines_.back());
+  }
 
   std::vector<tokenizer_actor> tokenizers;
   for (std::uint32_t i = 0; i < setup.texts.size(); ++i) {
@@ -166,14 +191,13 @@ FrontSystem::FrontSystem(FrontSetup setup) {
                          [distrusted = setup.distrusted, i](const std::string& why) {
                            if (distrusted) distrusted(i, why);
                          }};
-    watch_thread("tokenizer" + (i == 0 ? "" : "-" + std::to_string(i)) + "'s receiver",
+    watch_thread("tokenizer" + numbered(i) + "'s receiver",
                  [pulse = parts.receiver_pulse] { return pulse->beats(); });
     tokenizers.push_back(system().spawn(tokenizer_behavior, std::move(parts)));
     add("tokenizer", tokenizers.back());
   }
   auto hosts = std::make_shared<std::vector<session_host_actor>>();
 
-  const auto side = std::make_shared<EngineLinkSide>(setup.engine);
   const auto quarantine = std::make_shared<Quarantine>();
   for (std::uint32_t io = 0; io < setup.io_threads; ++io) {
     for (const auto& tokenizer : tokenizers) introduce("session", tokenizer);
@@ -181,61 +205,113 @@ FrontSystem::FrontSystem(FrontSetup setup) {
     parts.io = io;
     parts.context = setup.sessions;
     parts.tokenizers = tokenizers;
-    parts.engine = side;
+    parts.engines = sides;
     parts.metrics = introduce("session", metrics_);
     parts.deliver = setup.deliver;
     parts.log = setup.log("session");
     parts.quarantine = quarantine;
-    if (setup.options.guided.on()) parts.grammar = introduce("session", engine_);
+    parts.router = router;
+    for (const auto& engine : engines_) {
+      if (setup.options.guided.on()) parts.grammars.push_back(introduce("session", engine));
+    }
     hosts->push_back(system().spawn(session_host_behavior, std::move(parts)));
     add("session", hosts->back());
   }
 
   for (const auto& host : *hosts) introduce("gateway", host);
-  gateway_ = system().spawn(
-      gateway_behavior,
-      GatewayParts{*hosts, introduce("gateway", metrics_), introduce("gateway", engine_), setup.health,
-                   setup.deliver, setup.config_json, setup.options.http.max_concurrency, setup.texts.size(),
-                   setup.log("gateway")});
+  for (const auto& engine : engines_) introduce("gateway", engine);
+  gateway_ = system().spawn(gateway_behavior, GatewayParts{*hosts,
+                                                           introduce("gateway", metrics_),
+                                                           {engines_.begin(), engines_.end()},
+                                                           setup.health,
+                                                           setup.deliver,
+                                                           setup.config_json,
+                                                           setup.options.http.max_concurrency,
+                                                           setup.texts.size(),
+                                                           setup.log("gateway")});
   add("gateway", gateway_);
   for (const auto& tokenizer : tokenizers)
     caf::anon_send(tokenizer, TextArrivals{introduce("tokenizer", gateway_)});
 
   for (const auto& host : *hosts) introduce("engine_link", host);
-  caf::anon_send(engine_,
-                 FrontActors{introduce("engine_link", gateway_), *hosts, introduce("engine_link", metrics_)});
+  for (const auto& engine : engines_) {
+    caf::anon_send(
+        engine, FrontActors{introduce("engine_link", gateway_), *hosts, introduce("engine_link", metrics_)});
+  }
   supervise(setup.log("front"));
 }
 
+namespace {
+
+/// Asks GATEWAY, then the engines all at once; those that have not answered by then are left out.
+struct StatusRound {
+  EngineStatus status;
+  std::vector<std::optional<SchedulerStatus>> engines;
+  std::size_t open = 0;
+  std::shared_ptr<std::promise<std::optional<EngineStatus>>> promise;
+
+  void one_less() {
+    if (--open > 0) return;
+    for (const auto& engine : engines) {
+      if (engines.size() > 1) status.engines.push_back(engine.value_or(SchedulerStatus()));
+    }
+    promise->set_value(std::move(status));
+  }
+};
+
+}  // namespace
+
 std::future<std::optional<EngineStatus>> FrontSystem::ask_status(Duration patience) {
-  auto promise = std::make_shared<std::promise<std::optional<EngineStatus>>>();
-  // The engine's part is left out in time for the answer to be of use.
-  const caf::timespan engines(patience / 2);
-  system().spawn(
-      [gateway = gateway_, engine = engine_, patience, engines, promise](caf::event_based_actor* self) {
-        self->request(gateway, caf::timespan(patience), caf::get_atom::value)
-            .then(
-                [=](const EngineStatus& front) {
-                  self->request(engine, engines, caf::get_atom::value)
-                      .then(
-                          [=](EngineStatus& status) {
-                            status.state = front.state;
-                            status.open_requests = front.open_requests;
-                            status.max_requests = front.max_requests;
-                            promise->set_value(status);
-                          },
-                          [=](const caf::error&) { promise->set_value(front); });
-                },
-                [=](const caf::error&) { promise->set_value(std::nullopt); });
-      });
-  return promise->get_future();
+  auto round = std::make_shared<StatusRound>();
+  round->promise = std::make_shared<std::promise<std::optional<EngineStatus>>>();
+  round->engines.resize(engines_.size());
+  round->open = engines_.size();
+  auto future = round->promise->get_future();
+  system().spawn([gateway = gateway_, engines = engines_, patience, round](caf::event_based_actor* self) {
+    self->request(gateway, caf::timespan(patience), caf::get_atom::value)
+        .then(
+            [=](EngineStatus& front) {
+              round->status = std::move(front);
+              for (std::size_t i = 0; i < engines.size(); ++i) {
+                // An engine's part is left out in time for the answer to be of use.
+                self->request(engines[i], caf::timespan(patience / 2), caf::get_atom::value)
+                    .then(
+                        [=](const EngineStatus& status) {
+                          add_to(round->status.scheduler, status.scheduler);
+                          add_to(round->status.cache, status.cache);
+                          round->engines[i] = status.scheduler;
+                          round->one_less();
+                        },
+                        [=](const caf::error&) { round->one_less(); });
+              }
+            },
+            [=](const caf::error&) { round->promise->set_value(std::nullopt); });
+  });
+  return future;
 }
 
 Result<std::vector<ActorReport>> FrontSystem::engine_actors(Duration patience) {
-  Result<std::vector<ActorReport>> out = failure(Code::timeout, "the engine did not answer in time");
   caf::scoped_actor self(system());
-  self->request(engine_, caf::timespan(patience), ProbeAll{})
-      .receive([&](ActorReports& reports) { out = std::move(reports.actors); }, [](const caf::error&) {});
+  using Asked = decltype(self->request(engines_.front(), caf::timespan(patience), ProbeAll{}));
+  std::vector<Asked> asked;
+  for (const auto& engine : engines_)
+    asked.push_back(self->request(engine, caf::timespan(patience), ProbeAll{}));
+  std::vector<ActorReport> out;
+  std::map<std::string, std::int32_t> known;  // actors of a name, of the engines before
+  for (Asked& one : asked) {
+    std::map<std::string, std::int32_t> here;
+    one.receive(
+        [&](const ActorReports& reports) {
+          for (ActorReport report : reports.actors) {
+            ++here[report.name];
+            report.number += known[report.name];
+            out.push_back(std::move(report));
+          }
+        },
+        [](const caf::error&) {});
+    for (const auto& [name, count] : here) known[name] += count;
+  }
+  if (out.empty()) return failure(Code::timeout, "no engine answered in time");
   return out;
 }
 
@@ -258,7 +334,7 @@ EngineSystem::EngineSystem(EngineSetup setup) {
     links.push_back(
         system().spawn(worker_link_behavior, WorkerLinkParts{link, setup.spec_hash, rank, link_log, pulse}));
     add("worker_link", links.back());
-    const std::string number = rank == 0 ? "" : "-" + std::to_string(rank);
+    const std::string number = numbered(static_cast<std::uint32_t>(rank));
     watch_thread("worker_link" + number + "'s receiver", [pulse] { return pulse->beats(); });
   }
   // One rank needs no group, and its messages no further hop.
@@ -311,7 +387,7 @@ EngineSystem::EngineSystem(EngineSetup setup) {
     parts.ready = setup.ready;
     parts.log = setup.log("front_link");
     parts.topology = [this] { return topology_json(arrows()); };
-    watch_thread("front_link" + (i == 0 ? "" : "-" + std::to_string(i)) + "'s receiver",
+    watch_thread("front_link" + numbered(i) + "'s receiver",
                  [pulse = parts.receiver_pulse] { return pulse->beats(); });
     fronts_.push_back(system().spawn(front_link_behavior, std::move(parts)));
     add("front_link", fronts_.back());

@@ -90,7 +90,9 @@ struct SystemSetup {
 };
 
 struct FrontSetup : SystemSetup {
-  std::shared_ptr<Link> engine;              ///< the front's end of the link to the engine
+  std::vector<std::shared_ptr<Link>> engines;  ///< the front's ends of the links to engines, by index
+  /// Likewise: the names of their KV blocks, to read; empty: they are not known.
+  std::vector<std::shared_ptr<const ipc::BlockNames>> block_names{};
   std::vector<std::shared_ptr<Link>> texts;  ///< likewise, to the text processes, at least one
   std::function<void(std::uint32_t index, const std::string& why)>
       distrusted;  ///< a text process must be replaced; thread safe; may be empty
@@ -103,7 +105,8 @@ struct FrontSetup : SystemSetup {
   std::string config_json;                               ///< what /config-info answers
   std::function<void(const TracedEvent&)>
       traced;  ///< what the engine's actors log of requests; thread safe; may be empty
-  std::function<void(const SilentPart&)> silent;              ///< which of its parts stand still; likewise
+  std::function<void(std::uint32_t engine, const SilentPart&)>
+      silent;                                                 ///< which of its parts stand still; likewise
   std::function<void(const std::string& topology)> welcomed;  ///< what actors it has; likewise
 };
 
@@ -242,7 +245,7 @@ class FrontSystem final : public SupervisedActors {
   std::shared_ptr<std::atomic<bool>> drained_ = std::make_shared<std::atomic<bool>>(false);
   gateway_actor gateway_;
   metrics_actor metrics_;
-  engine_link_actor engine_;
+  std::vector<engine_link_actor> engines_;  // by index
 };
 
 /// The actors of an engine.

@@ -121,7 +121,7 @@ Result<std::string> prepare(config::Options& options, ipc::Fd& vocabulary) {
   if (!file.ok()) return file.status();
   vocabulary = *std::move(file);
   options.device.device = found->device;
-  if (found->device == config::Device::cpu && found->shard.ranks > 1) {
+  if (found->device == config::Device::cpu && options.parallel.workers() > 1) {
     options.parallel.found_bytes = static_cast<std::int64_t>(found->available_bytes - found->reserved_bytes);
   }
   // Engine and worker get the limits that were found here, so that they agree on them. The length is not a
@@ -192,10 +192,10 @@ int serve_main(const std::vector<std::string>& arguments) {
   ipc::Fd vocabulary;
   setup.preflight = [&](config::Options& prepared) { return prepare_within_memory(prepared, vocabulary); };
   setup.take_vocabulary = [&] { return std::move(vocabulary); };
-  setup.ranks = options.parallel.tensor_parallel_size;
   setup.make_ranks_memory = make_ranks_memory;
-  setup.texts =
-      options.tokenizer.threads > 0 ? options.tokenizer.threads : static_cast<int>(half_the_cores());
+  setup.counts = {
+      options.parallel.data_parallel_size, options.parallel.tensor_parallel_size,
+      options.tokenizer.threads > 0 ? options.tokenizer.threads : static_cast<int>(half_the_cores())};
   if (options.dry_run) {
     options.log.dir = LogDirectoryLocks::look(options.log.dir, options.http.port);
     setup.options = options;
@@ -236,10 +236,10 @@ int serve_main(const std::vector<std::string>& arguments) {
     }
   };
   const std::string swap_path = options.cache.swap_path;
-  const int ranks = options.parallel.tensor_parallel_size;
+  const int workers = options.parallel.workers();
   const int code = supervisor::supervise(std::move(setup));
-  for (int rank = 0; rank < ranks && !swap_path.empty(); ++rank) {  // a worker that was killed could not
-    model::SwapFile::remove_left(model::swap_path_of(swap_path, {rank, ranks}));
+  for (int worker = 0; worker < workers && !swap_path.empty(); ++worker) {  // one that was killed could not
+    model::SwapFile::remove_left(model::swap_path_of(swap_path, worker, workers));
   }
   Log::flush(1000);
   return code;

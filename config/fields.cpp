@@ -377,6 +377,18 @@ FieldList log_fields(Options& options) {
 
 FieldList parallel_fields(ParallelOptions& o) {
   return {
+      {.name = "data-parallel-size",
+       .slot = &o.data_parallel_size,
+       .help = "engines: copies of the model, each with ranks of its own, behind one HTTP port; see "
+               "docs/parallel.md",
+       .min = 1,
+       .max = kMostEngines,
+       .aliases = {"dp"}},
+      {.name = "routing-policy",
+       .slot = choice(o.routing, {"cache", "round-robin"}),
+       .help = "which of several engines gets a request. cache: one that has much of the prompt in its "
+               "prefix cache, unless "
+               "it has too much more to do than another; round-robin: the next"},
       {.name = "tensor-parallel-size",
        .slot = &o.tensor_parallel_size,
        .help = "ranks: worker processes that share each layer, on a GPU each; see docs/parallel.md",

@@ -9,20 +9,13 @@ using FieldList = std::vector<Field>;
 
 FieldList parallel_fields() {
   return {
-      {.name = "data-parallel-size",
-       .unread_default = 1,
-       .help = "copies of the model",
-       .min = 1,
-       .max = 1024,
-       .standing = Standing::refused,
-       .reason = "there is one copy of the model"},
       {.name = "local-data-parallel-id",
        .unread_default = 0,
-       .help = "which copy this is",
+       .help = "which engine this is, where each is started by itself",
        .min = 0,
        .max = 1023,
        .standing = Standing::refused,
-       .reason = "there is one copy of the model"},
+       .reason = "--data-parallel-size starts all engines"},
       {.name = "enable-eplb",
        .unread_default = false,
        .help = "balance experts between GPUs",

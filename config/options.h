@@ -170,14 +170,24 @@ struct DeviceOptions {
 
 inline constexpr int kMostRanks = 32;
 
+inline constexpr int kMostEngines = 32;
+
+/// By what a request's engine is chosen.
+enum class RoutingPolicy { cache, round_robin };
+
 /// How one model is spread over several worker processes.
 struct ParallelOptions {
-  int tensor_parallel_size = 1;         ///< ranks: workers that run one model as one
-  bool enable_expert_parallel = false;  ///< whole experts are spread over the ranks, instead of cut
-  int ranks_per_gpu = 1;                ///< so many ranks share a GPU and take turns, to try several on one
+  int data_parallel_size = 1;                    ///< engines: each runs the model on ranks of its own
+  RoutingPolicy routing = RoutingPolicy::cache;  ///< of requests to engines
+  int tensor_parallel_size = 1;                  ///< ranks: workers that run one model as one
+  bool enable_expert_parallel = false;           ///< whole experts are spread over the ranks, instead of cut
+  int ranks_per_gpu = 1;  ///< so many ranks share a GPU and take turns, to try several on one
   bool disable_custom_all_reduce =
       false;                     ///< GPUs exchange over NCCL, even if they reach each other's memory
   std::int64_t found_bytes = 0;  ///< host memory of each rank, found at start; 0: what is free now
+
+  /// Ranks of all engines.
+  int workers() const { return data_parallel_size * tensor_parallel_size; }
 };
 
 /// How weights, keys and values are stored while the model runs; docs/quantization.md. Activations keep

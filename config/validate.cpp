@@ -63,6 +63,15 @@ Status check_shared_gpus(const Options& o) {
       "ranks-per-gpu");
 }
 
+Status check_engines(const ParallelOptions& parallel) {
+  if (parallel.data_parallel_size == 1 || !parallel.enable_expert_parallel) return {};
+  return conflict("cannot be used with --data-parallel-size " + std::to_string(parallel.data_parallel_size) +
+                      ": experts spread over several engines would make them run the same steps, and each "
+                      "engine here runs "
+                      "its own",
+                  "enable-expert-parallel");
+}
+
 Status check_swap(const CacheOptions& cache) {
   if (cache.swap_path.empty() || cache.swap_space_gib > 0) return {};
   return conflict("got " + cache.swap_path + ", which needs --swap-space above 0", "swap-path");
@@ -101,11 +110,16 @@ Status check_ports(const Options& o) {
     if (!status.ok()) return status;
   }
   const auto take_all = [&](const std::vector<int>& ports, const std::string& flag) -> Status {
-    const auto ranks = static_cast<std::size_t>(o.parallel.tensor_parallel_size);
-    if (ports.size() > 1 && ports.size() != ranks) {
+    const auto engines = static_cast<std::size_t>(o.parallel.data_parallel_size);
+    const auto workers = static_cast<std::size_t>(o.parallel.workers());
+    if (ports.size() > 1 && ports.size() != workers && ports.size() != engines) {
+      const bool both = engines > 1 && engines != workers;
       return conflict("got " + std::to_string(ports.size()) + " ports, expected " +
-                          (ranks > 1 ? "1 or " : "") + std::to_string(ranks) +
-                          ": one for each rank of --tensor-parallel-size",
+                          (workers > 1 ? "1 or " : "") + (both ? std::to_string(engines) + " or " : "") +
+                          std::to_string(workers) + ": one for each " +
+                          (both          ? "engine of --data-parallel-size, or one for each of their ranks"
+                           : engines > 1 ? "engine of --data-parallel-size"
+                                         : "rank of --tensor-parallel-size"),
                       flag);
     }
     for (int port : ports) {
@@ -197,7 +211,7 @@ Status check_unread(const Options& o) {
   if (drafts && o.limits.max_logprobs == -1) {
     return conflict("-1 cannot be used with --speculative-config", "max-logprobs");
   }
-  const int copy = number("local-data-parallel-id"), copies = number("data-parallel-size");
+  const int copy = number("local-data-parallel-id"), copies = o.parallel.data_parallel_size;
   if (copy >= copies) {
     return conflict("got " + std::to_string(copy) + ", expected less than --data-parallel-size (" +
                         std::to_string(copies) + ")",
@@ -217,11 +231,12 @@ Status check_unread(const Options& o) {
 Status validate(const Options& given) {
   Options options = given;
   fields(options);  // enters the defaults of flags that nothing reads
-  for (Status status : {check_step(options.scheduler), check_shared_gpus(options), check_blocks(options),
-                        check_ratio(options.scheduler), check_swap(options.cache), check_ports(options),
-                        check_guards(options.http), check_origins(options.http), check_logs(options.log),
-                        check_runtime_dir(options.process.runtime_dir), check_prefills(options),
-                        check_unread(options), check_quantization_options(options.quantization)}) {
+  for (Status status :
+       {check_step(options.scheduler), check_shared_gpus(options), check_engines(options.parallel),
+        check_blocks(options), check_ratio(options.scheduler), check_swap(options.cache),
+        check_ports(options), check_guards(options.http), check_origins(options.http),
+        check_logs(options.log), check_runtime_dir(options.process.runtime_dir), check_prefills(options),
+        check_unread(options), check_quantization_options(options.quantization)}) {
     if (!status.ok()) return status;
   }
   return {};

@@ -26,13 +26,19 @@ std::uint64_t bytes_of(std::uint64_t entries) {
 
 }  // namespace
 
-Result<Fd> BlockNames::create(std::uint64_t entries) {
+Result<NamesKey> BlockNames::make_key() {
+  NamesKey key;
+  if (getrandom(&key, sizeof key, 0) != sizeof key) return system_failure("the system gives no random bits");
+  return key;
+}
+
+Result<Fd> BlockNames::create(std::uint64_t entries, const std::optional<NamesKey>& key) {
   if (entries == 0 || entries > kMostEntries) {
     return invalid("a table of block names has " + std::to_string(entries) +
                    " entries; it must have from 1 to " + std::to_string(kMostEntries));
   }
-  NamesKey key;
-  if (getrandom(&key, sizeof key, 0) != sizeof key) return system_failure("the system gives no random bits");
+  const Result<NamesKey> named_by = key ? Result<NamesKey>(*key) : make_key();
+  if (!named_by) return named_by.status();
   auto fd = make_memory_file("troupe-names", bytes_of(entries));
   if (!fd) return fd.status();
   auto region = map_memory_file(fd->get(), bytes_of(entries));
@@ -42,7 +48,7 @@ Result<Fd> BlockNames::create(std::uint64_t entries) {
   header->version = wire::kVersion;
   header->entry_bytes = sizeof(BlockNameEntry);
   header->entries = entries;
-  header->key = key;
+  header->key = *named_by;
   header->magic = kBlockNamesMagic;
   return std::move(*fd);
 }

@@ -9,6 +9,7 @@
 // block has come back, and clears it before it lets a plan or a command write the block.
 #include <atomic>
 #include <cstdint>
+#include <optional>
 
 #include "base/ids.h"
 #include "base/status.h"
@@ -64,8 +65,12 @@ class BlockNames {
   /// take no memory.
   static constexpr std::uint64_t kMostBlocks = std::uint64_t{1} << 22;
 
-  /// A new empty table with a new key from the system's randomness.
-  static Result<Fd> create(std::uint64_t entries = kMostBlocks);
+  /// A key from the system's randomness.
+  static Result<NamesKey> make_key();
+
+  /// A new empty table. Tables with one key name the same contents alike; without one it gets a key of its
+  /// own.
+  static Result<Fd> create(std::uint64_t entries = kMostBlocks, const std::optional<NamesKey>& key = {});
 
   /// Maps a table after checking seals, size, magic, version and layout. Does not keep the descriptor.
   static Result<BlockNames> attach(int fd, Access access = Access::write);
@@ -82,6 +87,11 @@ class BlockNames {
 
   /// No block with this id or a greater one has an entry.
   BlockId end() const;
+
+  /// A number that every change of the block's entry changes. Requires a block below end().
+  std::uint64_t state(BlockId block) const {
+    return at(static_cast<std::uint64_t>(block)).state.load(std::memory_order_acquire);
+  }
 
   /// The block's name; false when it has none, or it changes at this moment.
   bool read(BlockId block, BlockName& out) const;

@@ -52,23 +52,24 @@ class CpuExecutor final : public QueuedExecutor {
   std::unique_ptr<SwapCopier> swap_;  // last: its thread uses the decoder's memory
 };
 
-/// The rank's share of the cores, at least one; where there are fewer cores than ranks, any.
-std::vector<int> cores_of(const Shard& shard) {
+/// The worker's share of the cores, at least one; where there are fewer cores than workers, any.
+std::vector<int> cores_of(const RankPlace& place) {
   const std::vector<int> all = physical_cores();
   const auto count = static_cast<int>(all.size());
-  if (shard.alone() || count < shard.ranks) return {};
-  return {all.begin() + count * shard.rank / shard.ranks,
-          all.begin() + count * (shard.rank + 1) / shard.ranks};
+  const int workers = place.workers();
+  if (workers == 1 || count < workers) return {};
+  return {all.begin() + count * place.worker() / workers,
+          all.begin() + count * (place.worker() + 1) / workers};
 }
 
-CpuOptions cpu_of(const config::Options& options, const Shard& shard) {
-  CpuOptions made{.threads = options.device.cpu_threads, .cores = cores_of(shard)};
-  const bool crowded = !shard.alone() && made.cores.empty();
+CpuOptions cpu_of(const config::Options& options, const RankPlace& place) {
+  CpuOptions made{.threads = options.device.cpu_threads, .cores = cores_of(place)};
+  const bool crowded = place.workers() > 1 && made.cores.empty();
   const int allowed =
-      std::max(1, static_cast<int>(usable_cores()) / shard.ranks);  // less than the cores under a quota
+      std::max(1, static_cast<int>(usable_cores()) / place.workers());  // less than the cores under a quota
   const bool limited = allowed < static_cast<int>(made.cores.size());
   if (made.threads == 0 && (crowded || limited)) made.threads = crowded ? 1 : allowed;
-  if (crowded || limited) made.pin = false;  // ranks would be pinned to the same cores, or containers
+  if (crowded || limited) made.pin = false;  // workers would be pinned to the same cores, or containers
   return made;
 }
 
@@ -80,12 +81,12 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, con
   const Result<ModelSpec> part = part_of(files.spec, place.shard);
   if (!part) return part.status();
   Result<std::unique_ptr<SwapStore>> store =
-      make_swap_store(swap_path_of(options.cache.swap_path, place.shard), capacity.swap_blocks,
-                      kv_shape(*part, files.formats).block_bytes());
+      make_swap_store(swap_path_of(options.cache.swap_path, place.worker(), place.workers()),
+                      capacity.swap_blocks, kv_shape(*part, files.formats).block_bytes());
   if (!store) return store.status();
   std::unique_ptr<SwapCopier> swap;
   if (*store) swap = std::make_unique<SwapCopier>(std::move(*store));  // before the device pins this thread
-  auto device = std::make_unique<Cpu>(cpu_of(options, place.shard));
+  auto device = std::make_unique<Cpu>(cpu_of(options, place));
   std::unique_ptr<Collective<Cpu>> ranks;
   if (!place.shard.alone()) {
     Result<std::unique_ptr<Collective<Cpu>>> attached = Collective<Cpu>::attach(place.memory_fd, place.shard);

@@ -167,9 +167,10 @@ Result<Preflight> preflight(const config::Options& options, const GpuProbes& pro
   const bool on_gpu = made.device == config::Device::cuda;
   const CudaProbe& gpu = gpus.each;
   HostMemory memory = on_gpu ? HostMemory(gpu.free) : host_memory();
-  if (!on_gpu) memory.available /= static_cast<std::uint64_t>(made.shard.ranks);
+  const auto workers = static_cast<std::uint64_t>(options.parallel.workers());
+  if (!on_gpu) memory.available /= workers;
   if (made.device == config::Device::cpu) {
-    memory.reserved = kServerBytes / static_cast<std::uint64_t>(made.shard.ranks);
+    memory.reserved = kServerBytes / workers;
   }
   made.available_bytes = memory.available;
   made.reserved_bytes = std::min(memory.reserved, memory.available);

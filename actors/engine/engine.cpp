@@ -56,7 +56,7 @@ struct Engine::Impl {
   TimePoint tell_again{};
 
   Status build(const config::Options& options, const EngineFds& fds);
-  void watch();
+  void watch(std::size_t first_worker);
 };
 
 Status Engine::Impl::build(const config::Options& options, const EngineFds& fds) {
@@ -90,19 +90,24 @@ Status Engine::Impl::build(const config::Options& options, const EngineFds& fds)
   setup.fronts = fronts;
   ready = setup.ready;
   const auto forwarder = std::make_shared<TraceForwarder>(fronts.front());
-  setup.log = [options = options.log, forwarder](const std::string& actor) {
-    auto opened = Log::open(actor, options);
+  // Each engine writes files of its own, in the directory that is named for the actor.
+  const std::string number = fds.index == 0 ? "" : "-" + std::to_string(fds.index);
+  LogOptions logs = options.log;
+  for (const auto& [actor, directory] : options.log.actor_dirs)
+    logs.actor_dirs.emplace(actor + number, directory);
+  setup.log = [options = std::move(logs), forwarder, number](const std::string& actor) {
+    auto opened = Log::open(actor + number, options);
     return (opened.ok() ? *opened : Log()).observed_by(forwarder);
   };
   actors = std::make_unique<EngineSystem>(std::move(setup));
-  watch();
+  watch(static_cast<std::size_t>(fds.index) * fds.step.size());
   return {};
 }
 
-void Engine::Impl::watch() {
+void Engine::Impl::watch(std::size_t first_worker) {
   actors->watch_by(watchdog);
   for (std::size_t rank = 0; rank < links.size(); ++rank) {
-    watchdog.watch({"worker-" + std::to_string(rank), false}, [link = links[rank]] {
+    watchdog.watch({"worker-" + std::to_string(first_worker + rank), false}, [link = links[rank]] {
       return static_cast<std::uint64_t>(link->heartbeat_ns(ipc::Side::lower));
     });
   }

@@ -18,6 +18,7 @@ struct EngineFds {
   std::vector<std::pair<int, int>> fronts;  ///< the fronts' segments, step and cache
   int names = -1;       ///< the table of the names of KV blocks; -1: this engine's names end with it
   int vocabulary = -1;  ///< a VocabularyImage of the model's tokenizer; -1: the engine loads the tokenizer
+  int index = 0;        ///< of the engine, among those of the server
 };
 
 class Engine {

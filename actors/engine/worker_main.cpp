@@ -38,7 +38,9 @@ model::LoadProgress progress_to(const Control& control, const Log& log) {
 model::RankPlace place_of(const supervisor::ChildArguments& arguments,
                           const config::ParallelOptions& parallel) {
   return {{arguments.rank, parallel.tensor_parallel_size, parallel.enable_expert_parallel},
-          arguments.ranks_fd};
+          arguments.ranks_fd,
+          arguments.engine,
+          parallel.data_parallel_size};
 }
 
 /// Not zero.
@@ -76,7 +78,8 @@ int worker_main(const std::vector<std::string>& words) {
   const int code =
       run_child("worker", words, [](const auto& arguments, Control& control, const config::Options& options) {
         // The worker serves without a log when it cannot be opened.
-        auto opened = Log::open("worker-" + std::to_string(arguments.rank), options.log);
+        const int worker = place_of(arguments, options.parallel).worker();
+        auto opened = Log::open("worker-" + std::to_string(worker), options.log);
         const Log log = opened.ok() ? *opened : Log();
         Status status = serve(arguments, control, log, options);
         if (!status.ok()) log.error("fatal", {kv("why", status.message)});

@@ -127,8 +127,8 @@ struct Front::Impl {
   std::unique_ptr<LiveFeed> feed;
   std::unique_ptr<HttpSide> http_side;
   std::unique_ptr<http::Server> server;
-  std::shared_ptr<Link> link;                // to the engine
-  std::vector<std::shared_ptr<Link>> texts;  // to the text processes
+  std::vector<std::shared_ptr<Link>> engines;  // by index
+  std::vector<std::shared_ptr<Link>> texts;    // to the text processes
   std::mutex mutex;
   std::string engine_topology;        // guarded by mutex, as the next
   std::deque<Distrusted> distrusted;  // text processes, not taken yet
@@ -148,10 +148,18 @@ Status Front::Impl::build(const FrontFds& fds) {
   auto files = read_model(options, fds.vocabulary, start_log);
   ::malloc_trim(0);  // reading a tokenizer.json takes many times what is kept of it
   if (!files.ok()) return files.status();
-  auto attached = ipc::UpperEnd::attach(fds.link_step, fds.link_cache);
-  if (!attached.ok()) return attached.status();
-  link = std::make_shared<Link>(*std::move(attached));
-  link->end().beat_elsewhere();
+  FrontSetup front;
+  for (const FrontFds::Engine& engine : fds.engines) {
+    auto attached = ipc::UpperEnd::attach(engine.step, engine.cache);
+    if (!attached.ok()) return attached.status();
+    engines.push_back(std::make_shared<Link>(*std::move(attached)));
+    engines.back()->end().beat_elsewhere();
+    if (engine.names < 0) continue;
+    auto names = ipc::BlockNames::attach(engine.names, ipc::Access::read);
+    if (!names.ok()) return names.status();
+    front.block_names.push_back(std::make_shared<ipc::BlockNames>(*std::move(names)));
+  }
+  health->has_engines(engines.size());
   for (const auto& [step, cache] : fds.texts) {
     auto end = ipc::UpperEnd::attach(step, cache);
     if (!end.ok()) return end.status();
@@ -179,10 +187,9 @@ Status Front::Impl::build(const FrontFds& fds) {
       cards, health, deliver, start_log);
   server = std::make_unique<http::Server>(setup, *http_side);
 
-  FrontSetup front;
   front.options = options;
   front.build = kBuild;
-  front.engine = link;
+  front.engines = engines;
   front.texts = texts;
   front.distrusted = [this](std::uint32_t index, const std::string& why) {
     const std::lock_guard lock(mutex);
@@ -192,7 +199,7 @@ Status Front::Impl::build(const FrontFds& fds) {
   front.io_threads = server->io_threads();
   front.constants = {TROUPE_VERSION,
                      names.front(),
-                     options.scheduler.max_num_seqs,
+                     options.scheduler.max_num_seqs * static_cast<int>(engines.size()),
                      options.scheduler.block_size,
                      cache_type(options, files->spec),
                      options.device.gpu_memory_utilization};
@@ -204,7 +211,9 @@ Status Front::Impl::build(const FrontFds& fds) {
   front.traced = [traces = traces](const TracedEvent& event) {
     traces->add(event.request_id, event.actor, event.event, event.details, event.at_ns);
   };
-  front.silent = [health = health](const SilentPart& silent) { health->engine_looked(silent.part); };
+  front.silent = [health = health](std::uint32_t engine, const SilentPart& silent) {
+    health->engine_looked(engine, silent.part);
+  };
   front.welcomed = [this](const std::string& topology) {
     const std::lock_guard lock(mutex);
     engine_topology = topology;
@@ -233,12 +242,15 @@ void Front::Impl::watch() {
       return static_cast<std::uint64_t>(link->end().heartbeat_ns(ipc::Side::lower));
     });
   }
-  watchdog.watch({"engine", false}, [link = link] {
-    return static_cast<std::uint64_t>(link->end().heartbeat_ns(ipc::Side::lower));
+  // One that beats is enough: it serves.
+  watchdog.watch({"engine", false}, [engines = engines] {
+    std::int64_t latest = 0;
+    for (const auto& link : engines) latest = std::max(latest, link->end().heartbeat_ns(ipc::Side::lower));
+    return static_cast<std::uint64_t>(latest);
   });
 }
 
-/// The actors of the front and of the engine, the arrows between them, and the link.
+/// The actors of the front and of an engine, the arrows between them, and the link.
 std::string Front::Impl::opening() {
   auto all = nlohmann::ordered_json::parse(topology_json(actors->arrows()));
   const std::lock_guard lock(mutex);
@@ -312,7 +324,7 @@ void Front::beat() {
   const Silence longest = impl.watchdog.longest();
   impl.health->looked(now, longest.stands_still() ? longest.part : nullptr);
   if (impl.watchdog.longest_in_engine().late()) return;
-  impl.link->end().beat();
+  for (const auto& engine : impl.engines) engine->end().beat();
   for (const auto& text : impl.texts) text->end().beat();
 }
 

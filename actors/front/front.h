@@ -19,10 +19,14 @@ namespace troupe {
 
 /// Inherited descriptors. The front owns the sockets from start() on.
 struct FrontFds {
-  int listen = -1;     ///< bound and listening
-  int metrics = -1;    ///< likewise; -1: /metrics is on the first
-  int link_step = -1;  ///< segments of the link to the engine
-  int link_cache = -1;
+  int listen = -1;   ///< bound and listening
+  int metrics = -1;  ///< likewise; -1: /metrics is on the first
+  struct Engine {
+    int step = -1;  ///< segments of the link to it
+    int cache = -1;
+    int names = -1;  ///< the table of the names of its KV blocks; -1: what it has cached is not known
+  };
+  std::vector<Engine> engines{};  ///< by index, at least one
   int vocabulary =
       -1;  ///< a VocabularyImage of the model's tokenizer, for all processes; -1: the front makes its own
   std::vector<std::pair<int, int>>

@@ -49,7 +49,7 @@ void publish_health(GatewayState& state) {
   const State now = state.parts.health->get();
   if (state.draining) {
     state.parts.health->set(State::draining);
-  } else if (state.linked && state.texts.size() == state.parts.texts) {
+  } else if (!state.serving.empty() && state.texts.size() == state.parts.texts) {
     state.ever_ready = true;
     state.parts.health->set(State::ready);
   } else if (now == State::ready) {
@@ -115,6 +115,21 @@ void admit(GatewaySelf self, Ask& ask) {
       });
 }
 
+/// Of this engine and those after it; `forgotten` blocks of those before it were.
+void reset_prefix_caches(GatewaySelf self, const InfoAsk& ask, std::size_t engine, std::int64_t forgotten) {
+  const auto& parts = self->state.parts;
+  if (engine == parts.blocks.size()) {
+    return deliver_one(
+        parts.deliver, ask.io,
+        page_output(ask.exchange, R"({"forgotten_blocks":)" + std::to_string(forgotten) + "}"));
+  }
+  self->request(parts.blocks[engine], kTurnPatience, ResetPrefixCache{})
+      .then([=](std::int32_t blocks) { reset_prefix_caches(self, ask, engine + 1, forgotten + blocks); },
+            [=](const caf::error&) {
+              refuse(self->state, ask, failure(Code::unavailable, "the engine is being restarted"));
+            });
+}
+
 void inform(GatewaySelf self, const InfoAsk& ask) {
   using Kind = http::InfoRequest::Kind;
   auto& parts = self->state.parts;
@@ -129,16 +144,7 @@ void inform(GatewaySelf self, const InfoAsk& ask) {
               refuse(self->state, ask, failure(Code::unavailable, "the metrics are being restarted"));
             });
   } else if (ask.kind == Kind::reset_prefix_cache) {
-    self->request(parts.blocks, kTurnPatience, ResetPrefixCache{})
-        .then(
-            [self, ask](std::int32_t blocks) {
-              deliver_one(
-                  self->state.parts.deliver, ask.io,
-                  page_output(ask.exchange, R"({"forgotten_blocks":)" + std::to_string(blocks) + "}"));
-            },
-            [self, ask](const caf::error&) {
-              refuse(self->state, ask, failure(Code::unavailable, "the engine is being restarted"));
-            });
+    reset_prefix_caches(self, ask, 0, 0);
   } else {
     deliver_one(parts.deliver, ask.io, page_output(ask.exchange, parts.config_json));
   }
@@ -208,12 +214,12 @@ gateway_actor::behavior_type gateway_behavior(GatewaySelf self, GatewayParts par
         auto& hosts = self->state.parts.hosts;
         self->send(hosts[gone.io % hosts.size()], gone);
       },
-      [self](const LinkUp&) {
-        self->state.linked = true;
-        publish_health(self->state);
-      },
-      [self](const LinkDown&) {
-        self->state.linked = false;
+      [self](const EngineServes& engine) {
+        if (engine.serves) {
+          self->state.serving.insert(engine.engine);
+        } else {
+          self->state.serving.erase(engine.engine);
+        }
         publish_health(self->state);
       },
       [self](const TextUp& up) {

@@ -26,7 +26,7 @@ namespace troupe {
 struct GatewayParts {
   std::vector<session_host_actor> hosts;  ///< by I/O thread
   metrics_actor metrics;
-  published_blocks_actor blocks;  ///< of the engine
+  std::vector<published_blocks_actor> blocks;  ///< by engine
   std::shared_ptr<HealthCell> health;
   Deliver deliver;
   std::string config_json;      ///< what /config-info answers; no secrets
@@ -40,9 +40,9 @@ struct GatewayState {
   GatewayParts parts;
   std::int32_t open = 0;
   bool draining = false;
-  bool linked = false;            ///< the engine can serve
-  bool ever_ready = false;        ///< what comes while a process is replaced waits for it
-  std::set<std::uint32_t> texts;  ///< text processes that have come
+  std::set<std::uint32_t> serving;  ///< engines that can serve
+  bool ever_ready = false;          ///< what comes while a process is replaced waits for it
+  std::set<std::uint32_t> texts;    ///< text processes that have come
   std::optional<caf::typed_response_promise<bool>> drained;
 };
 

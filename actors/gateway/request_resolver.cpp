@@ -33,6 +33,7 @@ void take_prompt(http::Prompt& prompt, Source& source) {
 /// What a request says about how it is run, as opposed to what it generates.
 void take_handling(http::SamplingRequest& wanted, Ask& ask) {
   ask.prefix = {wanted.cache, std::move(wanted.cache_salt)};
+  ask.together = std::move(wanted.cache_key);
   ask.priority = wanted.priority;
   ask.source.keep_tokens = wanted.truncate_prompt_tokens;
   if (wanted.timeout)

@@ -34,14 +34,12 @@ class Receiver {
 
   void take(const Arrival& arrival) {
     switch (arrival.type) {
-      case MessageType::step_tokens: return pass<StepTokens>(arrival);
-      case MessageType::refused: return pass<Refused>(arrival);
+      case MessageType::step_tokens: return tokens(arrival);
+      case MessageType::refused: return refused(arrival);
       case MessageType::step_stats: return stats(arrival);
       case MessageType::welcome: return welcome(arrival);
       case MessageType::link_up: return up(arrival);
-      case MessageType::link_down:
-        return with<LinkDown>(arrival,
-                              [this](LinkDown& down) { caf::anon_send(front_.gateway, std::move(down)); });
+      case MessageType::link_down: return with<LinkDown>(arrival, [this](const LinkDown&) { serves(false); });
       case MessageType::answer:
         caf::anon_send(actor_, LinkMessage{static_cast<std::uint32_t>(arrival.type), arrival.tag,
                                            arrival.epoch, to_bytes(arrival.bytes)});
@@ -72,14 +70,32 @@ class Receiver {
 
   /// To the SESSION HOST that the tag names.
   template <class Message>
-  void pass(const Arrival& arrival) {
-    with<Message>(arrival, [&](Message& message) {
-      if (arrival.tag < front_.hosts.size()) caf::anon_send(front_.hosts[arrival.tag], std::move(message));
+  void pass(const Arrival& arrival, Message&& message) {
+    if (arrival.tag < front_.hosts.size()) {
+      caf::anon_send(front_.hosts[arrival.tag], std::forward<Message>(message));
+    }
+  }
+
+  void tokens(const Arrival& arrival) {
+    with<StepTokens>(arrival, [&](StepTokens& step) {
+      step.engine = parts_.engine;
+      pass(arrival, std::move(step));
     });
   }
 
+  void refused(const Arrival& arrival) {
+    with<Refused>(arrival, [&](Refused& refused) { pass(arrival, std::move(refused)); });
+  }
+
+  /// GATEWAY and the router hear it; SESSION HOSTs hear of processes that have come anew or gone.
+  void serves(bool on) {
+    if (parts_.router != nullptr) parts_.router->serves(parts_.engine, on);
+    caf::anon_send(front_.gateway, EngineServes{parts_.engine, on});
+  }
+
   void stats(const Arrival& arrival) {
-    with<StepStats>(arrival, [this](const StepStats& stats) {
+    with<StepStats>(arrival, [this](StepStats& stats) {
+      stats.engine = parts_.engine;
       if (parts_.progress != nullptr) {
         parts_.progress->fetch_add(static_cast<std::uint64_t>(stats.generated_tokens),
                                    std::memory_order_relaxed);
@@ -99,28 +115,28 @@ class Receiver {
 
   /// GATEWAY last: what it admits must find hosts that know the engine.
   void up(const Arrival& arrival) {
-    with<LinkUp>(arrival, [&](LinkUp& up) {
+    with<LinkUp>(arrival, [&](const LinkUp&) {
       if (up_in_ != arrival.epoch) {
-        for (const auto& host : front_.hosts) caf::anon_send(host, EngineUp{arrival.epoch});
+        for (const auto& host : front_.hosts) caf::anon_send(host, EngineUp{parts_.engine, arrival.epoch});
       }
       up_in_ = arrival.epoch;
-      caf::anon_send(front_.gateway, std::move(up));
+      serves(true);
     });
   }
 
   void lost(std::uint32_t epoch) {
     const std::string why = "the engine was restarted";
-    parts_.log.warning("engine_lost", {kv("epoch", epoch)});
-    caf::anon_send(front_.gateway, LinkDown{why});
-    for (const auto& host : front_.hosts) caf::anon_send(host, EngineDown{epoch, why});
+    parts_.log.warning("engine_lost", {kv("engine", parts_.engine), kv("epoch", epoch)});
+    serves(false);
+    for (const auto& host : front_.hosts) caf::anon_send(host, EngineDown{parts_.engine, epoch, why});
     if (parts_.silent) parts_.silent({});
-    caf::anon_send(front_.metrics, StepStats{});  // nothing runs or waits in an engine
+    caf::anon_send(front_.metrics, StepStats{.engine = parts_.engine});  // nothing runs or waits there
     caf::anon_send(actor_, LinkEpoch{epoch});
     greet();
   }
 
   void broken(const std::string& why) {
-    parts_.log.error("link_broken", {kv("why", why)});
+    parts_.log.error("link_broken", {kv("engine", parts_.engine), kv("why", why)});
     caf::anon_send(actor_, LinkBroken{why});
   }
 

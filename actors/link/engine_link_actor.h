@@ -10,6 +10,7 @@
 
 #include "actors/link/link.h"
 #include "actors/protocol.h"
+#include "actors/session/engine_router.h"
 #include "actors/session/engine_side.h"
 #include "base/log.h"
 
@@ -30,12 +31,14 @@ class EngineLinkSide final : public EngineSide {
 
 struct EngineLinkParts {
   std::shared_ptr<Link> link;
-  std::string build;  ///< of this program
+  std::uint32_t engine = 0;  ///< its index
+  std::string build;         ///< of this program
   Log log;
   std::shared_ptr<std::atomic<std::uint64_t>> progress;  ///< counts generated tokens; may be null
   std::function<void(const TracedEvent&)> traced;        ///< thread safe; may be empty, as the next two
   std::function<void(const SilentPart&)> silent;
   std::function<void(const std::string& topology)> welcomed;
+  std::shared_ptr<EngineRouter> router;  ///< hears whether the engine can serve; may be null
   std::shared_ptr<Pulse> receiver_pulse =
       std::make_shared<Pulse>();  ///< beaten by the receiving thread, at least five times a second
 };

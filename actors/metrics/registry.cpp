@@ -1,7 +1,9 @@
 #include "actors/metrics/registry.h"
 
 #include <string_view>
+#include <utility>
 
+#include "actors/metrics/engine_totals.h"
 #include "http/server/routes.h"
 
 namespace troupe::metrics {
@@ -51,7 +53,18 @@ Registry::Registry(Constants constants)
       prefill_step_(kStep) {}
 
 void Registry::add(const StepStats& step) {
-  last_ = step;
+  if (step.engine >= engines_.size()) engines_.resize(step.engine + 1);
+  Engine& engine = engines_[step.engine];
+  const CacheStatus before = std::exchange(engine.last, step).kv;  // its counts restart with the worker
+  engine.prompt_tokens += static_cast<std::uint64_t>(step.prompt_tokens);
+  engine.generated_tokens += static_cast<std::uint64_t>(step.generated_tokens);
+  engine.cached_tokens += static_cast<std::uint64_t>(step.cached_tokens);
+  last_ = {};
+  for (const Engine& one : engines_) {
+    last_.running += one.last.running;
+    last_.waiting += one.last.waiting;
+    add_to(last_.kv, one.last.kv);
+  }
   prompt_tokens_ += static_cast<std::uint64_t>(step.prompt_tokens);
   generated_tokens_ += static_cast<std::uint64_t>(step.generated_tokens);
   preempted_ += static_cast<std::uint64_t>(step.preempted);
@@ -60,14 +73,13 @@ void Registry::add(const StepStats& step) {
   admitted_tokens_ += static_cast<std::uint64_t>(step.admitted_tokens);
   cached_tokens_ += static_cast<std::uint64_t>(step.cached_tokens);
   swapped_tokens_ += static_cast<std::uint64_t>(step.swapped_tokens);
-  const SwapStatus &swap = step.kv.swap, &before = before_.swap;
-  evicted_ += static_cast<std::uint64_t>(risen(step.kv.evicted, before_.evicted));
-  swap_total_.out += risen(swap.out, before.out);
-  swap_total_.in += risen(swap.in, before.in);
-  swap_total_.evicted += risen(swap.evicted, before.evicted);
-  swap_total_.failed += risen(swap.failed, before.failed);
-  swap_total_.declined += risen(swap.declined, before.declined);
-  before_ = step.kv;
+  const SwapStatus& swap = step.kv.swap;
+  evicted_ += static_cast<std::uint64_t>(risen(step.kv.evicted, before.evicted));
+  swap_total_.out += risen(swap.out, before.swap.out);
+  swap_total_.in += risen(swap.in, before.swap.in);
+  swap_total_.evicted += risen(swap.evicted, before.swap.evicted);
+  swap_total_.failed += risen(swap.failed, before.swap.failed);
+  swap_total_.declined += risen(swap.declined, before.swap.declined);
   if (step.step_s > 0) {
     ++steps_;
     step_.observe(step.step_s);

@@ -8,6 +8,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "actors/metrics/exposition.h"
 #include "actors/observation_messages.h"
@@ -51,8 +52,18 @@ class Registry {
   void append_http(Exposition& out) const;
   void append_processes(Exposition& out) const;
 
+  /// What engines reported last.
+  struct Engine {
+    StepStats last;
+    std::uint64_t prompt_tokens = 0;  ///< since the start, as the next
+    std::uint64_t generated_tokens = 0;
+    std::uint64_t cached_tokens = 0;
+  };
+  void append_engines(Exposition& out) const;
+
   Constants constants_;
-  StepStats last_;
+  std::vector<Engine> engines_;  ///< by index
+  StepStats last_;               ///< of all engines as one: what runs and waits, and the KV blocks
   std::uint64_t steps_ = 0;
   std::uint64_t prompt_tokens_ = 0;
   std::uint64_t generated_tokens_ = 0;
@@ -63,7 +74,6 @@ class Registry {
   std::uint64_t cached_tokens_ = 0;
   std::uint64_t evicted_ = 0;
   std::uint64_t swapped_tokens_ = 0;
-  CacheStatus before_;     ///< as reported last; its counts restart with the worker
   SwapStatus swap_total_;  ///< its counts since the start
   std::uint64_t requests_ = 0;
   std::uint64_t successes_ = 0;

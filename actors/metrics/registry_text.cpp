@@ -26,6 +26,7 @@ std::string Registry::text() const {
   append_latencies(out);
   append_cache(out);
   append_batches(out);
+  append_engines(out);
   append_swap_space(out);
   append_http(out);
   append_processes(out);
@@ -123,6 +124,29 @@ void Registry::append_batches(Exposition& out) const {
   out.histogram("troupe:prefill_step_seconds", "Device time of a step with prompt tokens", prefill_step_);
   out.counter("troupe:prefill_step_predicted_seconds_total", "Device time predicted for those steps",
               predicted_s_);
+}
+
+/// Of each engine, where there are several; what stands elsewhere is of all.
+void Registry::append_engines(Exposition& out) const {
+  if (engines_.size() < 2) return;
+  const auto each = [&](const char* name, const char* help, const char* type, auto&& value) {
+    out.heading(name, help, type);
+    for (std::size_t i = 0; i < engines_.size(); ++i) {
+      out.sample(name, label("engine", std::to_string(i)), static_cast<double>(value(engines_[i])));
+    }
+  };
+  each("troupe:engine_requests_running", "Sequences that hold a slot of the engine", "gauge",
+       [](const Engine& engine) { return engine.last.running; });
+  each("troupe:engine_requests_waiting", "Sequences that wait for a slot of the engine", "gauge",
+       [](const Engine& engine) { return engine.last.waiting; });
+  each("troupe:engine_prompt_tokens_total", "Prompt tokens that the engine has run through the model",
+       "counter", [](const Engine& engine) { return engine.prompt_tokens; });
+  each("troupe:engine_generation_tokens_total", "Tokens that the engine has generated", "counter",
+       [](const Engine& engine) { return engine.generated_tokens; });
+  each("troupe:engine_cached_tokens_total", "Prompt tokens that the engine has found in its prefix cache",
+       "counter", [](const Engine& engine) { return engine.cached_tokens; });
+  each("troupe:engine_kv_blocks_available", "KV blocks of the engine that are free or evictable", "gauge",
+       [](const Engine& engine) { return engine.last.kv.free + engine.last.kv.cached; });
 }
 
 void Registry::append_swap_space(Exposition& out) const {

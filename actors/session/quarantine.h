@@ -6,6 +6,8 @@
 #include <mutex>
 #include <optional>
 
+#include "actors/session/engine_process.h"
+
 namespace troupe {
 
 /// Any thread may call any function.
@@ -17,12 +19,12 @@ class Quarantine {
     bool operator==(const Request&) const = default;
   };
 
-  /// True when `request` may be submitted to the engine of `epoch` now. It has the place until leave() or
-  /// ended().
-  bool enter(const Request& request, std::uint32_t epoch) {
+  /// True when `request` may be submitted to this process of an engine now. It has the place until
+  /// leave() or ended().
+  bool enter(const Request& request, const EngineProcess& process) {
     const std::lock_guard lock(mutex_);
     if (holder_ && !(holder_->request == request)) return false;
-    holder_ = Holder{request, epoch};
+    holder_ = Holder{request, process};
     return true;
   }
 
@@ -32,16 +34,18 @@ class Quarantine {
     if (holder_ && holder_->request == request) holder_.reset();
   }
 
-  /// The engine of `epoch` has ended: returns which request ran alone in it, the same to every SESSION HOST
-  /// that asks, whichever asks first, and frees the place.
-  std::optional<Request> ended(std::uint32_t epoch) {
+  /// The process has ended: returns which request ran alone in it, the same to every SESSION HOST that asks,
+  /// whichever asks first, and frees the place.
+  std::optional<Request> ended(const EngineProcess& process) {
     const std::lock_guard lock(mutex_);
-    const bool held = holder_ && holder_->epoch <= epoch;
-    const auto [verdict, first] = verdicts_.try_emplace(epoch);
+    const bool held =
+        holder_ && holder_->process.engine == process.engine && holder_->process.epoch <= process.epoch;
+    auto& verdicts = verdicts_[process.engine];
+    const auto [verdict, first] = verdicts.try_emplace(process.epoch);
     if (first && held) verdict->second = holder_->request;
     if (held) holder_.reset();
     const std::optional<Request> alone = verdict->second;
-    while (verdicts_.size() > kVerdicts) verdicts_.erase(verdicts_.begin());
+    while (verdicts.size() > kVerdicts) verdicts.erase(verdicts.begin());
     return alone;
   }
 
@@ -51,11 +55,12 @@ class Quarantine {
 
   struct Holder {
     Request request;
-    std::uint32_t epoch = 0;
+    EngineProcess process;
   };
   std::mutex mutex_;
   std::optional<Holder> holder_;
-  std::map<std::uint32_t, std::optional<Request>> verdicts_;  // by epoch, the last few
+  std::map<std::uint32_t, std::map<std::uint32_t, std::optional<Request>>>
+      verdicts_;  // by engine, then by epoch, the last few
 };
 
 }  // namespace troupe

@@ -139,8 +139,27 @@ void Session::engine_ended(bool counts, bool alone) {
   if (ran && counts) lives_.ended(alone);
 }
 
+EngineRouter::Request Session::wanted() const {
+  EngineRouter::Request wanted;
+  wanted.prompt = content_.prompts.front().ids;
+  wanted.prefix = &ask_.prefix;
+  wanted.together = ask_.together;
+  for (const SessionPrompt& prompt : content_.prompts) wanted.prompt_tokens += prompt.tokens;
+  const auto goes_on = [](const SessionSequence& sequence) { return !sequence.ended; };
+  wanted.answers = std::count_if(content_.sequences.begin(), content_.sequences.end(), goes_on);
+  wanted.answer_tokens =
+      ask_.generation.max_tokens < 0 ? context_->max_model_len : ask_.generation.max_tokens;
+  return wanted;
+}
+
+void Session::take_back(Effects& effects) {
+  submitted_ = false;
+  --attempts_;
+  if (grammar_ != 0) effects.grammars.push_back({engine_, std::exchange(grammar_, 0)});
+}
+
 void Session::refused(std::uint32_t attempt, const Status& status, std::int64_t now_ns, Effects& effects) {
-  if (!submitted_ || attempt + 1 != attempts_) return;
+  if (!is_submitted(attempt)) return;
   submitted_ = false;
   fail(status, now_ns, effects);
 }
@@ -192,7 +211,7 @@ bool Session::take(std::size_t place, const SequenceTokens& tokens, const StepTo
 
 /// Its tokens are not needed any more.
 void Session::cancel(SessionSequence& sequence, Effects& effects) const {
-  if (!std::exchange(sequence.ended, true) && submitted_) effects.cancel.push_back(sequence.key);
+  if (!std::exchange(sequence.ended, true) && submitted_) effects.cancel.push_back({engine_, sequence.key});
 }
 
 void Session::flush(std::int64_t now_ns, const Slice& slice, Effects& effects) {
@@ -276,7 +295,7 @@ void Session::withdraw(std::int64_t now_ns, Effects& effects) {
 void Session::close(Ending unfinished, std::int64_t now_ns, Effects& effects) {
   closed_ = true;
   for (SessionSequence& sequence : content_.sequences) cancel(sequence, effects);
-  if (grammar_ != 0) effects.grammars.push_back(std::exchange(grammar_, 0));
+  if (grammar_ != 0) effects.grammars.push_back({engine_, std::exchange(grammar_, 0)});
   const http::Usage used = usage_of(ask_, content_);
   RequestStats stats;
   stats.ok = unfinished == Ending::stop;

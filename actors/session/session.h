@@ -23,6 +23,7 @@
 #include "actors/observation_messages.h"
 #include "actors/session/answer_writer.h"
 #include "actors/session/engine_lives.h"
+#include "actors/session/engine_router.h"
 #include "actors/session/submission.h"
 #include "http/server/backend.h"
 
@@ -50,12 +51,28 @@ struct FinishedRequest {
   std::vector<ChoiceText> answers;  ///< empty where logs hold no text
 };
 
+/// A sequence that its engine need not run any more.
+struct CancelledSequence {
+  std::uint32_t engine = 0;  ///< index
+  RequestKey key;
+
+  bool operator==(const CancelledSequence&) const = default;
+};
+
+/// A grammar of an engine that its request does not need any more.
+struct ReleasedGrammar {
+  std::uint32_t engine = 0;  ///< index
+  std::uint64_t grammar = 0;
+
+  bool operator==(const ReleasedGrammar&) const = default;
+};
+
 /// What a session wants done. The host appends to one of these and then carries it out.
 struct Effects {
   std::vector<http::Output> outputs;
-  std::vector<RequestKey> cancel;
+  std::vector<CancelledSequence> cancel;
   std::vector<FinishedRequest> finished;  ///< at most one a session
-  std::vector<std::uint64_t> grammars;    ///< to release
+  std::vector<ReleasedGrammar> grammars;  ///< to release
   std::vector<std::uint64_t> unfinished;  ///< exchanges to resume() soon: the slice was over
   std::vector<BegunRequest> begun;
   std::vector<std::string>
@@ -83,18 +100,25 @@ class Session {
   /// It has sequences that have not ended, and no engine has them.
   bool ready() const;
 
+  /// What an engine has to compute for it, for the choice of one; only when ready(). Valid until the session
+  /// changes.
+  EngineRouter::Request wanted() const;
+
+  /// It is given to the engine of this index from now on. Only while no engine has it.
+  void give_to(std::uint32_t engine) { engine_ = engine; }
+
   /// Its sequences are to be held to a grammar that has to be compiled first, in each engine.
   bool needs_grammar() const;
 
   /// What GRAMMAR has to compile when needs_grammar().
   Compile compile_job() const;
 
-  /// The answer to compile_job(): the grammar of the engine that runs now, or the end of the request.
+  /// The answer to compile_job(): the grammar of its engine, or the end of the request.
   void compiled(const Compiled& compiled, std::int64_t now_ns, Effects& effects);
 
-  /// The sequences that have not ended, for the engine that runs now; they go on behind the tokens that were
-  /// taken. The first of each prompt brings its ids, the others name it as their parent. Only when ready(),
-  /// and compiled() if needs_grammar().
+  /// The sequences that have not ended, for its engine; they go on behind the tokens that were taken. The
+  /// first of each prompt brings its ids, the others name it as their parent. Only when ready(), and
+  /// compiled() if needs_grammar().
   Submit submission(bool alone);
 
   /// The engine has ended. `counts`: it may have been this request's doing; `alone`: it ran alone, in
@@ -103,8 +127,14 @@ class Session {
 
   const EngineLives& lives() const { return lives_; }
 
+  /// Whether the engine has the submission of this number.
+  bool is_submitted(std::uint32_t attempt) const { return submitted_ && attempt + 1 == attempts_; }
+
   /// The engine has refused the submission of this number.
   void refused(std::uint32_t attempt, const Status& status, std::int64_t now_ns, Effects& effects);
+
+  /// The engine has refused what it was submitted last, and another one is to be asked.
+  void take_back(Effects& effects);
 
   /// An entry about sequence number `place` of sequences(). False when it was dropped: it is of another
   /// attempt, or does not go on where the last one ended.
@@ -147,8 +177,9 @@ class Session {
   bool unfinished_ = false;         ///< resume() will be called
   std::vector<std::string> parts_;  ///< of a whole answer, as far as it is written
   std::size_t part_bytes_ = 0;
-  std::uint64_t grammar_ = 0;   ///< of the engine that runs now
-  bool submitted_ = false;      ///< to the engine that runs now
+  std::uint32_t engine_ = 0;    ///< index of the one that it was given to
+  std::uint64_t grammar_ = 0;   ///< of that engine's present process
+  bool submitted_ = false;      ///< to that process
   std::uint32_t attempts_ = 0;  ///< submissions so far
   EngineLives lives_;
   metrics::GapCounts gaps_;

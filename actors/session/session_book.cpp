@@ -58,18 +58,19 @@ Submit SessionBook::encoded(std::uint64_t exchange, Encoded encoded, std::int64_
 
 std::optional<Compile> SessionBook::take_compile(std::uint64_t exchange) {
   const auto it = sessions_.find(exchange);
-  if (!up_ || it == sessions_.end()) return std::nullopt;
+  if (it == sessions_.end()) return std::nullopt;
   const Session& session = *it->second.session;
-  if (!session.ready() || !session.needs_grammar() || std::exchange(it->second.compiling, true))
-    return std::nullopt;
+  if (!session.ready() || !session.needs_grammar() || it->second.compiling) return std::nullopt;
+  if (!give_to_engine(it->second)) return std::nullopt;
+  it->second.compiling = true;
   return session.compile_job();
 }
 
-Submit SessionBook::compiled(std::uint64_t exchange, const Compiled& compiled, std::int64_t now_ns,
-                             Effects& effects) {
+Submit SessionBook::compiled(std::uint64_t exchange, const EngineProcess& by, const Compiled& compiled,
+                             std::int64_t now_ns, Effects& effects) {
   const auto it = sessions_.find(exchange);
   if (it == sessions_.end()) {  // the client has left
-    if (compiled.grammar != 0) effects.grammars.push_back(compiled.grammar);
+    if (compiled.grammar != 0) effects.grammars.push_back({by.engine, compiled.grammar});
     return {};
   }
   it->second.compiling = false;
@@ -85,11 +86,11 @@ void SessionBook::compile_lost(std::uint64_t exchange) {
 
 Submit SessionBook::submit(std::uint64_t exchange, std::int64_t now_ns, Effects& effects) {
   const auto it = sessions_.find(exchange);
-  if (!up_ || it == sessions_.end()) return {};
+  if (it == sessions_.end()) return {};
   Open& open = it->second;
-  if (!open.session->ready() || open.session->needs_grammar()) return {};
+  if (!open.session->ready() || open.session->needs_grammar() || !give_to_engine(open)) return {};
   const bool alone = open.session->lives().suspect();
-  if (alone && !quarantine_->enter(open.self, *epoch_)) {
+  if (alone && !quarantine_->enter(open.self, *process_of(*open.engine))) {
     waiting_.emplace(open.arrived_ns, exchange);
     return {};
   }
@@ -102,29 +103,72 @@ Submit SessionBook::submit(std::uint64_t exchange, std::int64_t now_ns, Effects&
 
 std::vector<std::uint64_t> SessionBook::waiting() const { return exchanges(waiting_); }
 
-std::vector<std::uint64_t> SessionBook::engine_up(std::uint32_t epoch, std::int64_t now_ns,
+/// The engines that the session may be given to.
+std::vector<std::uint32_t> SessionBook::candidates(const Open& open) const {
+  std::vector<std::uint32_t> out;
+  for (std::uint32_t engine = 0; engine < engines_.size(); ++engine) {
+    const auto& refused = open.refused_by;
+    if (engines_[engine].up && std::find(refused.begin(), refused.end(), engine) == refused.end()) {
+      out.push_back(engine);
+    }
+  }
+  return out;
+}
+
+/// False: its engine is not up, or none is.
+bool SessionBook::give_to_engine(Open& open) {
+  if (open.engine) return engines_[*open.engine].up;
+  const std::vector<std::uint32_t> engines = candidates(open);
+  if (engines.empty()) return false;
+  open.engine = router_->choose(open.session->wanted(), engines, open.at_engine);
+  open.session->give_to(*open.engine);
+  return true;
+}
+
+SessionBook::Engine& SessionBook::at(std::uint32_t engine) {
+  if (engine >= engines_.size()) engines_.resize(engine + 1);
+  return engines_[engine];
+}
+
+std::optional<EngineProcess> SessionBook::process_of(std::uint32_t engine) const {
+  if (engine >= engines_.size() || !engines_[engine].up) return std::nullopt;
+  return EngineProcess{engine, *engines_[engine].epoch};
+}
+
+std::optional<EngineProcess> SessionBook::engine_of(std::uint64_t exchange) const {
+  const auto it = sessions_.find(exchange);
+  return it == sessions_.end() || !it->second.engine ? std::nullopt : process_of(*it->second.engine);
+}
+
+std::vector<std::uint64_t> SessionBook::engine_up(const EngineProcess& process, std::int64_t now_ns,
                                                   Effects& effects) {
-  if (epoch_ && (epoch < *epoch_ || (up_ && epoch == *epoch_))) return {};
-  if (up_) engine_down(*epoch_, now_ns, effects);
-  epoch_ = epoch;
-  up_ = true;
+  Engine& engine = at(process.engine);
+  if (engine.epoch && (process.epoch < *engine.epoch || (engine.up && process.epoch == *engine.epoch)))
+    return {};
+  if (engine.up) engine_down({process.engine, *engine.epoch}, now_ns, effects);
+  engine = {process.epoch, true};
   std::set<Arrival> ready;
   for (const auto& [exchange, open] : sessions_) {
-    if (open.session->ready()) ready.emplace(open.arrived_ns, exchange);
+    if (open.session->ready() && open.engine.value_or(process.engine) == process.engine) {
+      ready.emplace(open.arrived_ns, exchange);
+    }
   }
   return exchanges(ready);
 }
 
-void SessionBook::engine_down(std::uint32_t epoch, std::int64_t now_ns, Effects& effects) {
-  if (!up_ || epoch < *epoch_) return;
-  up_ = false;
-  waiting_.clear();
-  const std::optional<Quarantine::Request> alone = quarantine_->ended(*epoch_);
+void SessionBook::engine_down(const EngineProcess& process, std::int64_t now_ns, Effects& effects) {
+  Engine& engine = at(process.engine);
+  if (!engine.up || process.epoch < *engine.epoch) return;
+  engine.up = false;
+  const std::optional<Quarantine::Request> alone = quarantine_->ended({process.engine, *engine.epoch});
   std::set<Arrival> poisonous;
   for (auto& [exchange, open] : sessions_) {
+    if (open.engine != process.engine) continue;
     const bool ran_alone = alone && *alone == open.self;
+    waiting_.erase({open.arrived_ns, exchange});
     open.session->engine_ended(!alone || ran_alone, ran_alone);
     open.compiling = open.alone = false;
+    open.refused_by.clear();
     if (open.session->lives().poisonous() && open.session->ready())
       poisonous.emplace(open.arrived_ns, exchange);
   }
@@ -134,11 +178,34 @@ void SessionBook::engine_down(std::uint32_t epoch, std::int64_t now_ns, Effects&
   }
 }
 
-void SessionBook::refused(const Refused& refused, std::int64_t now_ns, Effects& effects) {
+std::vector<std::uint64_t> SessionBook::stop_waiting(const EngineProcess& process) {
+  if (at(process.engine).epoch.value_or(0) >= process.epoch) return {};
+  std::set<Arrival> ready;
+  for (auto& [exchange, open] : sessions_) {
+    if (open.engine != process.engine) continue;
+    open.engine.reset();
+    open.at_engine = {};
+    if (open.session->ready()) ready.emplace(open.arrived_ns, exchange);
+  }
+  return exchanges(ready);
+}
+
+bool SessionBook::refused(const Refused& refused, std::int64_t now_ns, Effects& effects) {
   const auto it = sessions_.find(refused.exchange);
-  if (it == sessions_.end()) return;
-  it->second.session->refused(refused.attempt, refused.status, now_ns, effects);
+  if (it == sessions_.end()) return false;
+  Open& open = it->second;
+  if (refused.status.code == Code::overloaded && open.engine && open.session->is_submitted(refused.attempt)) {
+    open.refused_by.push_back(*open.engine);
+    if (!candidates(open).empty()) {
+      open.session->take_back(effects);
+      open.engine.reset();
+      open.at_engine = {};
+      return true;
+    }
+  }
+  open.session->refused(refused.attempt, refused.status, now_ns, effects);
   settle(refused.exchange);
+  return false;
 }
 
 void SessionBook::take(const StepTokens& step, std::int64_t now_ns, const Slice& slice, Effects& effects) {

@@ -1,15 +1,19 @@
 #pragma once
-// The open sessions of one SESSION HOST, which session each sequence belongs to, and what the engine that
-// runs now has been given of them. Pure: what has to be sent is left in Effects.
+// The open sessions of one SESSION HOST, which session each sequence belongs to, which engine each session
+// has been given to, and what the present process of that engine has been given of it. Pure: what has to be
+// sent is left in Effects.
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <unordered_map>
 #include <utility>
 #include <vector>
 
 #include "actors/link_messages.h"
+#include "actors/session/engine_process.h"
+#include "actors/session/engine_router.h"
 #include "actors/session/quarantine.h"
 #include "actors/session/session.h"
 #include "base/contain.h"
@@ -20,13 +24,15 @@ namespace troupe {
 /// throws fails with an internal error; what it had appended before stays.
 class SessionBook {
  public:
-  /// `quarantine` is the same for all SESSION HOSTs of the engine; null: there is only this one.
+  /// `quarantine` and `router` are the same for all SESSION HOSTs of the front; null: there is only this one.
   SessionBook(std::shared_ptr<const SessionContext> context, KeySource keys, Log log = {},
-              std::shared_ptr<Quarantine> quarantine = nullptr)
+              std::shared_ptr<Quarantine> quarantine = nullptr,
+              std::shared_ptr<EngineRouter> router = nullptr)
       : context_(std::move(context)),
         keys_(std::move(keys)),
         log_(std::move(log)),
-        quarantine_(quarantine ? std::move(quarantine) : std::make_shared<Quarantine>()) {}
+        quarantine_(quarantine ? std::move(quarantine) : std::make_shared<Quarantine>()),
+        router_(router ? std::move(router) : std::make_shared<EngineRouter>(EngineRouter::Setup())) {}
 
   /// Opens a session. The exchange's id must not be open yet.
   void open(Ask ask);
@@ -37,39 +43,52 @@ class SessionBook {
   /// Prompts of an open session; returns submit().
   Submit encoded(std::uint64_t exchange, Encoded encoded, std::int64_t now_ns, Effects& effects);
 
-  /// What GRAMMAR has to compile before submit(), once for each engine. Nothing when the session needs no
-  /// grammar, is not ready, or no engine is up.
+  /// What GRAMMAR of engine_of() has to compile before submit(), once for each process of an engine. Nothing
+  /// when the session needs no grammar, is not ready, or no engine is up for it.
   std::optional<Compile> take_compile(std::uint64_t exchange);
 
-  /// The answer to take_compile(), given by the engine that runs now; returns submit().
-  Submit compiled(std::uint64_t exchange, const Compiled& compiled, std::int64_t now_ns, Effects& effects);
+  /// The answer to take_compile(), given by the process that was engine_of() then and runs now; returns
+  /// submit().
+  Submit compiled(std::uint64_t exchange, const EngineProcess& by, const Compiled& compiled,
+                  std::int64_t now_ns, Effects& effects);
 
   /// There will be no answer to take_compile(): the engine is ending.
   void compile_lost(std::uint64_t exchange);
 
-  /// The session's sequences for the engine, once for each engine. Nothing when the session is not ready, no
-  /// engine is up, the session needs a grammar first, or has to run alone and another one does: then
-  /// waiting() names it.
+  /// The session's sequences for engine_of(), once for each process of an engine. Nothing when the session is
+  /// not ready, no engine is up for it, it needs a grammar first, or has to run alone and another one does:
+  /// then waiting() names it.
   Submit submit(std::uint64_t exchange, std::int64_t now_ns, Effects& effects);
 
   bool waits() const { return !waiting_.empty(); }
   /// Exchanges to submit() again soon, in order of arrival: they wait to run alone.
   std::vector<std::uint64_t> waiting() const;
 
-  /// An engine is up: returns the exchanges to take_compile() or submit(), in order of arrival. An earlier
-  /// engine has ended. Nothing happens when the epoch is older than that of the last engine, or that
-  /// engine's.
-  std::vector<std::uint64_t> engine_up(std::uint32_t epoch, std::int64_t now_ns, Effects& effects);
+  /// A process of an engine is up: returns the exchanges to take_compile() or submit(), in order of arrival.
+  /// The engine's earlier process has ended. Nothing happens when the epoch is older than that of its last
+  /// process, or that process's.
+  std::vector<std::uint64_t> engine_up(const EngineProcess& process, std::int64_t now_ns, Effects& effects);
 
-  /// The engine of this epoch has ended; its sessions go on in the next, but those that seem to end engines
-  /// fail. Nothing happens when it was known, or the epoch is older.
-  void engine_down(std::uint32_t epoch, std::int64_t now_ns, Effects& effects);
+  /// The engine's process of this or an earlier epoch has ended. Its sessions wait for its next one, but
+  /// those that seem to end engines fail. Nothing happens when it was known.
+  void engine_down(const EngineProcess& process, std::int64_t now_ns, Effects& effects);
 
-  /// The epoch of the engine that runs now; nothing between two.
-  std::optional<std::uint32_t> engine() const { return up_ ? epoch_ : std::nullopt; }
+  /// What waits for a process of this or a later epoch waits for no certain engine any more: returns the
+  /// exchanges to take_compile() or submit(), in order of arrival. Nothing happens when one has come.
+  std::vector<std::uint64_t> stop_waiting(const EngineProcess& process);
 
-  /// The engine has refused the session's submission of this number.
-  void refused(const Refused& refused, std::int64_t now_ns, Effects& effects);
+  /// The process that has the session's sequences or is to get them; nothing when it is not up, or the
+  /// session has not been given to an engine.
+  std::optional<EngineProcess> engine_of(std::uint64_t exchange) const;
+
+  /// Whether this is the present process of its engine.
+  bool runs(const EngineProcess& process) const { return process_of(process.engine) == process; }
+  /// The present process of an engine; nothing between two.
+  std::optional<EngineProcess> process_of(std::uint32_t engine) const;
+
+  /// The engine has refused the session's submission of this number. True: another engine may have room, and
+  /// the session is to be given to it by take_compile() or submit().
+  bool refused(const Refused& refused, std::int64_t now_ns, Effects& effects);
 
   /// Entries of StepTokens that were dropped so far: of another attempt, or not the next ones of their
   /// sequence.
@@ -103,11 +122,18 @@ class SessionBook {
     std::string request_id;
     std::int64_t arrived_ns = 0;
     Quarantine::Request self;
-    bool compiling = false;     ///< take_compile() has not been answered
-    bool alone = false;         ///< it has the place in quarantine
-    std::uint64_t touched = 0;  ///< number of the last take() that brought it tokens
+    std::optional<std::uint32_t> engine;    ///< that it was given to
+    EngineRouter::Place at_engine;          ///< likewise
+    std::vector<std::uint32_t> refused_by;  ///< engines without room for it
+    bool compiling = false;                 ///< take_compile() has not been answered
+    bool alone = false;                     ///< it has the place in quarantine
+    std::uint64_t touched = 0;              ///< number of the last take() that brought it tokens
   };
   using Arrival = std::pair<std::int64_t, std::uint64_t>;  ///< when an exchange arrived
+  struct Engine {
+    std::optional<std::uint32_t> epoch;  ///< of its last process
+    bool up = false;                     ///< that has not ended
+  };
 
   /// Does `work` for a session; a session that throws fails with that, the others go on. False then.
   template <class Work>
@@ -119,6 +145,9 @@ class SessionBook {
   std::string_view request_of(std::uint64_t exchange) const;
   void settle(std::uint64_t exchange);
   void leave_quarantine(Open& open);
+  std::vector<std::uint32_t> candidates(const Open& open) const;
+  bool give_to_engine(Open& open);
+  Engine& at(std::uint32_t engine);
 
   std::shared_ptr<const SessionContext> context_;
   KeySource keys_;
@@ -131,9 +160,9 @@ class SessionBook {
   std::uint64_t dropped_ = 0;
 
   std::shared_ptr<Quarantine> quarantine_;
-  std::optional<std::uint32_t> epoch_;  ///< of the last engine
-  bool up_ = false;                     ///< it has not ended
-  std::set<Arrival> waiting_;           ///< for the place in quarantine
+  std::shared_ptr<EngineRouter> router_;
+  std::vector<Engine> engines_;  ///< by index
+  std::set<Arrival> waiting_;    ///< for the place in quarantine
 };
 
 }  // namespace troupe

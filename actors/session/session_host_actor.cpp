@@ -35,14 +35,24 @@ constexpr auto kRetryAlone = std::chrono::milliseconds(20);
 
 Slice begin_slice(SessionHostSelf self) { return Slice(now_ns() + self->state.parts.slice_ns); }
 
+/// Ends sequences, in one batch for each engine. Those of an engine that is down have ended with it.
+void cancel(SessionHostSelf self, const std::vector<CancelledSequence>& sequences) {
+  auto& state = self->state;
+  std::map<std::uint32_t, Cancel> by_engine;
+  for (const CancelledSequence& one : sequences) by_engine[one.engine].keys.push_back(one.key);
+  for (auto& [engine, keys] : by_engine) {
+    const auto process = state.book->process_of(engine);
+    if (process) state.parts.engines[engine]->cancel(std::move(keys), process->epoch);
+  }
+}
+
 /// Carries out what the sessions want, in one batch per receiver. Every handler ends with it.
 void act(SessionHostSelf self, Effects& effects) {
   auto& state = self->state;
-  if (const auto engine = state.book->engine(); engine && !effects.cancel.empty()) {
-    state.parts.engine->cancel(Cancel{std::move(effects.cancel)}, *engine);
+  cancel(self, effects.cancel);
+  for (const auto& [engine, grammar] : effects.grammars) {
+    self->send(state.parts.grammars[engine], ReleaseGrammar{grammar});
   }
-  for (const std::uint64_t grammar : effects.grammars)
-    self->send(state.parts.grammar, ReleaseGrammar{grammar});
   for (const std::uint64_t exchange : effects.unfinished) self->delayed_send(self, kPause, Resume{exchange});
   for (const BegunRequest& begun : effects.begun) {
     state.parts.log.stage("first_token", {kv("req", begun.request_id), kv("queue_ms", begun.queue_s * 1e3),
@@ -67,8 +77,9 @@ void act(SessionHostSelf self, Effects& effects) {
   // After the lines about them: an I/O thread logs what it has sent.
   if (!effects.outputs.empty()) state.parts.deliver(state.parts.io, std::move(effects.outputs));
   for (const std::uint64_t exchange : state.book->take_closed()) {
-    if (state.compiling.erase(exchange) > 0)
-      self->send(state.parts.grammar, CancelCompile{state.parts.io, exchange});
+    if (const auto compiling = state.compiling.extract(exchange)) {
+      self->send(state.parts.grammars[compiling.mapped().engine], CancelCompile{state.parts.io, exchange});
+    }
     const auto credit = state.credits.find(exchange);
     if (credit == state.credits.end()) continue;
     credit->second.promise.deliver(Closed{exchange});
@@ -93,7 +104,8 @@ void submit(SessionHostSelf self, Submit&& sequences) {
                            {kv("req", sequences.request_id), kv("attempt", sequences.attempt),
                             kv("sequences", sequences.sequences.size()), kv("alone", sequences.alone)});
     }
-    state.parts.engine->submit(std::move(sequences), *state.book->engine());
+    const auto process = state.book->engine_of(sequences.exchange);
+    if (process) state.parts.engines[process->engine]->submit(std::move(sequences), process->epoch);
   } else if (!state.retries && state.book->waits()) {
     state.retries = true;
     self->delayed_send(self, kRetryAlone, RetryAlone{});
@@ -113,50 +125,51 @@ bool is_lost(const Status& status) {
 }
 
 /// Ends the request when GRAMMAR cannot follow its answer any longer.
-void watch(SessionHostSelf self, std::uint64_t exchange, std::uint64_t grammar) {
-  const auto engine = self->state.book->engine();
-  auto pending =
-      self->request(self->state.parts.grammar, patience_for(self, exchange), WatchGrammar{grammar});
+void watch(SessionHostSelf self, std::uint64_t exchange, const EngineProcess& process,
+           std::uint64_t grammar) {
+  auto pending = self->request(self->state.parts.grammars[process.engine], patience_for(self, exchange),
+                               WatchGrammar{grammar});
   pending.then(
       [=, end_deadline = deadline_end(self, pending)](const Status& status) {
         end_deadline();
-        if (status.ok() || is_lost(status) || engine != self->state.book->engine()) return;
+        if (status.ok() || is_lost(status) || !self->state.book->runs(process)) return;
         fail(self, exchange, status);
       },
       [](const caf::error&) {});
 }
 
 void compile(SessionHostSelf self, std::uint64_t exchange, Compile job) {
-  if (!self->state.parts.grammar) {
+  if (self->state.parts.grammars.empty()) {
     return fail(self, exchange,
                 {Code::unsupported, job.form.param + " is not offered by this server", job.form.param,
                  "unsupported_parameter"});
   }
-  self->state.compiling.insert(exchange);
-  // The numbers of grammars are the engine's: those of one that has ended mean nothing to the next.
-  const auto engine = self->state.book->engine();
+  // The numbers of grammars are those of one process of the engine, and mean nothing to the next.
+  const EngineProcess process = *self->state.book->engine_of(exchange);
+  self->state.compiling.emplace(exchange, process);
   const auto lost = [=] {
-    if (engine != self->state.book->engine()) return;
+    if (!self->state.book->runs(process)) return;
     self->state.compiling.erase(exchange);
     self->state.book->compile_lost(exchange);
   };
-  auto pending = self->request(self->state.parts.grammar, patience_for(self, exchange), std::move(job));
+  auto pending =
+      self->request(self->state.parts.grammars[process.engine], patience_for(self, exchange), std::move(job));
   pending.then(
       [=, end_deadline = deadline_end(self, pending)](const Compiled& compiled) {
         end_deadline();
-        if (engine != self->state.book->engine()) return;
+        if (!self->state.book->runs(process)) return;
         if (is_lost(compiled.status)) return lost();
         const bool open = self->state.compiling.erase(exchange) > 0;
         Effects effects;
-        Submit sequences = self->state.book->compiled(exchange, compiled, now_ns(), effects);
+        Submit sequences = self->state.book->compiled(exchange, process, compiled, now_ns(), effects);
         act(self, effects);
-        if (open && compiled.status.ok()) watch(self, exchange, compiled.grammar);
+        if (open && compiled.status.ok()) watch(self, exchange, process, compiled.grammar);
         submit(self, std::move(sequences));
       },
       [=](const caf::error&) { lost(); });
 }
 
-/// Brings a request to the engine that runs now.
+/// Brings a request to its engine, or to one that is chosen now.
 void bring(SessionHostSelf self, std::uint64_t exchange) {
   if (std::optional<Compile> job = self->state.book->take_compile(exchange)) {
     return compile(self, exchange, *std::move(job));
@@ -175,26 +188,46 @@ void encoded(SessionHostSelf self, std::uint64_t exchange, Encoded& result) {
   submit(self, std::move(sequences));
 }
 
+/// Forms that a process which is gone was compiling are asked for again.
+void forget_compiles(SessionHostSelf self, std::uint32_t engine) {
+  auto& state = self->state;
+  std::erase_if(state.compiling, [&](const auto& entry) {
+    return entry.second.engine == engine && !state.book->runs(entry.second);
+  });
+}
+
 void engine_up(SessionHostSelf self, const EngineUp& up) {
   auto& state = self->state;
   Effects effects;
-  const auto before = state.book->engine();
-  const std::vector<std::uint64_t> ready = state.book->engine_up(up.epoch, now_ns(), effects);
-  if (state.book->engine() != before) state.compiling.clear();
+  const std::vector<std::uint64_t> ready = state.book->engine_up({up.engine, up.epoch}, now_ns(), effects);
+  forget_compiles(self, up.engine);
   act(self, effects);
-  if (!ready.empty())
-    state.parts.log.info("engine_up", {kv("epoch", up.epoch), kv("requests", ready.size())});
+  if (!ready.empty()) {
+    state.parts.log.info("engine_up",
+                         {kv("engine", up.engine), kv("epoch", up.epoch), kv("requests", ready.size())});
+  }
   for (const std::uint64_t exchange : ready) bring(self, exchange);
 }
 
 void engine_down(SessionHostSelf self, const EngineDown& down) {
   auto& state = self->state;
   Effects effects;
-  state.book->engine_down(down.epoch, now_ns(), effects);
-  if (!state.book->engine()) state.compiling.clear();
-  state.parts.log.warning("engine_down",
-                          {kv("epoch", down.epoch), kv("why", down.why), kv("requests", state.book->size())});
+  state.book->engine_down({down.engine, down.epoch}, now_ns(), effects);
+  forget_compiles(self, down.engine);
+  state.parts.log.warning("engine_down", {kv("engine", down.engine), kv("epoch", down.epoch),
+                                          kv("why", down.why), kv("requests", state.book->size())});
   act(self, effects);
+  if (state.parts.engines.size() > 1) {
+    self->delayed_send(self, state.parts.wait_for_engine, WaitedForEngine{down.engine, down.epoch});
+  }
+}
+
+void waited_for_engine(SessionHostSelf self, const WaitedForEngine& waited) {
+  auto& state = self->state;
+  const std::vector<std::uint64_t> ready = state.book->stop_waiting({waited.engine, waited.epoch});
+  if (ready.empty()) return;
+  state.parts.log.info("given_to_others", {kv("engine", waited.engine), kv("requests", ready.size())});
+  for (const std::uint64_t exchange : ready) bring(self, exchange);
 }
 
 void retry_alone(SessionHostSelf self) {
@@ -326,8 +359,9 @@ caf::typed_response_promise<Closed> open(SessionHostSelf self, Ask& ask) {
 session_host_actor::behavior_type session_host_behavior(SessionHostSelf self, SessionHostParts parts) {
   answer_probes(self);
   self->state.parts = std::move(parts);
-  self->state.book = std::make_unique<SessionBook>(self->state.parts.context, KeySource(),
-                                                   self->state.parts.log, self->state.parts.quarantine);
+  self->state.book =
+      std::make_unique<SessionBook>(self->state.parts.context, KeySource(), self->state.parts.log,
+                                    self->state.parts.quarantine, self->state.parts.router);
   self->state.jobs.resize(self->state.parts.tokenizers.size() + 1);
   self->state.next_tokenizer = self->state.parts.io;  // so that the hosts begin with different ones
   return {
@@ -342,7 +376,7 @@ session_host_actor::behavior_type session_host_behavior(SessionHostSelf self, Se
         Effects effects;
         self->state.book->take(step, now_ns(), begin_slice(self), effects);
         act(self, effects);
-        self->state.parts.engine->took_step();
+        self->state.parts.engines[step.engine]->took_step();
         report_drops(self);
       },
       [self](const Expire&) { expire(self); },
@@ -361,10 +395,12 @@ session_host_actor::behavior_type session_host_behavior(SessionHostSelf self, Se
       [self](const EngineDown& down) { engine_down(self, down); },
       [self](const Refused& refused) {
         Effects effects;
-        self->state.book->refused(refused, now_ns(), effects);
+        const bool again = self->state.book->refused(refused, now_ns(), effects);
         act(self, effects);
+        if (again) bring(self, refused.exchange);
       },
       [self](const RetryAlone&) { retry_alone(self); },
+      [self](const WaitedForEngine& waited) { waited_for_engine(self, waited); },
   };
 }
 

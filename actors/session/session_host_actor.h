@@ -1,4 +1,5 @@
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -23,14 +24,19 @@ struct SessionHostParts {
   std::uint32_t io = 0;
   std::shared_ptr<const SessionContext> context;
   std::vector<tokenizer_actor> tokenizers;  ///< the last of them takes long texts, too
-  std::shared_ptr<EngineSide> engine;       ///< takes nothing before the first EngineUp
+  std::vector<std::shared_ptr<EngineSide>>
+      engines;  ///< by index; one takes nothing before its first EngineUp
   metrics_actor metrics;
   Deliver deliver;
   Log log;
-  /// Null: no request asks for a form. One whose engine has ended answers with an error, or with a Status of
-  /// Code::unavailable and kEngineLost.
-  forms_actor grammar;
+  /// By engine; empty: no request asks for a form. One whose engine has ended answers with an error, or with
+  /// a Status of Code::unavailable and kEngineLost.
+  std::vector<forms_actor> grammars;
   std::shared_ptr<Quarantine> quarantine;  ///< the same for all SESSION HOSTs; null: there is only this one
+  std::shared_ptr<EngineRouter> router;    ///< likewise
+  /// How long requests wait for an engine that is down to come back before they are given to others: what
+  /// they have computed is found again there alone.
+  std::chrono::milliseconds wait_for_engine{1500};
   std::int64_t slice_ns =
       1'000'000;  ///< how long one turn writes answers; others run before the next one does
 };
@@ -48,10 +54,11 @@ struct SessionHostState {
   };
   std::map<std::uint64_t, Credit> credits;                     ///< by exchange
   std::set<std::pair<std::int64_t, std::uint64_t>> deadlines;  ///< of the credits, each with its exchange
-  std::set<std::uint64_t> compiling;  ///< exchanges whose forms GRAMMAR has not answered
-  bool retries = false;               ///< a RetryAlone is on its way
-  std::uint64_t reported_drops = 0;   ///< of SessionBook::dropped(), in the log
-  std::int64_t next_look_ns = 0;      ///< when an Expire will come; 0: none is on its way
+  std::map<std::uint64_t, EngineProcess>
+      compiling;                     ///< exchanges whose forms GRAMMAR has not answered, and whose
+  bool retries = false;              ///< a RetryAlone is on its way
+  std::uint64_t reported_drops = 0;  ///< of SessionBook::dropped(), in the log
+  std::int64_t next_look_ns = 0;     ///< when an Expire will come; 0: none is on its way
   /// Exchanges that no TOKENIZER has been given yet, in the order in which they get one.
   std::multimap<std::int64_t, std::uint64_t> waiting, waiting_long;
   std::vector<int> jobs;  ///< by TOKENIZER, then of long texts: given and not answered

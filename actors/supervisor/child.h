@@ -16,9 +16,10 @@ enum class ChildKind { front, engine, worker, text };
 
 struct Child {
   // Constant.
-  std::string name;  ///< "front", "engine", "worker-0", "text-0"
+  std::string name;  ///< "front", "engine" (of several: "engine-0"), "worker-0", "text-0"
   ChildKind kind{};
-  int rank = 0;                    ///< of a worker; of a text process, its index
+  int rank = 0;                    ///< of a worker among those of its engine; of a text process, its index
+  int engine = 0;                  ///< index of the engine, or of the worker's
   std::vector<std::string> words;  ///< the subcommand, behind what the set-up puts before it
   ChildArguments arguments;        ///< all but the control channel, which every process gets anew
 

@@ -29,9 +29,9 @@ constexpr Flag kFlags[] = {
     {"--listen-fd=", &ChildArguments::listen_fd, false},
     {"--metrics-fd=", &ChildArguments::metrics_fd, false},
     {"--ranks-fd=", &ChildArguments::ranks_fd, false},
-    {"--names-fd=", &ChildArguments::names_fd, false},
     {"--vocabulary-fd=", &ChildArguments::vocabulary_fd, false},
     {"--rank=", &ChildArguments::rank, false},
+    {"--engine=", &ChildArguments::engine, false},
 };
 
 struct ListFlag {
@@ -39,6 +39,7 @@ struct ListFlag {
   std::vector<int> ChildArguments::*member;
 };
 constexpr ListFlag kListFlags[] = {
+    {"--names-fd=", &ChildArguments::names_fds},
     {"--step-fd=", &ChildArguments::step_fds},
     {"--cache-fd=", &ChildArguments::cache_fds},
     {"--link-step-fd=", &ChildArguments::link_step_fds},
@@ -86,7 +87,8 @@ Status take(std::string_view word, ChildArguments& arguments) {
 std::vector<int> ChildArguments::descriptors() const {
   std::vector<int> all;
   for (const Flag& flag : kFlags) {
-    if (flag.member != &ChildArguments::rank && this->*flag.member >= 0) all.push_back(this->*flag.member);
+    const bool index = flag.member == &ChildArguments::rank || flag.member == &ChildArguments::engine;
+    if (!index && this->*flag.member >= 0) all.push_back(this->*flag.member);
   }
   for (const ListFlag& flag : kListFlags) {
     all.insert(all.end(), (this->*flag.member).begin(), (this->*flag.member).end());

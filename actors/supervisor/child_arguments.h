@@ -21,14 +21,15 @@ namespace troupe::supervisor {
 struct ChildArguments {
   int options_fd = -1;
   int control_fd = -1;
-  int listen_fd = -1;               ///< front
-  int metrics_fd = -1;              ///< front, with a metrics port of its own
-  int ranks_fd = -1;                ///< worker, where several ranks run: the memory in which they meet
-  int names_fd = -1;                ///< engine: the table of the names of KV blocks
-  int vocabulary_fd = -1;           ///< front, engine, text: what the model's tokens print
-  std::vector<int> step_fds;        ///< of the workers' links: the engine's by rank, a worker's own alone
-  std::vector<int> cache_fds;       ///< likewise
-  int rank = 0;                     ///< of a worker; of a text process, its index
+  int listen_fd = -1;          ///< front
+  int metrics_fd = -1;         ///< front, with a metrics port of its own
+  int ranks_fd = -1;           ///< worker, where several ranks run: the memory in which they meet
+  int vocabulary_fd = -1;      ///< front, engine, text: what the model's tokens print
+  int engine = 0;              ///< index of the engine, or of the one that the worker serves
+  std::vector<int> names_fds;  ///< tables of the names of KV blocks: an engine's own; the front's, by engine
+  std::vector<int> step_fds;   ///< of the workers' links: the engine's by rank, a worker's own alone
+  std::vector<int> cache_fds;  ///< likewise
+  int rank = 0;                ///< of a worker; of a text process, its index
   std::vector<int> link_step_fds;   ///< of this process's links: a front's to engines, an engine's to fronts,
                                     ///< a text process's to the front
   std::vector<int> link_cache_fds;  ///< likewise

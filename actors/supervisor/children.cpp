@@ -21,11 +21,12 @@ std::string in_seconds(Duration d) {
 
 }  // namespace
 
-Status Children::start(std::vector<Child> children, RankLinks& links) {
+Status Children::start(std::vector<Child> children, ServerLinks& links) {
   all_ = std::move(children);
   links_ = &links;
+  counted_.assign(links.engines(), 0);
   for (Child& child : all_) {
-    if (Status status = child.start(executable_, links.epoch(), Clock::now()); !status.ok()) return status;
+    if (Status status = child.start(executable_, epoch_of(child), Clock::now()); !status.ok()) return status;
     log_(LogLevel::info, "child_started", {kv("child", child.name), kv("pid", child.process.pid())});
   }
   return {};
@@ -34,24 +35,30 @@ Status Children::start(std::vector<Child> children, RankLinks& links) {
 std::string Children::take_exit(Child& child) {
   const auto rank = static_cast<std::size_t>(child.rank);
   const bool worker = child.kind == ChildKind::worker;
-  const std::uint32_t joined = worker ? (*links_)[rank].joined(ipc::Side::lower) : 0;
+  RankLinks& links = links_->engine(static_cast<std::size_t>(child.engine));
+  std::uint32_t& counted = counted_[static_cast<std::size_t>(child.engine)];
+  const std::uint32_t joined = worker ? links[rank].joined(ipc::Side::lower) : 0;
   child.came_up = worker ? joined > 0 : child.ready;
   std::string how = child.take_exit();
   if (!child.restart_by) ++child.deaths;
-  child.follows = worker && std::max(child.epoch, joined) <= counted_;
+  child.follows = worker && std::max(child.epoch, joined) <= counted;
   switch (child.kind) {
     case ChildKind::front: links_->front_reaped(); return how;
     case ChildKind::text: links_->text_reaped(rank); return how;
     case ChildKind::engine:
-      counted_ = links_->epoch();
-      links_->engine_reaped();
+      counted = links.epoch();
+      links.engine_reaped();
       return how;
     case ChildKind::worker:
-      if (!child.follows) counted_ = links_->epoch();
-      links_->worker_reaped(rank);
+      if (!child.follows) counted = links.epoch();
+      links.worker_reaped(rank);
       return how;
   }
   return how;
+}
+
+std::uint32_t Children::epoch_of(const Child& child) const {
+  return links_->engine(static_cast<std::size_t>(child.engine)).epoch();
 }
 
 Status Children::ask_to_restart(Child& child, TimePoint by, const nlohmann::json& order) {
@@ -87,7 +94,7 @@ Status Children::plan_restart(Child& child, const std::string& how) {
 Status Children::restart_due(TimePoint now) {
   for (Child& child : all_) {
     if (!child.restart_at || now < *child.restart_at) continue;
-    if (Status status = child.start(executable_, links_->epoch(), Clock::now()); !status.ok()) {
+    if (Status status = child.start(executable_, epoch_of(child), Clock::now()); !status.ok()) {
       // No memory or no pid for a fork counts as a death.
       child.follows = child.came_up = false;
       status = plan_restart(child, child.name + " cannot be started: " + status.message);
@@ -149,9 +156,12 @@ void Children::watch(Child& child, TimePoint now, Duration since_last) {
 
 std::string Children::shown_state(const Child& child) const {
   if (!child.running() || !child.ready) return child.state;
-  const std::string& of_engine = all_[1].silent_part;
   if (child.kind == ChildKind::worker) {
-    if (of_engine == child.name) return "silent";
+    const auto its_engine = [&child](const Child& one) {
+      return one.kind == ChildKind::engine && one.engine == child.engine;
+    };
+    const auto engine = std::find_if(all_.begin(), all_.end(), its_engine);
+    if (engine != all_.end() && engine->silent_part == child.name) return "silent";
   } else if (!child.silent_part.empty() && !child.silent_part.starts_with("worker-") &&
              !child.silent_part.starts_with("text-")) {
     return "silent: " + child.silent_part;
@@ -160,13 +170,13 @@ std::string Children::shown_state(const Child& child) const {
 }
 
 std::int64_t Children::heartbeat_ns(const Child& child) const {
+  const RankLinks& links = links_->engine(static_cast<std::size_t>(child.engine));
+  const auto rank = static_cast<std::size_t>(child.rank);
   switch (child.kind) {
-    case ChildKind::front: return links_->front().heartbeat_ns(ipc::Side::upper);
-    case ChildKind::engine: return (*links_)[0].heartbeat_ns(ipc::Side::upper);
-    case ChildKind::text:
-      return links_->text(static_cast<std::size_t>(child.rank)).heartbeat_ns(ipc::Side::lower);
-    case ChildKind::worker:
-      return (*links_)[static_cast<std::size_t>(child.rank)].heartbeat_ns(ipc::Side::lower);
+    case ChildKind::front: return links.front().heartbeat_ns(ipc::Side::upper);
+    case ChildKind::engine: return links[0].heartbeat_ns(ipc::Side::upper);
+    case ChildKind::text: return links_->text(rank).heartbeat_ns(ipc::Side::lower);
+    case ChildKind::worker: return links[rank].heartbeat_ns(ipc::Side::lower);
   }
   return 0;
 }

@@ -30,13 +30,12 @@ class Children {
         restarts_(limits.restarts),
         log_(std::move(log)) {}
 
-  /// Starts all: the front first, then the engine, then the rest in their order. `links` are theirs and are
+  /// Starts all in their order; the front is the first. `links` are theirs and are
   /// borrowed. When one cannot be started the others keep running; clear() ends them.
-  Status start(std::vector<Child> children, RankLinks& links);
+  Status start(std::vector<Child> children, ServerLinks& links);
 
   /// Requires that start() was called.
   Child& front() { return all_.front(); }
-  Child& engine() { return all_[1]; }
   std::vector<Child>& all() { return all_; }
   const std::vector<Child>& all() const { return all_; }
 
@@ -90,14 +89,15 @@ class Children {
  private:
   void watch(Child& child, TimePoint now, Duration since_last);
   std::int64_t heartbeat_ns(const Child& child) const;
+  std::uint32_t epoch_of(const Child& child) const;
 
   std::string executable_;
   ChildLimits limits_;
   RestartPolicy restarts_;
-  std::uint32_t counted_ = 0;  // the last epoch whose end was counted
+  std::vector<std::uint32_t> counted_;  // of each engine's links, the last epoch whose end was counted
   LogEvent log_;
   std::vector<Child> all_;
-  RankLinks* links_ = nullptr;
+  ServerLinks* links_ = nullptr;
   TimePoint watched_ = Clock::now();
 };
 

@@ -14,7 +14,7 @@ struct Ports {
   ipc::PortLock http;                  ///< its socket answers `troupe status`
   std::vector<ipc::PortLock> metrics;  ///< none or one
   std::vector<ipc::PortLock>
-      step_queues;  ///< one for each rank; held so that no other instance takes the port
+      step_queues;  ///< one for each worker; held so that no other instance takes the port
   std::vector<ipc::PortLock> cache_queues;  ///< likewise
   ipc::Fd listen;                           ///< HTTP; outlives every engine
   ipc::Fd metrics_listen;                   ///< -1 when /metrics is on the HTTP port
@@ -23,9 +23,16 @@ struct Ports {
 /// Whether the HTTP sockets listen, or are bound only, to learn that they could.
 enum class Opening { listen, bind_only };
 
-/// Takes every port for `ranks` workers. An HTTP port 0 and unset queue ports are chosen and written back
+/// The workers that have queue ports.
+struct PortedWorkers {
+  int engines = 1;
+  int ranks = 1;  ///< of each engine
+};
+
+/// Takes every port for the workers. An HTTP port 0 and unset queue ports are chosen and written back
 /// into the options; so are those of further ranks where only the first rank's is set. A port in use is an
 /// error that names port and flag, and the pid when the owner is another instance.
-Result<Ports> take_ports(config::Options& options, int ranks, Opening opening = Opening::listen);
+Result<Ports> take_ports(config::Options& options, const PortedWorkers& workers,
+                         Opening opening = Opening::listen);
 
 }  // namespace troupe::supervisor

@@ -1,6 +1,7 @@
 #pragma once
-// The links of a server: those of all ranks as one, which change their epoch together, with the memory in
-// which the ranks meet; the one between front and engine; and those between the front and the text processes.
+// The links of a server. Those of one engine: those of its ranks as one, which change their epoch together,
+// with the memory in which the ranks meet, and the one between the front and it. Those of all engines, and
+// those between the front and the text processes.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -36,18 +37,8 @@ class RankLinks {
 
   const ipc::LinkMonitor& front() const { return front_.front(); }
 
-  /// The link between the front and the next text process.
-  void add_text(ipc::LinkMonitor link) { texts_.push_back(std::move(link)); }
-  const ipc::LinkMonitor& text(std::size_t index) const { return texts_[index]; }
-
-  /// The front has ended and was waited for. The engine ends its sequences, and text processes drop its
-  /// texts.
-  void front_reaped() {
-    front_.front().reaped(ipc::Side::upper);
-    for (ipc::LinkMonitor& text : texts_) text.reaped(ipc::Side::upper);
-  }
-  /// A text process has: the front asks the next one.
-  void text_reaped(std::size_t index) { texts_[index].reaped(ipc::Side::lower); }
+  /// The front has ended and was waited for: the engine ends its sequences.
+  void front_reaped() { front_.front().reaped(ipc::Side::upper); }
   /// The engine has ended and was waited for. Returns the new epoch of the ranks' links.
   std::uint32_t engine_reaped() {
     front_.front().reaped(ipc::Side::lower);
@@ -76,9 +67,31 @@ class RankLinks {
   }
 
   std::vector<ipc::LinkMonitor> links_;
-  std::vector<ipc::LinkMonitor> texts_;  // by index
   std::vector<ipc::LinkMonitor> front_;  // one, or none before there are links
   std::function<void(std::uint32_t)> tell_ranks_;
+};
+
+class ServerLinks {
+ public:
+  void add_engine(RankLinks links) { engines_.push_back(std::move(links)); }
+  void add_text(ipc::LinkMonitor link) { texts_.push_back(std::move(link)); }
+
+  std::size_t engines() const { return engines_.size(); }
+  RankLinks& engine(std::size_t index) { return engines_[index]; }
+  const RankLinks& engine(std::size_t index) const { return engines_[index]; }
+  const ipc::LinkMonitor& text(std::size_t index) const { return texts_[index]; }
+
+  /// The front has ended and was waited for. Engines end its sequences, and text processes drop its texts.
+  void front_reaped() {
+    for (RankLinks& engine : engines_) engine.front_reaped();
+    for (ipc::LinkMonitor& text : texts_) text.reaped(ipc::Side::upper);
+  }
+  /// A text process has: the front asks the next one.
+  void text_reaped(std::size_t index) { texts_[index].reaped(ipc::Side::lower); }
+
+ private:
+  std::vector<RankLinks> engines_;       // by index
+  std::vector<ipc::LinkMonitor> texts_;  // likewise
 };
 
 }  // namespace troupe::supervisor

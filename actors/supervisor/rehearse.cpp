@@ -39,7 +39,7 @@ Result<std::string> rehearse(const SupervisorSetup& setup) {
   if (!summary.ok()) return summary;
   const auto narrowed = raise_descriptor_limit(options);
   if (!narrowed.ok()) return narrowed.status();
-  const auto resources = Resources::take(std::move(options), setup.ranks, RanksMemory{}, Opening::bind_only);
+  const auto resources = Resources::take(std::move(options), setup.counts, {}, Opening::bind_only);
   if (!resources.ok()) return resources.status();
   if (!summary->empty() && summary->back() != '\n') *summary += '\n';
   return *summary + resources->summary() + (narrowed->empty() ? "" : "note      " + *narrowed + "\n");

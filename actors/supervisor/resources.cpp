@@ -34,9 +34,44 @@ Result<WatchedLink> make_link(const ipc::LinkSizes& sizes) {
 
 }  // namespace
 
-Result<Resources> Resources::take(config::Options options, int ranks, RanksMemory memory, Opening opening,
-                                  int texts) {
-  auto ports = take_ports(options, ranks, opening);
+namespace {
+
+struct WatchedEngine {
+  EngineResources resources;
+  RankLinks monitors;
+};
+
+Result<WatchedEngine> make_engine(int ranks, const ipc::LinkSizes& sizes, const ipc::NamesKey& key,
+                                  RanksMemory memory) {
+  WatchedEngine made;
+  std::vector<ipc::LinkMonitor> monitors;
+  for (int rank = 0; rank < ranks; ++rank) {
+    auto link = make_link(sizes);
+    if (!link.ok()) return link.status();
+    made.resources.links.push_back(std::move(link->fds));
+    monitors.push_back(std::move(link->monitor));
+  }
+  auto front_link = make_link(kFrontLink);
+  if (!front_link.ok()) return front_link.status();
+  made.resources.front_link = std::move(front_link->fds);
+  auto names = ipc::BlockNames::create(ipc::BlockNames::kMostBlocks, key);
+  if (!names.ok()) return names.status();
+  made.resources.block_names = std::move(*names);
+  made.resources.ranks_memory = std::move(memory.fd);
+  made.monitors = RankLinks(std::move(monitors), std::move(memory.set_epoch), std::move(front_link->monitor));
+  return made;
+}
+
+/// "engine", or "engine-N" where there are several.
+std::string engine_name(std::size_t index, std::size_t engines) {
+  return engines == 1 ? "engine" : "engine-" + std::to_string(index);
+}
+
+}  // namespace
+
+Result<Resources> Resources::take(config::Options options, const ProcessCounts& counts,
+                                  std::vector<RanksMemory> memories, Opening opening) {
+  auto ports = take_ports(options, {counts.engines, counts.ranks}, opening);
   if (!ports.ok()) return ports.status();
   auto file = make_options_file(options);
   if (!file.ok()) return file.status();
@@ -46,31 +81,18 @@ Result<Resources> Resources::take(config::Options options, int ranks, RanksMemor
   const int sequences = options.scheduler.max_num_seqs;
   const auto sizes =
       ipc::LinkSizes::for_sequences(static_cast<std::uint32_t>(sequences > 0 ? sequences : kMostSequences));
-  auto names = ipc::BlockNames::create();
-  if (!names.ok()) return names.status();
-  Resources made{std::move(options),
-                 std::move(*ports),
-                 std::move(*file),
-                 std::move(*worker_file),
-                 {},
-                 {},
-                 {},
-                 std::move(*names),
-                 {},
-                 std::move(memory.fd),
-                 {}};
-  std::vector<ipc::LinkMonitor> monitors;
-  for (int rank = 0; rank < ranks; ++rank) {
-    auto link = make_link(sizes);
-    if (!link.ok()) return link.status();
-    made.links.push_back(std::move(link->fds));
-    monitors.push_back(std::move(link->monitor));
+  const auto key = ipc::BlockNames::make_key();
+  if (!key.ok()) return key.status();
+  Resources made{
+      std::move(options), std::move(*ports), std::move(*file), std::move(*worker_file), {}, {}, {}, {}};
+  memories.resize(static_cast<std::size_t>(counts.engines));
+  for (RanksMemory& memory : memories) {
+    auto engine = make_engine(counts.ranks, sizes, *key, std::move(memory));
+    if (!engine.ok()) return engine.status();
+    made.engines.push_back(std::move(engine->resources));
+    made.monitors.add_engine(std::move(engine->monitors));
   }
-  auto front_link = make_link(kFrontLink);
-  if (!front_link.ok()) return front_link.status();
-  made.front_link = std::move(front_link->fds);
-  made.monitors = RankLinks(std::move(monitors), std::move(memory.set_epoch), std::move(front_link->monitor));
-  for (int text = 0; text < texts; ++text) {
+  for (int text = 0; text < counts.texts; ++text) {
     auto link = make_link(kTextLink);
     if (!link.ok()) return link.status();
     made.text_links.push_back(std::move(link->fds));
@@ -81,48 +103,55 @@ Result<Resources> Resources::take(config::Options options, int ranks, RanksMemor
 
 std::vector<Child> Resources::make_children(const std::vector<std::string>& words_before) const {
   std::vector<Child> children;
-  const auto make = [&](std::string name, ChildKind kind, int rank, const char* subcommand) {
-    Child child;
+  const auto make = [&](std::string name, ChildKind kind, const char* subcommand) -> Child& {
+    Child& child = children.emplace_back();
     child.name = std::move(name);
     child.kind = kind;
-    child.rank = rank;
     child.words = words_before;
     child.words.push_back(subcommand);
-    ChildArguments& arguments = child.arguments;
-    arguments.options_fd = kind == ChildKind::front ? options_file.get() : worker_options_file.get();
-    arguments.rank = rank;
-    if (kind == ChildKind::front || kind == ChildKind::engine) {
-      arguments.link_step_fds.push_back(front_link.step.get());
-      arguments.link_cache_fds.push_back(front_link.cache.get());
-    }
-    for (std::size_t i = 0; i < links.size(); ++i) {
-      if (kind != ChildKind::engine && (kind != ChildKind::worker || static_cast<int>(i) != rank)) continue;
-      arguments.step_fds.push_back(links[i].step.get());
-      arguments.cache_fds.push_back(links[i].cache.get());
-    }
+    child.arguments.options_fd = kind == ChildKind::front ? options_file.get() : worker_options_file.get();
+    if (kind != ChildKind::worker) child.arguments.vocabulary_fd = vocabulary.get();
     return child;
   };
-  children.push_back(make("front", ChildKind::front, 0, "front"));
-  children.back().arguments.listen_fd = ports.listen.get();
-  children.back().arguments.metrics_fd = ports.metrics_listen.get();
-  for (const ipc::LinkFds& link : text_links) {
-    children.back().arguments.text_step_fds.push_back(link.step.get());
-    children.back().arguments.text_cache_fds.push_back(link.cache.get());
+  const auto number = [](Child& child, std::size_t engine, std::size_t rank) {
+    child.engine = child.arguments.engine = static_cast<int>(engine);
+    child.rank = child.arguments.rank = static_cast<int>(rank);
+  };
+  const auto give = [](const ipc::LinkFds& link, std::vector<int>& step, std::vector<int>& cache) {
+    step.push_back(link.step.get());
+    cache.push_back(link.cache.get());
+  };
+
+  ChildArguments& front = make("front", ChildKind::front, "front").arguments;
+  front.listen_fd = ports.listen.get();
+  front.metrics_fd = ports.metrics_listen.get();
+  for (const EngineResources& engine : engines) {
+    give(engine.front_link, front.link_step_fds, front.link_cache_fds);
+    front.names_fds.push_back(engine.block_names.get());
   }
-  children.back().arguments.vocabulary_fd = vocabulary.get();
-  children.push_back(make("engine", ChildKind::engine, 0, "engine"));
-  children.back().arguments.names_fd = block_names.get();
-  children.back().arguments.vocabulary_fd = vocabulary.get();
-  for (int rank = 0; rank < static_cast<int>(links.size()); ++rank) {
-    children.push_back(make("worker-" + std::to_string(rank), ChildKind::worker, rank, "worker"));
-    children.back().arguments.ranks_fd = ranks_memory.get();
+  for (const ipc::LinkFds& link : text_links) give(link, front.text_step_fds, front.text_cache_fds);
+
+  for (std::size_t i = 0; i < engines.size(); ++i) {
+    Child& child = make(engine_name(i, engines.size()), ChildKind::engine, "engine");
+    number(child, i, 0);
+    give(engines[i].front_link, child.arguments.link_step_fds, child.arguments.link_cache_fds);
+    child.arguments.names_fds.push_back(engines[i].block_names.get());
+    for (const ipc::LinkFds& link : engines[i].links)
+      give(link, child.arguments.step_fds, child.arguments.cache_fds);
   }
-  for (int index = 0; index < static_cast<int>(text_links.size()); ++index) {
-    children.push_back(make("text-" + std::to_string(index), ChildKind::text, index, "text"));
-    ChildArguments& arguments = children.back().arguments;
-    arguments.link_step_fds.push_back(text_links[static_cast<std::size_t>(index)].step.get());
-    arguments.link_cache_fds.push_back(text_links[static_cast<std::size_t>(index)].cache.get());
-    arguments.vocabulary_fd = vocabulary.get();
+  for (std::size_t i = 0; i < engines.size(); ++i) {
+    const std::size_t ranks = engines[i].links.size();
+    for (std::size_t rank = 0; rank < ranks; ++rank) {
+      Child& child = make("worker-" + std::to_string(i * ranks + rank), ChildKind::worker, "worker");
+      number(child, i, rank);
+      give(engines[i].links[rank], child.arguments.step_fds, child.arguments.cache_fds);
+      child.arguments.ranks_fd = engines[i].ranks_memory.get();
+    }
+  }
+  for (std::size_t i = 0; i < text_links.size(); ++i) {
+    Child& child = make("text-" + std::to_string(i), ChildKind::text, "text");
+    number(child, 0, i);
+    give(text_links[i], child.arguments.link_step_fds, child.arguments.link_cache_fds);
   }
   return children;
 }
@@ -171,10 +200,14 @@ StatusPage Resources::page() const {
   page.metrics_port = options.http.metrics_port.value_or(options.http.port);
   for (const ipc::PortLock& lock : ports.step_queues) page.engine_worker_queue_ports.push_back(lock.port());
   for (const ipc::PortLock& lock : ports.cache_queues) page.cache_queue_ports.push_back(lock.port());
-  for (std::size_t rank = 0; rank < monitors.size(); ++rank) {
-    const std::string suffix = monitors.size() == 1 ? "" : "-" + std::to_string(rank);
-    for (const ipc::QueueDepth& queue : monitors[rank].depths()) {
-      page.queues.push_back({queue.name + suffix, queue.bytes, queue.capacity_bytes});
+  const std::size_t workers = ports.step_queues.size();
+  for (std::size_t i = 0, worker = 0; i < monitors.engines(); ++i) {
+    const RankLinks& links = monitors.engine(i);
+    for (std::size_t rank = 0; rank < links.size(); ++rank, ++worker) {
+      const std::string suffix = workers == 1 ? "" : "-" + std::to_string(worker);
+      for (const ipc::QueueDepth& queue : links[rank].depths()) {
+        page.queues.push_back({queue.name + suffix, queue.bytes, queue.capacity_bytes});
+      }
     }
   }
   return page;

@@ -14,24 +14,39 @@
 
 namespace troupe::supervisor {
 
+/// How many processes there are of each kind, beside the front.
+struct ProcessCounts {
+  int engines = 1;
+  int ranks = 1;  ///< workers of each engine
+  int texts = 0;
+
+  int workers() const { return engines * ranks; }
+};
+
+/// What one engine and its workers inherit.
+struct EngineResources {
+  std::vector<ipc::LinkFds> links;  ///< by rank
+  ipc::LinkFds front_link;          ///< between the front and the engine
+  ipc::Fd block_names;              ///< ipc::BlockNames of the engine, which the front reads
+  ipc::Fd ranks_memory;             ///< in which several ranks meet; invalid where one runs
+};
+
 struct Resources {
   config::Options options;  ///< with the ports that were chosen
   Ports ports;
   ipc::Fd options_file;                  ///< the front's
   ipc::Fd worker_options_file;           ///< the same without keys
-  std::vector<ipc::LinkFds> links;       ///< by rank
-  ipc::LinkFds front_link;               ///< between front and engine
+  std::vector<EngineResources> engines;  ///< by index
   std::vector<ipc::LinkFds> text_links;  ///< between the front and the text processes, by index
-  ipc::Fd block_names;                   ///< ipc::BlockNames of the engine
   ipc::Fd vocabulary;    ///< what the model's tokens print, for all that need it; invalid: each has its own
-  ipc::Fd ranks_memory;  ///< in which several ranks meet; invalid where one runs
-  RankLinks monitors;    ///< of the links
+  ServerLinks monitors;  ///< of the links
 
-  static Result<Resources> take(config::Options options, int ranks, RanksMemory memory = {},
-                                Opening opening = Opening::listen, int texts = 0);
+  /// `memories`: by engine, in which its ranks meet; empty: they need none.
+  static Result<Resources> take(config::Options options, const ProcessCounts& counts,
+                                std::vector<RanksMemory> memories = {}, Opening opening = Opening::listen);
 
-  /// The front, the engine, the workers by rank, then the text processes; not started. `words_before` stand
-  /// in front of "front", "engine", "worker" and "text".
+  /// The front, the engines, the workers by engine and rank, then the text processes; not started.
+  /// `words_before` stand in front of "front", "engine", "worker" and "text".
   std::vector<Child> make_children(const std::vector<std::string>& words_before) const;
 
   /// Takes over what renewed options of HTTP hold, and the file of options that has them; a front that starts

@@ -22,6 +22,7 @@
 #include "actors/supervisor/service_manager.h"
 #include "actors/supervisor/status_requests.h"
 #include "actors/supervisor/stop_sequence.h"
+#include "actors/supervisor/taken_signals.h"
 #include "base/counted.h"
 #include "config/parse.h"
 
@@ -66,7 +67,7 @@ class Supervisor {
         children_(setup_.executable, limits_of(setup_), setup_.log) {}
 
   int run() {
-    take_signals();
+    signals_ = TakenSignals::take();
     if (Status status = prepare(); !status.ok()) {
       fail(status.message, config::exit_code(status));
       children_.clear();
@@ -82,7 +83,6 @@ class Supervisor {
  private:
   enum class Phase { running, draining, stopping, ended };
 
-  void take_signals();
   Status prepare();
 
   void poll_once();
@@ -120,8 +120,7 @@ class Supervisor {
   TokenRates rates_;
   TimePoint next_sample_{};
   std::optional<StatusPage> last_page_;  ///< as the engine answered; unset when it has not since it was asked
-  ipc::Fd signals_;
-  bool from_terminal_ = false;  // at the start: a terminal that has gone cannot be asked for
+  TakenSignals signals_;
   std::optional<Resources> resources_;
   Children children_;
 
@@ -133,22 +132,6 @@ class Supervisor {
 
 // ------------------------------------------------------------------------------------------ start
 
-// Before the first log line: that starts a thread, which must inherit the mask, or it could be the one that
-// receives a signal.
-void Supervisor::take_signals() {
-  signal(SIGPIPE, SIG_IGN);
-  from_terminal_ = ipc::Fd(open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC)).valid();
-  struct sigaction hangup {};
-  sigaction(SIGHUP, nullptr, &hangup);
-  sigset_t taken;
-  sigemptyset(&taken);
-  sigaddset(&taken, SIGTERM);
-  sigaddset(&taken, SIGINT);
-  if (hangup.sa_handler != SIG_IGN) sigaddset(&taken, SIGHUP);
-  sigprocmask(SIG_BLOCK, &taken, nullptr);
-  signals_.reset(signalfd(-1, &taken, SFD_NONBLOCK | SFD_CLOEXEC));
-}
-
 Status Supervisor::prepare() {
   config::Options options = setup_.options;
   auto summary = setup_.preflight(options);
@@ -159,14 +142,14 @@ Status Supervisor::prepare() {
     console_.warn("troupe: warning: " + *narrowed);
     setup_.log(LogLevel::warning, "fewer_connections", {kv("why", *narrowed)});
   }
-  RanksMemory memory;
-  if (setup_.ranks > 1 && setup_.make_ranks_memory) {
-    auto made = setup_.make_ranks_memory(setup_.ranks);
+  std::vector<RanksMemory> memories;
+  for (int engine = 0; setup_.counts.ranks > 1 && setup_.make_ranks_memory && engine < setup_.counts.engines;
+       ++engine) {
+    auto made = setup_.make_ranks_memory(setup_.counts.ranks);
     if (!made.ok()) return made.status();
-    memory = std::move(*made);
+    memories.push_back(std::move(*made));
   }
-  auto resources =
-      Resources::take(std::move(options), setup_.ranks, std::move(memory), Opening::listen, setup_.texts);
+  auto resources = Resources::take(std::move(options), setup_.counts, std::move(memories));
   if (!resources.ok()) return resources.status();
   resources_ = std::move(*resources);
   if (setup_.take_vocabulary) resources_->vocabulary = setup_.take_vocabulary();
@@ -188,7 +171,7 @@ void Supervisor::poll_once() {
     fds.push_back({fd, POLLIN, 0});
     actions.push_back(std::move(action));
   };
-  add(signals_.get(), [this] { on_signal(); });
+  add(signals_.fd.get(), [this] { on_signal(); });
   for (Child& child : children_.all()) {
     if (child.control.open()) add(child.control.fd(), [this, &child] { on_control(child); });
   }
@@ -222,7 +205,7 @@ TimePoint Supervisor::next_deadline() const {
 
 void Supervisor::on_signal() {
   signalfd_siginfo info{};
-  while (read(signals_.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
+  while (read(signals_.fd.get(), &info, sizeof info) == static_cast<ssize_t>(sizeof info)) {
     setup_.log(LogLevel::info, "signal", {kv("signal", info.ssi_signo), kv("from_pid", info.ssi_pid)});
     if (info.ssi_signo == SIGHUP) {
       on_hangup();
@@ -237,7 +220,7 @@ void Supervisor::on_signal() {
 // When a terminal closes, both the kernel and the shell send the signal: a second one is no request to hurry.
 void Supervisor::on_hangup() {
   if (phase_ != Phase::running) return;
-  if (from_terminal_) {
+  if (signals_.from_terminal) {
     begin_drain();
     return;
   }
@@ -480,7 +463,9 @@ void Supervisor::kill_all() {
 std::string Supervisor::state() {
   if (phase_ != Phase::running) return "draining";
   if (!children_.every(&Child::ever_ready)) return "loading";
-  return children_.every(&Child::ready) && children_.front().state == "ready" ? "ready" : "restarting";
+  // One of several engines is enough: the front knows.
+  const bool all = setup_.counts.engines > 1 ? children_.front().ready : children_.every(&Child::ready);
+  return all && children_.front().state == "ready" ? "ready" : "restarting";
 }
 
 StatusPage Supervisor::page(bool engine_answered) {

@@ -22,6 +22,7 @@
 #include "actors/supervisor/console.h"
 #include "actors/supervisor/log_event.h"
 #include "actors/supervisor/rank_links.h"
+#include "actors/supervisor/resources.h"
 #include "actors/supervisor/restart_policy.h"
 #include "base/clock.h"
 #include "base/status.h"
@@ -46,10 +47,10 @@ struct SupervisorSetup {
                           ///< `executable`
   std::vector<std::string>
       words_before;  ///< arguments of the executable before front, engine, worker and text
-  int ranks = 1;     ///< worker processes
-  int texts = 0;     ///< text processes
+  ProcessCounts counts;
 
-  /// Makes the memory in which the ranks meet. Called where there are several; empty: they need none.
+  /// Makes the memory in which the ranks of an engine meet. Called for each engine where there are several
+  /// ranks; empty: they need none.
   std::function<Result<RanksMemory>(int ranks)> make_ranks_memory;
 
   /// The memory file with what the model's tokens print, which front, engine and text processes map. Called

@@ -202,6 +202,7 @@ SamplingRequest read_sampling(Fields& fields, const RequestRules& rules, Api api
   sampling.return_token_ids = fields.boolean("return_token_ids");
   sampling.cache = fields.boolean("cache", true);
   sampling.cache_salt = read_cache_salt(fields);
+  sampling.cache_key = fields.string("prompt_cache_key").value_or(std::string());
   read_stream(fields, sampling);
   constexpr std::int64_t kMaxPriority = std::numeric_limits<std::int32_t>::max();
   sampling.priority =

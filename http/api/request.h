@@ -44,6 +44,7 @@ struct SamplingRequest {
   bool return_token_ids = false;
   bool cache = true;          ///< false: neither reads nor fills the prefix cache
   std::string cache_salt;     ///< only requests with the same one share cached prefixes; empty: none given
+  std::string cache_key;      ///< requests with the same one have much in common; empty: none given
   std::int32_t priority = 0;  ///< lower first
   std::int32_t tokens_per_event = 1;  ///< of a stream; >= 1
   std::int32_t truncate_prompt_tokens =

@@ -34,7 +34,7 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
   if (!map) return map.status();
   CudaModel model;
   model.device =
-      std::make_unique<Cuda>(CudaOptions{.ordinal = place.shard.rank / options.parallel.ranks_per_gpu,
+      std::make_unique<Cuda>(CudaOptions{.ordinal = place.worker() / options.parallel.ranks_per_gpu,
                                          .batch_invariant = options.device.batch_invariant,
                                          .overlap = options.device.overlap_kernels});
   Cuda& device = *model.device;

@@ -5,7 +5,7 @@
 namespace troupe::model {
 
 int gpus_of(const config::ParallelOptions& options) {
-  return (options.tensor_parallel_size + options.ranks_per_gpu - 1) / options.ranks_per_gpu;
+  return (options.workers() + options.ranks_per_gpu - 1) / options.ranks_per_gpu;
 }
 
 ExchangeWay choose_exchange(const config::ParallelOptions& options,

@@ -16,7 +16,7 @@ struct ExchangeWay {
 /// NCCL's memory on a GPU: what it takes for two ranks, and some more.
 inline constexpr std::uint64_t kNcclBytes = std::uint64_t{1} << 30;
 
-/// GPUs that the ranks are on.
+/// GPUs that the ranks of all engines are on.
 int gpus_of(const config::ParallelOptions& options);
 
 /// Through memory, if the GPUs of all ranks reach each other's; NCCL where they do not, where there are more

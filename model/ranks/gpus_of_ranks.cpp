@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/counted.h"
 #include "model/cuda/executor.h"
 
 namespace troupe::model {
@@ -19,11 +20,16 @@ Result<std::string> find_nccl(const std::string& why, const GpuProbes& probes) {
 
 Status too_many(const config::ParallelOptions& parallel, int visible) {
   const int sharing = parallel.ranks_per_gpu;
-  return invalid("--tensor-parallel-size: got " + std::to_string(parallel.tensor_parallel_size) +
-                     ", expected at most " + std::to_string(visible * sharing) + ", " +
+  const bool engines = parallel.data_parallel_size > 1;
+  const std::string flag = engines ? "data-parallel-size" : "tensor-parallel-size";
+  const std::string got = engines ? std::to_string(parallel.data_parallel_size) + " engines with " +
+                                        counted(parallel.tensor_parallel_size, "rank") + " each"
+                                  : std::to_string(parallel.tensor_parallel_size);
+  return invalid("--" + flag + ": got " + got + ", expected at most " + std::to_string(visible * sharing) +
+                     (engines ? " ranks, " : ", ") +
                      (sharing > 1 ? "the visible GPUs times --ranks-per-gpu" : "the number of visible GPUs") +
                      " (CUDA_VISIBLE_DEVICES)",
-                 "tensor-parallel-size");
+                 flag);
 }
 
 Status unlike(const CudaProbe& first, const CudaProbe& other, std::size_t ordinal) {
@@ -47,7 +53,7 @@ Status check_order(const config::Options& options, const ExchangeWay& way) {
 
 Result<GpusOfRanks> find_gpus(const config::Options& options, const GpuProbes& probes) {
   const config::ParallelOptions& parallel = options.parallel;
-  const int ranks = parallel.tensor_parallel_size;
+  const int ranks = parallel.tensor_parallel_size, workers = parallel.workers();
   std::vector<CudaProbe> gpus;
   Status refused;  // of the first that cannot be used
   bool none = true;
@@ -60,7 +66,7 @@ Result<GpusOfRanks> find_gpus(const config::Options& options, const GpuProbes& p
     if (gpu.ok()) gpus.push_back(*std::move(gpu));
   }
   GpusOfRanks found;
-  if (!refused.ok() && (none || ranks == 1)) {
+  if (!refused.ok() && (none || workers == 1)) {
     found.absent = std::move(refused);
     return found;
   }
@@ -70,6 +76,7 @@ Result<GpusOfRanks> find_gpus(const config::Options& options, const GpuProbes& p
     if (gpus[ordinal].name != found.each.name) return unlike(found.each, gpus[ordinal], ordinal);
     found.each.free = std::min(found.each.free, gpus[ordinal].free);
   }
+  found.each.free /= static_cast<std::uint64_t>(std::min(parallel.ranks_per_gpu, workers));
   if (ranks == 1) return found;
   found.way = choose_exchange(parallel, [&](int from, int to) {
     return (gpus[static_cast<std::size_t>(from)].reaches >> to & 1) != 0;
@@ -80,7 +87,6 @@ Result<GpusOfRanks> find_gpus(const config::Options& options, const GpuProbes& p
     if (!note.ok()) return note.status();
     found.note = *std::move(note);
   }
-  found.each.free /= static_cast<std::uint64_t>(std::min(parallel.ranks_per_gpu, ranks));
   found.each.free -= std::min(found.each.free, found.way.nccl ? kNcclBytes : peer_exchange_bytes(ranks));
   return found;
 }

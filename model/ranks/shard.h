@@ -16,6 +16,12 @@ struct Shard {
 struct RankPlace {
   Shard shard{};
   int memory_fd = -1;
+  int engine = 0;   ///< index of the rank's engine
+  int engines = 1;  ///< of this machine, each with as many ranks
+
+  /// The rank's number among those of all engines.
+  int worker() const { return engine * shard.ranks + shard.rank; }
+  int workers() const { return engines * shard.ranks; }
 };
 
 inline constexpr int kMostRanks = 32;

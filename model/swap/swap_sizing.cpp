@@ -26,8 +26,8 @@ std::uint64_t swap_bytes(const config::Options& options) {
          static_cast<std::uint64_t>(options.parallel.tensor_parallel_size);
 }
 
-std::string swap_path_of(const std::string& path, const Shard& shard) {
-  return shard.alone() ? path : path + "." + std::to_string(shard.rank);
+std::string swap_path_of(const std::string& path, int worker, int workers) {
+  return workers == 1 ? path : path + "." + std::to_string(worker);
 }
 
 Status size_swap(wire::Capacity& capacity, const config::Options& options, std::uint64_t block_bytes,
@@ -53,17 +53,16 @@ Status size_cuda_swap(wire::Capacity& capacity, const config::Options& options, 
                        "; it needs --device cpu: a GPU's blocks go to page-locked memory.",
                    "swap-path");
   }
-  return size_swap(
-      capacity, options, block_bytes,
-      host_memory().available / static_cast<std::uint64_t>(options.parallel.tensor_parallel_size));
+  return size_swap(capacity, options, block_bytes,
+                   host_memory().available / static_cast<std::uint64_t>(options.parallel.workers()));
 }
 
 Status check_swap_file(const config::Options& options, const wire::Capacity& capacity,
                        std::uint64_t block_bytes) {
   if (options.cache.swap_path.empty() || capacity.swap_blocks == 0) return {};
-  const int ranks = options.parallel.tensor_parallel_size;
-  for (int rank = 0; rank < ranks; ++rank) {
-    const auto file = SwapFile::open(swap_path_of(options.cache.swap_path, {rank, ranks}),
+  const int workers = options.parallel.workers();
+  for (int worker = 0; worker < workers; ++worker) {
+    const auto file = SwapFile::open(swap_path_of(options.cache.swap_path, worker, workers),
                                      static_cast<std::uint64_t>(capacity.swap_blocks) * block_bytes);
     if (!file) return file.status();
   }

@@ -26,7 +26,7 @@ Status size_cuda_swap(wire::Capacity& capacity, const config::Options& options, 
 Status check_swap_file(const config::Options& options, const wire::Capacity& capacity,
                        std::uint64_t block_bytes);
 
-/// The file of a rank: --swap-path itself, and with a number where there are several ranks.
-std::string swap_path_of(const std::string& path, const Shard& shard);
+/// The file of a worker: --swap-path itself, and with its number where there are several workers.
+std::string swap_path_of(const std::string& path, int worker, int workers);
 
 }  // namespace troupe::model

@@ -36,7 +36,7 @@ class GatewayTest : public testing::ActorWorld {
           [](const EngineUp&) {},
           [](const EngineDown&) {},
           [](const Refused&) {},
-          [](const RetryAlone&) {},
+          [](const RetryAlone&) {}, [](const WaitedForEngine&) {},
       };
     }));
     metrics_ = keep(system_.spawn([](metrics_actor::pointer) -> metrics_actor::behavior_type {
@@ -59,7 +59,7 @@ class GatewayTest : public testing::ActorWorld {
               },
               [](caf::get_atom) { return CacheStatus(); }};
     }));
-    GatewayParts parts{{host_}, metrics_, cache_, health_, {}, "{}", 2, 1, {}};
+    GatewayParts parts{{host_}, metrics_, {cache_}, health_, {}, "{}", 2, 1, {}};
     parts.deliver = [this](std::uint32_t, std::vector<http::Output>&& outputs) {
       for (auto& output : outputs) answers_.push_back(std::move(output));
     };
@@ -92,7 +92,7 @@ class GatewayTest : public testing::ActorWorld {
   }
   void link_up() {
     self_->send(gateway_, TextUp{0});
-    self_->send(gateway_, LinkUp{});
+    self_->send(gateway_, EngineServes{0, true});
     run();
   }
 
@@ -121,7 +121,7 @@ TEST_F(GatewayTest, RefusesUntilTheWorkerIsThere) {
   send(1);
   ASSERT_EQ(answers_.size(), 1u);
   EXPECT_EQ(answers_[0].status, 503);
-  self_->send(gateway_, LinkUp{});
+  self_->send(gateway_, EngineServes{0, true});
   run();
   EXPECT_EQ(health_->get(), State::loading) << "no text process has come";
   link_up();
@@ -145,7 +145,7 @@ TEST_F(GatewayTest, ACreditIsHeldUntilTheSessionHasClosed) {
 
 TEST_F(GatewayTest, AdmitsWhileTheEngineIsReplaced) {
   link_up();
-  self_->send(gateway_, LinkDown{"killed"});
+  self_->send(gateway_, EngineServes{0, false});
   run();
   EXPECT_EQ(health_->get(), State::restarting);
   send(1);

@@ -82,13 +82,13 @@ class SessionHostRig : public ActorWorld {
               [](const TakeMade&) {}};
     }));
     SessionHostParts parts;
-    parts.grammar = grammar_;
+    parts.grammars = {grammar_};
     parts.slice_ns =
         std::chrono::nanoseconds(std::chrono::hours(1)).count();  // a busy machine must not end a turn
     parts.context = std::make_shared<SessionContext>(
         SessionContext{std::make_shared<ByteTokenizer>(), {ByteTokenizer::kEos}, 64, 258});
     parts.tokenizers = {tokenizer_};
-    parts.engine = std::make_shared<Engine>(*this);
+    parts.engines = {std::make_shared<Engine>(*this)};
     parts.quarantine = quarantine_;
     parts.metrics = metrics_;
     parts.deliver = [this](std::uint32_t, std::vector<http::Output>&& outputs) {
@@ -117,11 +117,11 @@ class SessionHostRig : public ActorWorld {
   }
 
   void up(std::uint32_t epoch) {
-    self_->send(host_, EngineUp{epoch});
+    self_->send(host_, EngineUp{0, epoch});
     run();
   }
   void down(std::uint32_t epoch) {
-    self_->send(host_, EngineDown{epoch, "killed"});
+    self_->send(host_, EngineDown{0, epoch, "killed"});
     run();
   }
 

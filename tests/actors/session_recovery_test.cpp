@@ -152,7 +152,7 @@ TEST_F(SessionRecoveryTest, AGrammarThatFailsEndsItsRequest) {
 TEST_F(SessionRecoveryTest, SuspectsTakeTurns) {
   parts_.io = 1;
   auto other = keep(system_.spawn(session_host_behavior, std::move(parts_)));
-  self_->send(other, EngineUp{1});
+  self_->send(other, EngineUp{0, 1});
   open(false, 3);
   open(false, 4);
   Ask ask;
@@ -166,10 +166,10 @@ TEST_F(SessionRecoveryTest, SuspectsTakeTurns) {
   }));
   run();
   for (const std::uint32_t epoch : {1u, 2u}) {
-    for (const auto& host : {host_, other}) self_->send(host, EngineDown{epoch, "killed"});
+    for (const auto& host : {host_, other}) self_->send(host, EngineDown{0, epoch, "killed"});
     run();
     submits_.clear();
-    for (const auto& host : {host_, other}) self_->send(host, EngineUp{epoch + 1});
+    for (const auto& host : {host_, other}) self_->send(host, EngineUp{0, epoch + 1});
     run();
   }
   ASSERT_EQ(submits_.size(), 1u);
@@ -187,7 +187,7 @@ TEST_F(SessionRecoveryTest, SuspectsTakeTurns) {
   // The second death of 4 and 5 was their last but one: that of the engine which runs one of them is not the
   // other's.
   const std::uint64_t second = submits_.back().exchange;
-  for (const auto& host : {host_, other}) self_->send(host, EngineDown{3, "killed"});
+  for (const auto& host : {host_, other}) self_->send(host, EngineDown{0, 3, "killed"});
   run();
   ASSERT_EQ(answers_.size(), 1u);
   EXPECT_EQ(answers_[0].exchange_id, second);

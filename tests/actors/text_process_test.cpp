@@ -36,7 +36,7 @@ class TextProcess : public ::testing::Test {
     ASSERT_TRUE(monitor.ok() && engine_end.ok() && text_end.ok());
     monitor_.emplace(*std::move(monitor));
     FrontSetup setup;
-    setup.engine = std::make_shared<Link>(*std::move(engine_end));
+    setup.engines = {std::make_shared<Link>(*std::move(engine_end))};
     setup.texts = {std::make_shared<Link>(*std::move(text_end))};
     setup.sessions = std::make_shared<SessionContext>(
         SessionContext{std::make_shared<testing::ByteTokenizer>(), {}, 64, 258});
@@ -52,7 +52,7 @@ class TextProcess : public ::testing::Test {
     };
     setup.log = [](const std::string&) { return Log(); };
     front_ = std::make_unique<FrontSystem>(std::move(setup));
-    caf::anon_send(front_->gateway(), LinkUp{});
+    caf::anon_send(front_->gateway(), EngineServes{0, true});
   }
 
   /// One that stays at work on the text "hang"; a patient one goes on.

@@ -50,7 +50,7 @@ Actors start_actors(int ranks = 2, std::shared_ptr<ipc::BlockNames> names = null
   engine.log = [](const std::string&) { return Log(); };
 
   FrontSetup front;
-  front.engine = std::make_shared<Link>(*std::move(upper));
+  front.engines = {std::make_shared<Link>(*std::move(upper))};
   for (int i = 0; i < 2; ++i) {
     auto fds = ipc::create_link();
     EXPECT_TRUE(fds.ok());
@@ -63,7 +63,7 @@ Actors start_actors(int ranks = 2, std::shared_ptr<ipc::BlockNames> names = null
   front.health = std::make_shared<HealthCell>();
   front.deliver = [](std::uint32_t, std::vector<http::Output>&&) {};
   front.log = [](const std::string&) { return Log(); };
-  const auto link = front.engine;
+  const auto link = front.engines.front();
   return {link, std::make_unique<FrontSystem>(std::move(front)),
           std::make_unique<EngineSystem>(std::move(engine))};
 }

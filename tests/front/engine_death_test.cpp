@@ -47,12 +47,12 @@ class EngineDeathTest : public ::testing::Test {
 
   /// The next engine: returns who was submitted to it, in this order.
   Exchanges up(SessionBook& book) {
-    epoch_ = book.engine() ? epoch_ : epoch_ + 1;
+    epoch_ = book.process_of(0) ? epoch_ : epoch_ + 1;
     return up(book, epoch_);
   }
   Exchanges up(SessionBook& book, std::uint32_t epoch) {
     Exchanges out;
-    for (const std::uint64_t exchange : book.engine_up(epoch, 10, effects_)) submit(book, exchange, out);
+    for (const std::uint64_t exchange : book.engine_up({0, epoch}, 10, effects_)) submit(book, exchange, out);
     return out;
   }
   Exchanges retry(SessionBook& book) {
@@ -66,7 +66,7 @@ class EngineDeathTest : public ::testing::Test {
     submitted.push_back(one.exchange);
     keep(std::move(one));
   }
-  void down(SessionBook& book) { book.engine_down(epoch_, 10, effects_); }
+  void down(SessionBook& book) { book.engine_down({0, epoch_}, 10, effects_); }
   Exchanges next_engine() {
     down(book_);
     return up(book_);
@@ -181,7 +181,7 @@ TEST_F(EngineDeathTest, WhatIsEncodedWhileNoEngineRunsWaits) {
 TEST_F(EngineDeathTest, TheSameEngineIsNotGivenARequestTwice) {
   open(book_, ask(3));
   EXPECT_EQ(up(book_, epoch_), Exchanges{});
-  book_.engine_down(epoch_ - 1, 10, effects_);
+  book_.engine_down({0, epoch_ - 1}, 10, effects_);
   EXPECT_TRUE(book_.submit(3, 10, effects_).sequences.empty());
   EXPECT_EQ(up(book_, epoch_ + 4), Exchanges{3}) << "the death before it was not told";
   EXPECT_EQ(up(book_, epoch_ + 1), Exchanges{}) << "an engine of before";
@@ -258,7 +258,7 @@ TEST_F(EngineDeathTest, NothingIsCancelledAtAnEngineThatDoesNotHaveIt) {
   EXPECT_EQ(up(book_), Exchanges{4});
   EXPECT_TRUE(effects_.cancel.empty());
   book_.withdraw(4, 20, effects_);
-  EXPECT_EQ(effects_.cancel, std::vector<RequestKey>{last_.at(4).sequences[0].key});
+  EXPECT_EQ(effects_.cancel, (std::vector<CancelledSequence>{{0, last_.at(4).sequences[0].key}}));
 }
 
 TEST_F(EngineDeathTest, ChoicesThatAStopStringHasEndedAreNotSubmittedAgain) {
@@ -313,12 +313,12 @@ TEST_F(EngineDeathTest, AFormIsCompiledAgainInEachEngine) {
   const auto job = book_.take_compile(3);
   ASSERT_TRUE(job.has_value());
   EXPECT_EQ(job->form.value, "a+");
-  keep(book_.compiled(3, {{}, 70}, 20, effects_));
+  keep(book_.compiled(3, {0, epoch_}, {{}, 70}, 20, effects_));
   EXPECT_EQ(last_.at(3).attempt, 0u);
   tokens(book_, 3, "aa");
   EXPECT_EQ(next_engine(), Exchanges{});
   ASSERT_TRUE(book_.take_compile(3).has_value());
-  keep(book_.compiled(3, {{}, 71}, 20, effects_));
+  keep(book_.compiled(3, {0, epoch_}, {{}, 71}, 20, effects_));
   EXPECT_EQ(last_.at(3).attempt, 1u);
   EXPECT_EQ(last_.at(3).sequences[0].grammar, 71u);
   EXPECT_EQ(last_.at(3).sequences[0].output.size(), 2u);
@@ -397,7 +397,7 @@ TEST_F(EngineDeathTest, OneSuspectAtATimeRunsAloneOverAllHosts) {
   EXPECT_TRUE(last_.at(4).alone);
   tokens(book_, 4, "done", Finish::length);
   next();
-  EXPECT_TRUE(quarantine_->enter({7, 7}, epoch_)) << "nobody has the place";
+  EXPECT_TRUE(quarantine_->enter({7, 7}, {0, epoch_})) << "nobody has the place";
 }
 
 TEST_F(EngineDeathTest, TheDeathOfASuspectCountsAgainstNoOther) {
@@ -420,18 +420,18 @@ TEST_F(EngineDeathTest, ASuspectThatEndsGivesItsPlaceUp) {
   book_.withdraw(4, 20, effects_);
   EXPECT_TRUE(book_.waiting().empty());
   book_.withdraw(3, 20, effects_);
-  EXPECT_TRUE(quarantine_->enter({7, 7}, epoch_));
+  EXPECT_TRUE(quarantine_->enter({7, 7}, {0, epoch_}));
 }
 
 TEST_F(EngineDeathTest, WhichHostHearsOfADeathFirstDoesNotMatter) {
-  EXPECT_TRUE(quarantine_->enter({0, 3}, 1));
+  EXPECT_TRUE(quarantine_->enter({0, 3}, {0, 1}));
   const std::optional<Quarantine::Request> three = Quarantine::Request{0, 3};
-  EXPECT_EQ(quarantine_->ended(1), three);
-  EXPECT_TRUE(quarantine_->enter({0, 4}, 2)) << "the first host has the next engine";
-  EXPECT_EQ(quarantine_->ended(1), three) << "the second hears of the death";
-  EXPECT_FALSE(quarantine_->enter({1, 5}, 2));
-  EXPECT_EQ(quarantine_->ended(2), (Quarantine::Request{0, 4}));
-  EXPECT_EQ(quarantine_->ended(3), std::nullopt);
+  EXPECT_EQ(quarantine_->ended({0, 1}), three);
+  EXPECT_TRUE(quarantine_->enter({0, 4}, {0, 2})) << "the first host has the next engine";
+  EXPECT_EQ(quarantine_->ended({0, 1}), three) << "the second hears of the death";
+  EXPECT_FALSE(quarantine_->enter({1, 5}, {0, 2}));
+  EXPECT_EQ(quarantine_->ended({0, 2}), (Quarantine::Request{0, 4}));
+  EXPECT_EQ(quarantine_->ended({0, 3}), std::nullopt);
 }
 
 TEST_F(EngineDeathTest, EightShortLivesAreSuspicious) {
@@ -443,7 +443,7 @@ TEST_F(EngineDeathTest, EightShortLivesAreSuspicious) {
   }
   // It runs alone until it has lived long, and fails when engines go on dying of it.
   tokens(book_, 3, "abc");
-  EXPECT_FALSE(quarantine_->enter({7, 7}, epoch_));
+  EXPECT_FALSE(quarantine_->enter({7, 7}, {0, epoch_}));
   next_engine();
   EXPECT_TRUE(last_.at(3).alone);
   tokens(book_, 3, "abc");
@@ -461,7 +461,7 @@ TEST_F(EngineDeathTest, ALongLifeForgivesShortOnes) {
   }
   EXPECT_TRUE(last_.at(3).alone);
   tokens(book_, 3, "bcdefghi");
-  EXPECT_TRUE(quarantine_->enter({7, 7}, epoch_)) << "it has yielded eight";
+  EXPECT_TRUE(quarantine_->enter({7, 7}, {0, epoch_})) << "it has yielded eight";
   next_engine();
   EXPECT_FALSE(last_.at(3).alone);
 }

@@ -78,7 +78,7 @@ class Play {
   void engine_up() {
     engine_ = std::make_unique<ScriptedEngine>(script_);
     grammars_.clear();
-    for (const std::uint64_t exchange : book_.engine_up(++epoch_, 10, effects_)) {
+    for (const std::uint64_t exchange : book_.engine_up({0, ++epoch_}, 10, effects_)) {
       EXPECT_EQ(exchange, 5u);
       bring(book_.submit(exchange, 10, effects_));
     }
@@ -90,7 +90,7 @@ class Play {
       EXPECT_EQ(job->form.param, case_.ask.generation.form.param);
       EXPECT_EQ(http::to_text(job->form.value), http::to_text(case_.ask.generation.form.value));
       grammars_ = {epoch_ * 100};
-      submit = book_.compiled(5, {{}, epoch_ * 100}, 10, effects_);
+      submit = book_.compiled(5, {0, epoch_}, {{}, epoch_ * 100}, 10, effects_);
     }
     for (const SequenceSpec& spec : submit.sequences) {
       EXPECT_EQ(spec.grammar, grammars_.empty() ? 0 : grammars_.front());
@@ -104,7 +104,7 @@ class Play {
     if (death != Death::between) last = engine_->step();
     if (death == Death::delivered || death == Death::doubled) deliver(last);
     if (death == Death::doubled) return deliver(last);
-    book_.engine_down(epoch_, 10, effects_);
+    book_.engine_down({0, epoch_}, 10, effects_);
     grammars_.clear();
     if (death == Death::late) deliver(last);
     carry_out();
@@ -120,8 +120,8 @@ class Play {
   }
 
   void carry_out() {
-    engine_->cancel(std::exchange(effects_.cancel, {}));
-    for (const std::uint64_t grammar : std::exchange(effects_.grammars, {})) {
+    for (const CancelledSequence& one : std::exchange(effects_.cancel, {})) engine_->cancel({one.key});
+    for (const auto& [engine, grammar] : std::exchange(effects_.grammars, {})) {
       EXPECT_EQ(std::erase(grammars_, grammar), 1u);
     }
   }

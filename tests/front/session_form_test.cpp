@@ -68,7 +68,7 @@ TEST_F(SessionFormTest, AllChoicesAreHeldToTheGrammar) {
   EXPECT_EQ(job->request_id, "r");
   EXPECT_EQ(job->form.param, "guided_regex");
   EXPECT_TRUE(submit_.sequences.empty());  // held until the grammar is there
-  const Submit submit = book_.compiled(5, {{}, 77}, 20, effects_);
+  const Submit submit = book_.compiled(5, {0, 1}, {{}, 77}, 20, effects_);
   ASSERT_EQ(submit.sequences.size(), 2u);
   for (const SequenceSpec& sequence : submit.sequences) {
     EXPECT_EQ(sequence.grammar, 77u);
@@ -77,13 +77,13 @@ TEST_F(SessionFormTest, AllChoicesAreHeldToTheGrammar) {
   }
   EXPECT_TRUE(effects_.grammars.empty());
   book_.withdraw(5, 30, effects_);
-  EXPECT_EQ(effects_.grammars, std::vector<std::uint64_t>{77});
+  EXPECT_EQ(effects_.grammars, (std::vector<ReleasedGrammar>{{0, 77}}));
 }
 
 TEST_F(SessionFormTest, ARefusalEndsTheRequest) {
   ASSERT_TRUE(open(with_form()).has_value());
   const Submit submit =
-      book_.compiled(5, {invalid("guided_regex is wrong", "guided_regex", "invalid_regex"), 0}, 20, effects_);
+      book_.compiled(5, {0, 1}, {invalid("guided_regex is wrong", "guided_regex", "invalid_regex"), 0}, 20, effects_);
   EXPECT_TRUE(submit.sequences.empty());
   ASSERT_EQ(effects_.outputs.size(), 1u);
   EXPECT_NE(effects_.outputs[0].body.find("invalid_regex"), std::string::npos);
@@ -92,7 +92,7 @@ TEST_F(SessionFormTest, ARefusalEndsTheRequest) {
 
 TEST_F(SessionFormTest, AFormThatFindsNoPlaceToWaitMayComeAgain) {
   ASSERT_TRUE(open(with_form()).has_value());
-  book_.compiled(5, {{Code::overloaded, "full", "guided_regex", "grammar_queue_full"}, 0}, 20, effects_);
+  book_.compiled(5, {0, 1}, {{Code::overloaded, "full", "guided_regex", "grammar_queue_full"}, 0}, 20, effects_);
   ASSERT_EQ(effects_.outputs.size(), 1u);
   EXPECT_EQ(effects_.outputs[0].status, 429);
   const auto& headers = effects_.outputs[0].headers;
@@ -105,8 +105,8 @@ TEST_F(SessionFormTest, AClientThatLeavesWhileCompilingLeavesNoGrammar) {
   ASSERT_TRUE(open(with_form()).has_value());
   book_.withdraw(5, 15, effects_);
   EXPECT_EQ(book_.size(), 0u);
-  EXPECT_TRUE(book_.compiled(5, {{}, 78}, 20, effects_).sequences.empty());
-  EXPECT_EQ(effects_.grammars, std::vector<std::uint64_t>{78});
+  EXPECT_TRUE(book_.compiled(5, {0, 1}, {{}, 78}, 20, effects_).sequences.empty());
+  EXPECT_EQ(effects_.grammars, (std::vector<ReleasedGrammar>{{0, 78}}));
 }
 
 TEST_F(SessionFormTest, ABudgetOfThoughtsNeedsAGrammarToo) {
@@ -118,7 +118,7 @@ TEST_F(SessionFormTest, ABudgetOfThoughtsNeedsAGrammarToo) {
   EXPECT_EQ(job->thinking.budget, 8);
   EXPECT_EQ(job->thinking.forced, std::vector<TokenId>{kThinkEnd});
   EXPECT_TRUE(job->thinking.denied.empty()) << "a free answer may end in its thoughts";
-  EXPECT_EQ(book_.compiled(5, {{}, 1}, 20, effects_).sequences[0].gated_from, 8);
+  EXPECT_EQ(book_.compiled(5, {0, 1}, {{}, 1}, 20, effects_).sequences[0].gated_from, 8);
 }
 
 TEST_F(SessionFormTest, ThoughtsWithoutABudgetOrAFormAreFree) { EXPECT_FALSE(open({}, kThink).has_value()); }
@@ -130,7 +130,7 @@ TEST_F(SessionFormTest, ThoughtsBeforeAFormCannotEndTheAnswer) {
   const auto job = open(generation, kThink);
   ASSERT_TRUE(job.has_value());
   EXPECT_EQ(job->thinking.denied, (std::vector<TokenId>{7, 'x', ByteTokenizer::kEos}));
-  EXPECT_EQ(book_.compiled(5, {{}, 1}, 20, effects_).sequences[0].gated_from, 0);
+  EXPECT_EQ(book_.compiled(5, {0, 1}, {{}, 1}, 20, effects_).sequences[0].gated_from, 0);
 }
 
 TEST_F(SessionFormTest, ThoughtsBeforeAFormAreHeldFromTheirFirstTokenWhateverTheirBudget) {
@@ -139,7 +139,7 @@ TEST_F(SessionFormTest, ThoughtsBeforeAFormAreHeldFromTheirFirstTokenWhateverThe
   const auto job = open(generation, kThink);
   ASSERT_TRUE(job.has_value());
   EXPECT_EQ(job->thinking.denied, std::vector<TokenId>{ByteTokenizer::kEos});
-  EXPECT_EQ(book_.compiled(5, {{}, 1}, 20, effects_).sequences[0].gated_from, 0);
+  EXPECT_EQ(book_.compiled(5, {0, 1}, {{}, 1}, 20, effects_).sequences[0].gated_from, 0);
 }
 
 TEST_F(SessionFormTest, AFaultOfOneSessionEndsIt) {

@@ -138,7 +138,7 @@ TEST_F(SessionTest, AStopStringCancelsTheSequence) {
   EXPECT_EQ(json::parse(bytes())["choices"][0]["message"]["content"], "one ");
   EXPECT_EQ(json::parse(bytes())["usage"]["completion_tokens"], 7);  // up to the token that completed it
   ASSERT_EQ(effects_.cancel.size(), 1u);
-  EXPECT_EQ(effects_.cancel[0], sequences_[0].key);
+  EXPECT_EQ(effects_.cancel[0].key, sequences_[0].key);
 }
 
 TEST_F(SessionTest, NeverSendsHalfACharacter) {
@@ -253,7 +253,7 @@ TEST_F(SessionTest, ATimeoutBeforeTheFirstTokenIsAnErrorAndCancels) {
   ASSERT_EQ(effects_.outputs.size(), 1u);
   EXPECT_EQ(effects_.outputs[0].status, 504);
   EXPECT_EQ(json::parse(bytes())["error"]["code"], "timeout");
-  EXPECT_EQ(effects_.cancel, std::vector<RequestKey>{sequences_[0].key});
+  EXPECT_EQ(effects_.cancel, (std::vector<CancelledSequence>{{0, sequences_[0].key}}));
   book_.expire(5, 40, Slice(), effects_);
   EXPECT_EQ(effects_.outputs.size(), 1u) << "it is closed";
 }
@@ -271,7 +271,7 @@ TEST_F(SessionTest, ATimeoutAfterTheFirstTokenEndsTheAnswerWithWhatItHas) {
   EXPECT_EQ(answer["choices"][1]["finish_reason"], "timeout");
   EXPECT_EQ(answer["choices"][1]["message"]["content"], "half x");
   EXPECT_EQ(answer["usage"]["completion_tokens"], 10);
-  EXPECT_EQ(effects_.cancel, std::vector<RequestKey>{sequences_[1].key});
+  EXPECT_EQ(effects_.cancel, (std::vector<CancelledSequence>{{0, sequences_[1].key}}));
   EXPECT_EQ(book_.size(), 0u);
 }
 

@@ -124,8 +124,13 @@ TEST(Control, SkipsWhatIsNoObjectAndNeverBlocks) {
 TEST(ChildArguments, GoThroughWordsAndBack) {
   int fds[2];
   ASSERT_EQ(pipe(fds), 0);
-  const ChildArguments sent{fds[0],           fds[1],           -1, fds[0], fds[1], fds[0], fds[1],
-                            {fds[0], fds[1]}, {fds[1], fds[0]}, 3};
+  ChildArguments sent;
+  sent.options_fd = sent.metrics_fd = fds[0];
+  sent.control_fd = sent.ranks_fd = sent.vocabulary_fd = fds[1];
+  sent.names_fds = sent.step_fds = {fds[0], fds[1]};
+  sent.cache_fds = {fds[1], fds[0]};
+  sent.rank = 3;
+  sent.engine = 2;
   auto got = parse_child_arguments(to_words(sent));
   ASSERT_TRUE(got.ok()) << got.status().message;
   EXPECT_EQ(got->options_fd, fds[0]);
@@ -133,7 +138,8 @@ TEST(ChildArguments, GoThroughWordsAndBack) {
   EXPECT_EQ(got->listen_fd, -1);
   EXPECT_EQ(got->metrics_fd, fds[0]);
   EXPECT_EQ(got->ranks_fd, fds[1]);
-  EXPECT_EQ(got->names_fd, fds[0]);
+  EXPECT_EQ(got->names_fds, sent.names_fds);
+  EXPECT_EQ(got->engine, 2);
   EXPECT_EQ(got->vocabulary_fd, fds[1]);
   EXPECT_EQ(got->step_fds, sent.step_fds);
   EXPECT_EQ(got->cache_fds, sent.cache_fds);
@@ -178,7 +184,7 @@ TEST(Resources, OnlyTheFrontIsToldKeys) {
   options.http.api_keys = {"sesame-flag"};
   options.http.private_key_pem = "sesame-pem";
   for (int i = 0; i < 20'000; ++i) options.http.file_api_keys.push_back("sesame-" + std::to_string(i));
-  const auto resources = Resources::take(options, 2);
+  const auto resources = Resources::take(options, {1, 2});
   ASSERT_TRUE(resources.ok()) << resources.status().message;
   const std::vector<Child> children = resources->make_children({});
   ASSERT_EQ(children.size(), 4u);
@@ -246,7 +252,7 @@ TEST(Ports, EveryRankHasItsQueues) {
   };
   {
     config::Options chosen = options;
-    const auto ports = take_ports(chosen, 3);
+    const auto ports = take_ports(chosen, {1, 3});
     ASSERT_TRUE(ports.ok()) << ports.status().message;
     std::set<int> all{chosen.http.port};
     for (const auto& locks : {numbers(ports->step_queues), numbers(ports->cache_queues)})
@@ -259,14 +265,14 @@ TEST(Ports, EveryRankHasItsQueues) {
     config::Options counted = options;
     counted.process.engine_worker_queue_ports = {40'000};
     counted.process.cache_queue_ports = {40'001, 39'000, 40'003};
-    const auto ports = take_ports(counted, 3);
+    const auto ports = take_ports(counted, {1, 3});
     ASSERT_TRUE(ports.ok()) << ports.status().message;
     EXPECT_EQ(numbers(ports->step_queues), (std::vector<int>{40'000, 40'002, 40'004}));
     EXPECT_EQ(numbers(ports->cache_queues), (std::vector<int>{40'001, 39'000, 40'003}));
   }
   config::Options too_few = options;
   too_few.process.cache_queue_ports = {40'001, 40'002};
-  const auto refused = take_ports(too_few, 3);
+  const auto refused = take_ports(too_few, {1, 3});
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.status().message,
             "--cache-queue-port names 2 ports for 3 workers; one is needed, or one for each");
@@ -281,7 +287,7 @@ TEST(Ports, WithoutADescriptorLeftTheReasonIsNamed) {
   close(next);
   const rlimit none{static_cast<rlim_t>(next), old.rlim_max};
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &none), 0);
-  const auto ports = take_ports(options, 1);
+  const auto ports = take_ports(options, {});
   ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &old), 0);
   ASSERT_FALSE(ports.ok());
   EXPECT_NE(ports.status().message.find("Too many open files"), std::string::npos) << ports.status().message;

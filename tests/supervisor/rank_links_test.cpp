@@ -19,13 +19,18 @@ class RankLinksTest : public ::testing::Test {
     config::Options options;
     options.http.port = 0;
     options.process.runtime_dir = (directory.path() / "run").string();
-    auto taken = Resources::take(options, kRanks, {{}, [this](std::uint32_t epoch) { tell(epoch); }});
+    auto taken = take(options);
     ASSERT_TRUE(taken.ok()) << taken.status().message;
     resources = std::move(*taken);
-    for (const ipc::LinkFds& fds : resources->links) {
+    for (const ipc::LinkFds& fds : resources->engines[0].links) {
       ends.push_back(
           std::make_unique<ipc::LowerEnd>(*ipc::LowerEnd::attach(fds.step.get(), fds.cache.get())));
     }
+  }
+  Result<Resources> take(const config::Options& options) {
+    std::vector<RanksMemory> memories(1);
+    memories[0].set_epoch = [this](std::uint32_t epoch) { tell(epoch); };
+    return Resources::take(options, {1, kRanks}, std::move(memories));
   }
   // The epochs that the ranks' memory is given, and the links' epochs at that time.
   void tell(std::uint32_t epoch) {
@@ -34,7 +39,7 @@ class RankLinksTest : public ::testing::Test {
   }
   std::vector<std::uint32_t> epochs() const {
     std::vector<std::uint32_t> all;
-    for (std::size_t rank = 0; rank < kRanks; ++rank) all.push_back(resources->monitors[rank].epoch());
+    for (std::size_t rank = 0; rank < kRanks; ++rank) all.push_back(resources->monitors.engine(0)[rank].epoch());
     return all;
   }
   static std::vector<std::uint32_t> all_in(std::uint32_t epoch) {
@@ -56,7 +61,7 @@ class RankLinksTest : public ::testing::Test {
 };
 
 TEST_F(RankLinksTest, ALossRaisesTheEpochOfAllAndTheMemorysFirst) {
-  RankLinks& links = resources->monitors;
+  RankLinks& links = resources->monitors.engine(0);
   EXPECT_EQ(links.worker_reaped(3), 2u);
   EXPECT_EQ(epochs(), all_in(2));
   EXPECT_EQ(reported, std::vector<std::uint32_t>{2});
@@ -67,7 +72,7 @@ TEST_F(RankLinksTest, ALossRaisesTheEpochOfAllAndTheMemorysFirst) {
 }
 
 TEST_F(RankLinksTest, TheFrontsLossIsTheEnginesToLearnAndTheEnginesTheFronts) {
-  RankLinks& links = resources->monitors;
+  RankLinks& links = resources->monitors.engine(0);
   links.front_reaped();
   EXPECT_EQ(links.front().epoch(), 2u);
   EXPECT_EQ(epochs(), all_in(1));
@@ -78,7 +83,7 @@ TEST_F(RankLinksTest, TheFrontsLossIsTheEnginesToLearnAndTheEnginesTheFronts) {
 }
 
 TEST_F(RankLinksTest, WhatARankHasJoinedIsForgottenWithIt) {
-  RankLinks& links = resources->monitors;
+  RankLinks& links = resources->monitors.engine(0);
   EXPECT_EQ(links[3].joined(ipc::Side::lower), 0u);
   meet();
   EXPECT_EQ(links[3].joined(ipc::Side::lower), 1u);
@@ -89,7 +94,7 @@ TEST_F(RankLinksTest, WhatARankHasJoinedIsForgottenWithIt) {
   EXPECT_EQ(links[3].joined(ipc::Side::lower), 0u);
   EXPECT_EQ(links[2].joined(ipc::Side::lower), 1u);
   ends[3] = std::make_unique<ipc::LowerEnd>(
-      *ipc::LowerEnd::attach(resources->links[3].step.get(), resources->links[3].cache.get()));
+      *ipc::LowerEnd::attach(resources->engines[0].links[3].step.get(), resources->engines[0].links[3].cache.get()));
   meet();
   for (std::size_t rank = 0; rank < kRanks; ++rank) EXPECT_EQ(links[rank].joined(ipc::Side::lower), 2u);
 }
@@ -161,7 +166,7 @@ TEST_F(ChildrenOfRanksTest, OneThatNeverGetsReadyCountsEveryTime) {
 }
 
 TEST_F(ChildrenOfRanksTest, RanksThatGoWithTheEngineDoNotCount) {
-  EXPECT_TRUE(lose(children->engine()).ok());
+  EXPECT_TRUE(lose(children->all()[1]).ok());
   EXPECT_TRUE(lose_all().ok());
   EXPECT_TRUE(worker(0).follows);
 }
@@ -172,7 +177,7 @@ class RankGroupServerTest : public SuperviseTest {
   static constexpr int kTogether = 4;
   void SetUp() override {
     SuperviseTest::SetUp();
-    setup_.ranks = kTogether;
+    setup_.counts.ranks = kTogether;
     setup_.options.process.max_restarts = 1;
     script("worker=together");
   }

@@ -12,7 +12,7 @@ class ServedBook : public SessionBook {
   ServedBook(std::shared_ptr<const SessionContext> context, KeySource keys)
       : SessionBook(std::move(context), std::move(keys)) {
     Effects none;
-    engine_up(1, 0, none);
+    engine_up({0, 1}, 0, none);
   }
 
   /// Numbers the tokens of each sequence, as SCHEDULER does.

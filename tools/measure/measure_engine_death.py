@@ -117,7 +117,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--port", type=int, default=8180)
     parser.add_argument("--binary", default=str(BINARY))
-    parser.add_argument("--pid-of", choices=["engine", "worker", "text"], default="engine", help="which process is killed")
+    parser.add_argument("--pid-of", default="engine", help="which process is killed: the first whose name begins so (engine, engine-1, worker, text)")
     parser.add_argument("--streams", type=int, default=32)
     parser.add_argument("--prompt", type=int, default=300, help="words of each prompt")
     parser.add_argument("--tokens", type=int, default=200)
