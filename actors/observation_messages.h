@@ -25,8 +25,8 @@ struct StepStats {
   std::int32_t cached_tokens = 0;    ///< how many of these were found and not computed,
   std::int32_t swapped_tokens = 0;   ///< and how many of those came from the swap space
   CacheStatus kv;
-  double step_s = 0;       ///< on the device
-  double predicted_s = 0;  ///< of a step with prompts, what the scheduler took it to last; else 0
+  double step_s = 0;         ///< on the device
+  double predicted_s = 0;    ///< of a step with prompts, what the scheduler took it to last; else 0
   std::uint32_t engine = 0;  ///< whose step; the front, which numbers engines, sets it
 };
 

@@ -36,11 +36,14 @@ std::optional<ProcessState> find_process(const std::string& page, const std::str
   return std::nullopt;
 }
 
-/// "worker" and "text" have an index: "worker-N"; the others have no number.
-Result<std::string> child_name(const std::string& kind, int index) {
-  if (kind == "worker" || kind == "text") return kind + "-" + std::to_string(index);
-  if (kind != "front" && kind != "engine")
+/// "worker", "text" and, where there are several on the page, "engine" have a number: "worker-N".
+Result<std::string> child_name(const std::string& kind, int index, const std::string& page) {
+  if (kind != "front" && kind != "engine" && kind != "worker" && kind != "text") {
     return invalid("\"" + kind + "\" cannot be restarted: allowed are engine, front, text and worker");
+  }
+  if (kind == "worker" || kind == "text" || (kind == "engine" && !find_process(page, kind))) {
+    return kind + "-" + std::to_string(index);
+  }
   if (index != 0) return invalid("--index " + std::to_string(index) + ": there is one " + kind);
   return kind;
 }
@@ -62,7 +65,7 @@ int restart_main(int argc, char** argv) {
       port_field(which),
       {.name = "index",
        .slot = &index,
-       .help = "which worker or text process",
+       .help = "which engine, worker or text process",
        .unit = "",
        .min = 0,
        .max = 4096},
@@ -77,11 +80,12 @@ int restart_main(int argc, char** argv) {
   std::vector<std::string> words;
   if (const auto code = read_command_line(argc, argv, synopsis, fields, words)) return *code;
   if (words.size() != 1) return fail(synopsis, invalid("one of engine, front, text and worker is needed"));
-  const auto name = child_name(words.front(), index);
-  if (!name.ok()) return fail(synopsis, name.status());
+  if (const auto known = child_name(words.front(), 0, {}); !known.ok()) return fail(synopsis, known.status());
 
   const auto server = find_running_server(which);
   if (!server.ok()) return fail(synopsis, server.status()), 1;
+  const auto name = child_name(words.front(), index, server->status);
+  if (!name.ok()) return fail(synopsis, name.status());
   const std::string runtime_dir = which.runtime_dir.empty()
                                       ? config::default_runtime_dir(config::process_environment())
                                       : which.runtime_dir;

@@ -67,7 +67,7 @@ std::string table(const std::vector<TableRow>& rows) {
 /// The engine's own queues hold requests or sequences, rings hold bytes.
 std::string unit_of(const std::string& queue) {
   if (queue == "open_requests") return "requests";
-  return queue == "running" || queue == "waiting" ? "sequences" : "bytes";
+  return queue.starts_with("running") || queue.starts_with("waiting") ? "sequences" : "bytes";
 }
 
 }  // namespace

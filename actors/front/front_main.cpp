@@ -131,14 +131,22 @@ class FrontProcess {
            {"evicted_blocks", cache.swap.evicted},
            {"failed_blocks", cache.swap.failed},
            {"declined_blocks", cache.swap.declined}}},
-         {"queues",
-          {{{"name", "open_requests"}, {"depth", status.open_requests}, {"capacity", status.max_requests}},
-           {{"name", "running"},
-            {"depth", status.scheduler.running},
-            {"capacity", status.scheduler.max_running}},
-           {{"name", "waiting"},
-            {"depth", status.scheduler.waiting},
-            {"capacity", status.scheduler.max_waiting}}}}});
+         {"queues", queues(status)}});
+  }
+
+  /// Of several engines those of all, and those of each.
+  static json queues(const EngineStatus& status) {
+    json all = {
+        {{"name", "open_requests"}, {"depth", status.open_requests}, {"capacity", status.max_requests}}};
+    const auto add = [&all](const SchedulerStatus& engine, const std::string& number) {
+      all.push_back(
+          {{"name", "running" + number}, {"depth", engine.running}, {"capacity", engine.max_running}});
+      all.push_back(
+          {{"name", "waiting" + number}, {"depth", engine.waiting}, {"capacity", engine.max_waiting}});
+    };
+    add(status.scheduler, "");
+    for (std::size_t i = 0; i < status.engines.size(); ++i) add(status.engines[i], "-" + std::to_string(i));
+    return all;
   }
 
   void tell_state() {

@@ -36,7 +36,8 @@ class GatewayTest : public testing::ActorWorld {
           [](const EngineUp&) {},
           [](const EngineDown&) {},
           [](const Refused&) {},
-          [](const RetryAlone&) {}, [](const WaitedForEngine&) {},
+          [](const RetryAlone&) {},
+          [](const WaitedForEngine&) {},
       };
     }));
     metrics_ = keep(system_.spawn([](metrics_actor::pointer) -> metrics_actor::behavior_type {

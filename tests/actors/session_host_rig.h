@@ -16,11 +16,12 @@ class SessionHostRig : public ActorWorld {
   /// Keeps what it is told, and refuses with the verdict.
   class Engine final : public EngineSide {
    public:
-    explicit Engine(SessionHostRig& test) : test_(test) {}
+    explicit Engine(SessionHostRig& test, std::uint32_t index = 0) : test_(test), index_(index) {}
     void submit(Submit&& submit, std::uint32_t) override {
       if (!test_.verdict_.ok())
         caf::anon_send(test_.host_, Refused{submit.exchange, submit.attempt, test_.verdict_});
       test_.submits_.push_back(std::move(submit));
+      test_.submitted_to_.push_back(index_);
     }
     void took_step() override { ++test_.steps_taken_; }
     void cancel(Cancel&& cancel, std::uint32_t) override {
@@ -29,6 +30,7 @@ class SessionHostRig : public ActorWorld {
 
    private:
     SessionHostRig& test_;
+    const std::uint32_t index_;
   };
 
   SessionHostRig() {
@@ -183,7 +185,8 @@ class SessionHostRig : public ActorWorld {
   std::vector<std::string> encodes_;
   std::vector<std::string> long_encodes_;
   std::vector<Submit> submits_;
-  int steps_taken_ = 0;  ///< that the engine was told of
+  std::vector<std::uint32_t> submitted_to_;  ///< the engines of submits_, by index
+  int steps_taken_ = 0;                      ///< that the engine was told of
   std::vector<RequestKey> cancels_;
   std::vector<Compile> compiles_;
   std::vector<caf::typed_response_promise<Compiled>> compiling_;

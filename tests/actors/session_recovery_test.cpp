@@ -141,6 +141,28 @@ TEST_F(SessionRecoveryTest, CompilesOfADeadEngineAreNotCancelledAtTheNext) {
   EXPECT_EQ(closed_, std::vector<std::uint64_t>{3});
 }
 
+TEST_F(SessionRecoveryTest, RequestsWaitForTheirEngineForAWhileAndAreThenGivenToAnother) {
+  parts_.engines = {std::make_shared<Engine>(*this, 0), std::make_shared<Engine>(*this, 1)};
+  parts_.grammars = {grammar_, grammar_};
+  const auto wait = parts_.wait_for_engine;
+  host_ = keep(system_.spawn(session_host_behavior, std::move(parts_)));
+  for (const std::uint32_t engine : {0u, 1u}) self_->send(host_, EngineUp{engine, 1});
+  open(true);
+  ASSERT_EQ(submitted_to_.size(), 1u);
+  const std::uint32_t first = submitted_to_[0];
+  tokens("a", Finish::none);
+  self_->send(host_, EngineDown{first, 2, "killed"});
+  run();
+  ActorWorld::scheduler_.advance_time(wait / 2);
+  run();
+  EXPECT_EQ(submits_.size(), 1u) << "what it has computed may be found there";
+  ActorWorld::scheduler_.advance_time(wait / 2 + std::chrono::milliseconds(1));
+  run();
+  EXPECT_EQ(submitted_to_, (std::vector<std::uint32_t>{first, 1 - first}));
+  tokens("b", Finish::length);
+  EXPECT_NE(bytes_of(3).find("[DONE]"), std::string::npos);
+}
+
 TEST_F(SessionRecoveryTest, AGrammarThatFailsEndsItsRequest) {
   watched_ = failure(Code::internal, "the answer left its form");
   open(false, 3, 100, std::chrono::hours(1), {http::AnswerForm::Kind::regex, "a+", "guided_regex"});

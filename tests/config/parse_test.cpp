@@ -90,6 +90,27 @@ TEST(Parse, QueuePortsOfSeveralRanks) {
             std::string::npos);
 }
 
+TEST(Parse, SeveralEngines) {
+  const auto options =
+      parsed({"--device", "cpu", "-dp", "2", "-tp", "2", "--engine-worker-queue-port", "8182,8190",
+              "--cache-queue-port", "1,2,3,4", "--routing-policy", "round-robin"});
+  EXPECT_EQ(options.parallel.workers(), 4);
+  EXPECT_EQ(options.parallel.routing, RoutingPolicy::round_robin);
+  EXPECT_EQ(parsed({}).parallel.routing, RoutingPolicy::cache);
+  option_error({"--data-parallel-size", "0"});
+  option_error({"--data-parallel-size", "33"});
+  EXPECT_EQ(option_error({"-dp", "2", "-tp", "2", "--cache-queue-port", "1,2,3"}),
+            "--cache-queue-port: got 3 ports, expected 1 or 2 or 4: one for each engine of "
+            "--data-parallel-size, or one for "
+            "each of their ranks");
+  EXPECT_EQ(option_error({"-dp", "2", "--cache-queue-port", "1,2,3"}),
+            "--cache-queue-port: got 3 ports, expected 1 or 2: one for each engine of --data-parallel-size");
+  EXPECT_EQ(option_error({"-dp", "2", "-tp", "2", "--enable-expert-parallel"}),
+            "--enable-expert-parallel: cannot be used with --data-parallel-size 2: experts spread over "
+            "several engines "
+            "would make them run the same steps, and each engine here runs its own");
+}
+
 TEST(Parse, SeveralRanks) {
   EXPECT_EQ(parsed({"--device", "cpu", "-tp", "4", "--enable-expert-parallel"}).parallel.tensor_parallel_size,
             4);
@@ -213,10 +234,10 @@ TEST(Parse, SwapSpace) {
 }
 
 TEST(Parse, AllUnavailableFlagsAreRefusedInOneMessage) {
-  const std::string message = option_error(
-      {"--quantization", "w4a8", "--data-parallel-size", "2", "--splitwise-role", "decode"}, {}, 3);
+  const std::string message =
+      option_error({"--quantization", "w4a8", "--num-servers", "2", "--splitwise-role", "decode"}, {}, 3);
   EXPECT_NE(message.find("not available yet: --quantization w4a8: "), std::string::npos);
-  EXPECT_NE(message.find("not available yet: --data-parallel-size 2: "), std::string::npos);
+  EXPECT_NE(message.find("not available yet: --num-servers 2: "), std::string::npos);
   EXPECT_NE(message.find("not available yet: --splitwise-role decode"), std::string::npos);
   std::istringstream lines(message);
   for (std::string line; std::getline(lines, line);) {

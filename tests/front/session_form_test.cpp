@@ -82,8 +82,8 @@ TEST_F(SessionFormTest, AllChoicesAreHeldToTheGrammar) {
 
 TEST_F(SessionFormTest, ARefusalEndsTheRequest) {
   ASSERT_TRUE(open(with_form()).has_value());
-  const Submit submit =
-      book_.compiled(5, {0, 1}, {invalid("guided_regex is wrong", "guided_regex", "invalid_regex"), 0}, 20, effects_);
+  const Submit submit = book_.compiled(
+      5, {0, 1}, {invalid("guided_regex is wrong", "guided_regex", "invalid_regex"), 0}, 20, effects_);
   EXPECT_TRUE(submit.sequences.empty());
   ASSERT_EQ(effects_.outputs.size(), 1u);
   EXPECT_NE(effects_.outputs[0].body.find("invalid_regex"), std::string::npos);
@@ -92,7 +92,8 @@ TEST_F(SessionFormTest, ARefusalEndsTheRequest) {
 
 TEST_F(SessionFormTest, AFormThatFindsNoPlaceToWaitMayComeAgain) {
   ASSERT_TRUE(open(with_form()).has_value());
-  book_.compiled(5, {0, 1}, {{Code::overloaded, "full", "guided_regex", "grammar_queue_full"}, 0}, 20, effects_);
+  book_.compiled(5, {0, 1}, {{Code::overloaded, "full", "guided_regex", "grammar_queue_full"}, 0}, 20,
+                 effects_);
   ASSERT_EQ(effects_.outputs.size(), 1u);
   EXPECT_EQ(effects_.outputs[0].status, 429);
   const auto& headers = effects_.outputs[0].headers;

@@ -91,6 +91,24 @@ TEST_F(GpusOfRanksTest, MoreRanksThanVisibleGpus) {
       "(CUDA_VISIBLE_DEVICES)");
 }
 
+TEST_F(GpusOfRanksTest, EnginesHaveGpusOfTheirOwn) {
+  options.parallel = {.data_parallel_size = 2};
+  EXPECT_EQ(chosen(), config::Device::cuda);
+  options.parallel = {.data_parallel_size = 2, .tensor_parallel_size = 2};
+  refused(
+      "--data-parallel-size: got 2 engines with 2 ranks each, expected at most 2 ranks, the number of "
+      "visible GPUs "
+      "(CUDA_VISIBLE_DEVICES)");
+  options.parallel = {.data_parallel_size = 3};
+  refused(
+      "--data-parallel-size: got 3 engines with 1 rank each, expected at most 2 ranks, the number of visible "
+      "GPUs "
+      "(CUDA_VISIBLE_DEVICES)");
+  options.parallel = {.data_parallel_size = 2};
+  broken[1] = failure(Code::unavailable, "GPU 1 is full");
+  refused("GPU 1 is full");
+}
+
 TEST_F(GpusOfRanksTest, GpusOfSeveralKinds) {
   options.parallel.tensor_parallel_size = 2;
   gpus[1].name = "NVIDIA L40";

@@ -19,6 +19,7 @@
 #include "actors/supervisor/restart_policy.h"
 #include "actors/supervisor/status_page.h"
 #include "config/dump.h"
+#include "ipc/block_names.h"
 #include "support/patience.h"
 #include "support/temp_directory.h"
 
@@ -198,6 +199,39 @@ TEST(Resources, OnlyTheFrontIsToldKeys) {
   }
 }
 
+TEST(Resources, EveryEngineHasItsOwnLinksAndNames) {
+  const troupe::test::TempDirectory directory;
+  config::Options options;
+  options.process.runtime_dir = (directory.path() / "run").string();
+  options.http.port = 0;
+  auto resources = Resources::take(options, {2, 2, 1});
+  ASSERT_TRUE(resources.ok()) << resources.status().message;
+  const std::vector<Child> children = resources->make_children({});
+  std::vector<std::string> names;
+  for (const Child& child : children) names.push_back(child.name);
+  EXPECT_EQ(names, (std::vector<std::string>{"front", "engine-0", "engine-1", "worker-0", "worker-1",
+                                             "worker-2", "worker-3", "text-0"}));
+  const ChildArguments &front = children[0].arguments, &second = children[2].arguments;
+  EXPECT_EQ(front.link_step_fds.size(), 2u);
+  EXPECT_EQ(second.link_step_fds, std::vector<int>{front.link_step_fds[1]});
+  EXPECT_EQ(second.names_fds, std::vector<int>{front.names_fds.at(1)});
+  EXPECT_EQ(second.engine, 1);
+  EXPECT_EQ(children[6].arguments.engine, 1);
+  EXPECT_EQ(children[6].arguments.rank, 1);
+  EXPECT_EQ(children[6].arguments.step_fds, std::vector<int>{second.step_fds.at(1)});
+  const auto key = [&](int fd) { return ipc::BlockNames::attach(fd)->key(); };
+  EXPECT_EQ(key(front.names_fds[0]).low, key(front.names_fds[1]).low)
+      << "the front names contents once for all";
+  // The loss of an engine is none of the other's.
+  resources->monitors.engine(1).engine_reaped();
+  EXPECT_EQ(resources->monitors.engine(0).epoch(), 1u);
+  EXPECT_EQ(resources->monitors.engine(1).epoch(), 2u);
+  resources->monitors.front_reaped();
+  EXPECT_EQ(resources->monitors.engine(0).front().epoch(), 2u);
+  EXPECT_EQ(resources->monitors.engine(1).front().epoch(), 3u);
+  EXPECT_EQ(resources->page().engine_worker_queue_ports.size(), 4u);
+}
+
 TEST(ChildProcess, EndsAreSeenAndTold) {
   auto child = ChildProcess::start("/bin/sh", {"-c", "exit 9"}, {}, {});
   ASSERT_TRUE(child.ok());
@@ -276,6 +310,22 @@ TEST(Ports, EveryRankHasItsQueues) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.status().message,
             "--cache-queue-port names 2 ports for 3 workers; one is needed, or one for each");
+}
+
+TEST(Ports, OfSeveralEnginesAListNamesTheirFirstRanksOrAllRanks) {
+  const troupe::test::TempDirectory directory;
+  config::Options options;
+  options.process.runtime_dir = directory.path().string();
+  options.http.port = 0;
+  options.process.engine_worker_queue_ports = {40'100, 40'200};
+  options.process.cache_queue_ports = {40'101, 40'103, 40'105, 40'107};
+  ASSERT_TRUE(take_ports(options, {2, 2}).ok());
+  EXPECT_EQ(options.process.engine_worker_queue_ports, (std::vector<int>{40'100, 40'102, 40'200, 40'201}));
+  EXPECT_EQ(options.process.cache_queue_ports, (std::vector<int>{40'101, 40'103, 40'105, 40'107}));
+  options.process.cache_queue_ports = {40'101, 40'103, 40'105};
+  EXPECT_EQ(take_ports(options, {2, 2}).status().message,
+            "--cache-queue-port names 3 ports for 2 engines with 4 workers; one is needed, or one for each "
+            "engine or worker");
 }
 
 TEST(Ports, WithoutADescriptorLeftTheReasonIsNamed) {

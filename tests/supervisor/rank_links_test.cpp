@@ -39,7 +39,8 @@ class RankLinksTest : public ::testing::Test {
   }
   std::vector<std::uint32_t> epochs() const {
     std::vector<std::uint32_t> all;
-    for (std::size_t rank = 0; rank < kRanks; ++rank) all.push_back(resources->monitors.engine(0)[rank].epoch());
+    for (std::size_t rank = 0; rank < kRanks; ++rank)
+      all.push_back(resources->monitors.engine(0)[rank].epoch());
     return all;
   }
   static std::vector<std::uint32_t> all_in(std::uint32_t epoch) {
@@ -93,8 +94,8 @@ TEST_F(RankLinksTest, WhatARankHasJoinedIsForgottenWithIt) {
   links.worker_reaped(3);
   EXPECT_EQ(links[3].joined(ipc::Side::lower), 0u);
   EXPECT_EQ(links[2].joined(ipc::Side::lower), 1u);
-  ends[3] = std::make_unique<ipc::LowerEnd>(
-      *ipc::LowerEnd::attach(resources->engines[0].links[3].step.get(), resources->engines[0].links[3].cache.get()));
+  ends[3] = std::make_unique<ipc::LowerEnd>(*ipc::LowerEnd::attach(
+      resources->engines[0].links[3].step.get(), resources->engines[0].links[3].cache.get()));
   meet();
   for (std::size_t rank = 0; rank < kRanks; ++rank) EXPECT_EQ(links[rank].joined(ipc::Side::lower), 2u);
 }

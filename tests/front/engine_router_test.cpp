@@ -1,0 +1,211 @@
+#include "actors/session/engine_router.h"
+
+#include <gtest/gtest.h>
+
+#include <numeric>
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace troupe {
+namespace {
+
+constexpr std::int32_t kBlock = 4;
+
+class EngineRouterTest : public ::testing::Test {
+ protected:
+  EngineRouterTest() {
+    const ipc::NamesKey key{3, 5};
+    for (int engine = 0; engine < 2; ++engine) {
+      const auto fd = ipc::BlockNames::create(64, key);
+      auto written = ipc::BlockNames::attach(fd->get());
+      auto read = ipc::BlockNames::attach(fd->get(), ipc::Access::read);
+      EXPECT_TRUE(written.ok() && read.ok());
+      tables_.push_back(std::make_unique<ipc::BlockNames>(*std::move(written)));
+      tables_.back()->begin(1);
+      setup_.names.push_back(std::make_shared<ipc::BlockNames>(*std::move(read)));
+    }
+    setup_.block_tokens = kBlock;
+  }
+
+  EngineRouter& router() {
+    if (!router_) router_ = std::make_shared<EngineRouter>(setup_);
+    return *router_;
+  }
+
+  /// `tokens` ids from `first` on.
+  static std::vector<TokenId> prompt(TokenId first, std::size_t tokens) {
+    std::vector<TokenId> ids(tokens);
+    std::iota(ids.begin(), ids.end(), first);
+    return ids;
+  }
+
+  /// The engine has the prompt's full blocks.
+  void cache(std::size_t engine, const std::vector<TokenId>& ids, const std::string& salt = {}) {
+    const BlockHasher hasher({3, 5});
+    BlockHash name = hasher.root(salt);
+    for (std::size_t end = kBlock; end <= ids.size(); end += kBlock) {
+      name = hasher.next(name, std::span(ids).subspan(end - kBlock, kBlock));
+      tables_[engine]->set(next_block_++, {name, static_cast<std::int32_t>(end / kBlock) - 1});
+    }
+  }
+
+  /// Gives a request to one of `candidates` and keeps its place.
+  std::uint32_t give(const std::vector<TokenId>& ids, std::string_view together = {}, std::int64_t answer = 0,
+                     const std::vector<std::uint32_t>& candidates = {0, 1}) {
+    EngineRouter::Request request{ids, static_cast<std::int64_t>(ids.size()), 1, answer, &prefix_, together};
+    return router().choose(request, candidates, places_.emplace_back());
+  }
+
+  PrefixUse prefix_;
+  EngineRouter::Setup setup_;
+  std::vector<std::unique_ptr<ipc::BlockNames>> tables_;
+  BlockId next_block_ = 0;
+  std::shared_ptr<EngineRouter> router_;
+  std::vector<EngineRouter::Place> places_;
+};
+
+TEST_F(EngineRouterTest, APromptGoesToTheEngineThatHasItsBeginning) {
+  cache(1, prompt(100, 40));
+  cache(0, prompt(500, 8));
+  for (int i = 0; i < 4; ++i) {
+    EXPECT_EQ(give(prompt(100, 44)), 1u) << i;
+    places_.clear();
+  }
+  EXPECT_EQ(give(prompt(500, 44)), 0u);
+}
+
+TEST_F(EngineRouterTest, TheLongerBeginningCounts) {
+  cache(0, prompt(100, 8));
+  cache(1, prompt(100, 32));
+  EXPECT_EQ(give(prompt(100, 44)), 1u);
+}
+
+TEST_F(EngineRouterTest, WhatIsCachedForAnotherSaltIsNot) {
+  cache(1, prompt(100, 40), "theirs");
+  const std::uint32_t first = give(prompt(100, 44));
+  EXPECT_EQ(router().load(first), 44) << "nothing of it was expected to be found";
+  prefix_.salt = "theirs";
+  EXPECT_EQ(give(prompt(100, 44)), 1u);
+}
+
+TEST_F(EngineRouterTest, WithoutAnythingInCommonTheLeastLoadedIsChosen) {
+  const std::uint32_t first = give(prompt(100, 50));
+  EXPECT_EQ(give(prompt(200, 20)), 1 - first);
+  EXPECT_EQ(give(prompt(300, 20)), 1 - first) << "20 tokens are less than 50";
+  EXPECT_EQ(give(prompt(400, 20)), 1 - first);
+  EXPECT_EQ(give(prompt(500, 20)), first);
+}
+
+TEST_F(EngineRouterTest, AnswersCountUpToAnExpectedLength) {
+  const std::uint32_t first = give(prompt(100, 8), {}, 100'000);
+  EXPECT_EQ(router().load(first), 8 + 256);
+  EXPECT_EQ(router().load(1 - first), 0);
+}
+
+TEST_F(EngineRouterTest, AnEngineWithFarMoreToDoIsNotChosenForItsCache) {
+  cache(1, prompt(100, 40));
+  EXPECT_EQ(give(prompt(900, 3000), {}, 0, {1}), 1u);
+  EXPECT_EQ(give(prompt(100, 44)), 0u);
+}
+
+TEST_F(EngineRouterTest, ABeginningThatIsBeingComputedIsKnown) {
+  const std::uint32_t first = give(prompt(100, 44));
+  EXPECT_EQ(give(prompt(100, 44)), first);
+  EXPECT_EQ(router().load(first), 44 + 4) << "all but the last block of the second is expected to be found";
+}
+
+TEST_F(EngineRouterTest, APlaceThatEndsTakesItsLoadAlong) {
+  const std::uint32_t first = give(prompt(100, 50));
+  places_.clear();
+  EXPECT_EQ(router().load(first), 0);
+  give(prompt(200, 50));
+  EngineRouter::Place moved = std::move(places_.back());
+  places_.clear();
+  EXPECT_EQ(router().load(0) + router().load(1), 50);
+  moved = {};
+  EXPECT_EQ(router().load(0) + router().load(1), 0);
+}
+
+TEST_F(EngineRouterTest, RequestsThatBelongTogetherAreGivenToOneEngine) {
+  const std::uint32_t first = give(prompt(100, 3), "a user");
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(give(prompt(1000 * i, 2), "a user"), first) << i;
+  EXPECT_EQ(give(prompt(9000, 2), "another"), 1 - first);
+}
+
+TEST_F(EngineRouterTest, NamesThatAreClearedAreForgotten) {
+  cache(1, prompt(100, 40));
+  EXPECT_EQ(give(prompt(100, 41)), 1u);
+  places_.clear();
+  router_.reset();  // with what it has sent where
+  tables_[1]->begin(2);
+  cache(0, prompt(100, 40));
+  EXPECT_EQ(give(prompt(100, 41)), 0u);
+}
+
+TEST_F(EngineRouterTest, AnEngineThatCannotServeIsTheLastChoice) {
+  cache(1, prompt(100, 40));
+  router().serves(1, false);
+  EXPECT_EQ(give(prompt(100, 44)), 0u);
+  EXPECT_EQ(give(prompt(100, 44), {}, 0, {1}), 1u) << "there is no other";
+  router().serves(1, true);
+  router().serves(0, false);
+  EXPECT_EQ(give(prompt(700, 44)), 1u);
+}
+
+TEST_F(EngineRouterTest, OneThatGivesNoSignOfLifeIsTheLastChoice) {
+  setup_.responds = [](std::uint32_t engine) { return engine == 0; };
+  cache(1, prompt(100, 40));
+  EXPECT_EQ(give(prompt(100, 44)), 0u);
+}
+
+TEST_F(EngineRouterTest, RoundRobinLooksAtNothing) {
+  setup_.policy = config::RoutingPolicy::round_robin;
+  cache(1, prompt(100, 40));
+  std::vector<std::uint32_t> chosen;
+  for (int i = 0; i < 4; ++i) chosen.push_back(give(prompt(100, 44)));
+  EXPECT_EQ(chosen, (std::vector<std::uint32_t>{0, 1, 0, 1}));
+}
+
+TEST(CachedNames, FollowsTheTable) {
+  const auto fd = ipc::BlockNames::create(8);
+  auto table = ipc::BlockNames::attach(fd->get());
+  CachedNames names(
+      std::make_shared<ipc::BlockNames>(*ipc::BlockNames::attach(fd->get(), ipc::Access::read)));
+  const BlockHash a{1, 2}, b{3, 4};
+  names.refresh();
+  EXPECT_FALSE(names.contains(a));
+  table->begin(7);
+  table->set(0, {a, 0});
+  table->set(5, {a, 0});
+  table->set(6, {b, 1});
+  names.refresh();
+  EXPECT_TRUE(names.contains(a));
+  EXPECT_TRUE(names.contains(b));
+  table->clear(0);
+  table->set(6, {BlockHash{5, 6}, 1});
+  names.refresh();
+  EXPECT_TRUE(names.contains(a)) << "another block has it";
+  EXPECT_FALSE(names.contains(b));
+  table->clear(5);
+  names.refresh();
+  EXPECT_FALSE(names.contains(a));
+  table->set(1, {a, 0});
+  table->distrust();
+  names.refresh();
+  EXPECT_FALSE(names.contains(a)) << "the entries count no more";
+}
+
+TEST(RecentNames, TheOldestIsForgotten) {
+  RecentNames names;
+  for (std::uint64_t i = 0; i <= RecentNames::kMost; ++i) {
+    names.put({1, i}, 1);
+    names.put({1, 0}, 0);  // used again: not the oldest
+  }
+  EXPECT_EQ(names.engine_of({1, 0}), 0u);
+  EXPECT_EQ(names.engine_of({1, 1}), std::nullopt);
+  EXPECT_EQ(names.engine_of({1, 2}), 1u);
+}
+
+}  // namespace
+}  // namespace troupe
