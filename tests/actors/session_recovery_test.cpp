@@ -215,7 +215,7 @@ TEST_F(SessionRecoveryTest, SuspectsTakeTurns) {
   EXPECT_EQ(answers_[0].exchange_id, second);
   EXPECT_EQ(answers_[0].status, 500);
   submits_.clear();
-  for (const auto& host : {host_, other}) self_->send(host, EngineUp{4});
+  for (const auto& host : {host_, other}) self_->send(host, EngineUp{0, 4});
   run();
   ASSERT_EQ(submits_.size(), 2u);
   for (const Submit& submit : submits_) EXPECT_EQ(submit.alone, submit.exchange != 3);
