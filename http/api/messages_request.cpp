@@ -132,6 +132,12 @@ Json messages_to_chat(Fields& own, Json& body, const config::LimitOptions& limit
   const auto max_tokens = own.integer("max_tokens", 1, kMaxInteger);
   if (answered && own.ok() && !max_tokens) own.fail(missing_field("max_tokens"));
   if (max_tokens) chat["max_completion_tokens"] = *max_tokens;
+  // Agents name a conversation there.
+  if (Json* metadata = answered ? member_of(body, "metadata") : nullptr;
+      metadata != nullptr && metadata->is_object()) {
+    if (const std::string* user = json::text(member_of(*metadata, "user_id")))
+      chat["prompt_cache_key"] = *user;
+  }
   if (const Json* stop = own.find("stop_sequences"); stop != nullptr && !stop->is_array()) {
     own.fail("stop_sequences", "must be a list of strings, got " + excerpt(*stop), "invalid_type");
   }

@@ -169,6 +169,7 @@ Json responses_to_chat(Fields& own, Json& body, const config::LimitOptions& limi
     if (const auto most = own.integer(name, 1, kMaxInteger)) chat["max_completion_tokens"] = *most;
   }
   move_member(body, "max_output_tokens", chat, "max_completion_tokens");
+  move_member(body, "prompt_cache_key", chat, "prompt_cache_key");
   move_member(body, "thinking_token_budget", chat, "thinking_token_budget");
   if (Json* reasoning = object_field(own, "reasoning"))
     move_member(*reasoning, "effort", chat, "reasoning_effort");

@@ -55,6 +55,12 @@ TEST(MessagesRequest, SystemAndText) {
   EXPECT_EQ(request.sampling.max_tokens, 100);
 }
 
+TEST(MessagesRequest, TheUserOfTheMetadataIsTheCacheKey) {
+  EXPECT_EQ(good_message({{"metadata", {{"user_id", "user_1_session_2"}}}}).sampling.cache_key,
+            "user_1_session_2");
+  EXPECT_EQ(good_message({{"metadata", {{"user_id", 7}}}}).sampling.cache_key, "");
+}
+
 TEST(MessagesRequest, BlocksOfAConversation) {
   const json messages = json::parse(R"([
     {"role": "user", "content": "q"},

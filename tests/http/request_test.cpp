@@ -328,6 +328,9 @@ TEST(Request, Row36And43Lengths) {
   }
   bad_both(R"("timeout":"1")", "timeout", "invalid_type");
   bad_both(R"("cache":1)", "cache", "invalid_value");
+  EXPECT_EQ(good_chat(chat(R"("prompt_cache_key":"k")")).sampling.cache_key, "k");
+  EXPECT_EQ(good_completion(completion(R"("prompt_cache_key":"k")")).sampling.cache_key, "k");
+  bad_both(R"("prompt_cache_key":7)", "prompt_cache_key", "invalid_type");
   bad_both(R"("cache_salt":7)", "cache_salt", "invalid_type");
   bad_both(R"("cache_salt":"")", "cache_salt", "invalid_value");
   bad_both(R"("bad_words":)" + repeated("\"x\"", 100'000), "bad_words", "out_of_range");

@@ -78,6 +78,12 @@ TEST(ResponsesRequest, ItemsOfOneTurnAreOneMessage) {
     {"role": "assistant", "content": "again"}])"));
 }
 
+TEST(ResponsesRequest, TheCacheKeyIsThatOfAChat) {
+  EXPECT_EQ(good_response({{"prompt_cache_key", "k"}}).sampling.cache_key, "k");
+  EXPECT_EQ(settings_of({{"prompt_cache_key", "k"}})["prompt_cache_key"], "k");
+  bad_response({{"prompt_cache_key", 7}}, "prompt_cache_key");
+}
+
 TEST(ResponsesRequest, ToolsAndSampling) {
   const ChatRequest request = good_response({{"tools", {kTool}},
                                              {"tool_choice", {{"type", "function"}, {"name", "f"}}},
