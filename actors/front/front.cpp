@@ -202,7 +202,8 @@ Status Front::Impl::build(const FrontFds& fds) {
                      options.scheduler.max_num_seqs * static_cast<int>(engines.size()),
                      options.scheduler.block_size,
                      cache_type(options, files->spec),
-                     options.device.gpu_memory_utilization};
+                     options.device.gpu_memory_utilization,
+                     engines.size()};
   front.health = health;
   front.deliver = deliver;
   front.progress = progress;

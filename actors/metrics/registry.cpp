@@ -50,7 +50,9 @@ Registry::Registry(Constants constants)
       request_generation_(kTokens),
       request_max_tokens_(kTokens),
       step_(kStep),
-      prefill_step_(kStep) {}
+      prefill_step_(kStep) {
+  engines_.resize(constants_.engines);
+}
 
 void Registry::add(const StepStats& step) {
   if (step.engine >= engines_.size()) engines_.resize(step.engine + 1);

@@ -23,6 +23,7 @@ struct Constants {
   std::int32_t block_size = 64;
   std::string cache_dtype;
   double gpu_memory_utilization = 0;
+  std::size_t engines = 1;
 };
 
 inline constexpr std::array<std::string_view, kEndings> kEndingNames = {"stop",    "length",    "tool_calls",

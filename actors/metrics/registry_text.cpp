@@ -126,9 +126,8 @@ void Registry::append_batches(Exposition& out) const {
               predicted_s_);
 }
 
-/// Of each engine, where there are several; what stands elsewhere is of all.
+/// Of each engine; what stands elsewhere is of all.
 void Registry::append_engines(Exposition& out) const {
-  if (engines_.size() < 2) return;
   const auto each = [&](const char* name, const char* help, const char* type, auto&& value) {
     out.heading(name, help, type);
     for (std::size_t i = 0; i < engines_.size(); ++i) {

@@ -127,7 +127,7 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
   front.metrics_fd = ports.metrics_listen.get();
   for (const EngineResources& engine : engines) {
     give(engine.front_link, front.link_step_fds, front.link_cache_fds);
-    front.names_fds.push_back(engine.block_names.get());
+    if (engines.size() > 1) front.names_fds.push_back(engine.block_names.get());  // to choose by
   }
   for (const ipc::LinkFds& link : text_links) give(link, front.text_step_fds, front.text_cache_fds);
 

@@ -85,14 +85,19 @@ def client(server, number, expected, stop, done, wrong):
             wrong.append((kind, f"{json.dumps(answer)[:400]} instead of {json.dumps(expected[kind])[:400]}"))
 
 
-def compiling_process(server):
-    engine = server.process_pid("engine")
-    return next((pid for pid in children_of(engine)), None)
+def pid_of_one(server, kind, draw):
+    """A process of the kind; 0 or None while it has none."""
+    processes = [process["pid"] for process in server.status()["processes"] if process["name"].startswith(kind)]
+    return draw.choice(processes)
 
 
 def kill_one(server, draw):
     kind = draw.choice(["engine", "worker", "text", "compiler"])
-    pid = compiling_process(server) if kind == "compiler" else server.process_pid(kind)
+    if kind == "compiler":
+        engine = pid_of_one(server, "engine", draw)
+        pid = next(iter(children_of(engine)), None) if engine else None
+    else:
+        pid = pid_of_one(server, kind, draw)
     if not pid:
         return None
     os.kill(pid, signal.SIGKILL)
@@ -100,9 +105,13 @@ def kill_one(server, draw):
 
 
 def main():
-    options = arguments(__doc__, 6, "kills").parse_args()
+    parser = arguments(__doc__, 6, "kills")
+    parser.add_argument("--engines", type=int, default=1)
+    options = parser.parse_args()
     draw = random.Random(5)
-    with Server("--max-restarts", "1000/60", "--guided-decoding-disable-any-whitespace") as server:
+    with Server("--max-restarts", "1000/60", "--guided-decoding-disable-any-whitespace",
+                "--data-parallel-size", options.engines) as server:
+        wait_until(lambda: all(process["state"] == "ready" for process in server.status()["processes"]), "every process", 60)
         free = server.all_blocks()
         expected = [ask(server, *kind) for kind in KINDS]
         stop, done, wrong = threading.Event(), collections.Counter(), []
