@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/ids.h"
@@ -156,10 +157,19 @@ struct Encoded {
 
 // ------------------------------------------------------------------------- grammar
 
+/// An http::AnswerForm whose value is JSON text, so that who hands it on, in the engine too, does not read
+/// it.
+struct FormText {
+  http::AnswerForm::Kind kind = http::AnswerForm::Kind::free;
+  std::string value;
+  std::string param;
+  std::vector<std::pair<std::string, std::string>> places;
+};
+
 /// What a request's answers are held to: from SESSION HOST to GRAMMAR, before anything is submitted.
 struct Compile {
   std::string request_id;  ///< for the log
-  http::AnswerForm form;
+  FormText form;
   Thinking thinking;
   std::string client;          ///< as in Ask, and
   std::uint32_t io = 0;        ///< likewise
