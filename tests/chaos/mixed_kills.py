@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""SIGKILL of engines, workers, text and compiling processes in random order under 16 streams of mixed kinds: no answer is
+"""SIGKILL of engines, workers and text processes, those for forms too, in random order under 16 streams of mixed kinds: no answer is
 cut, every answer is the one that comes without a death, and every KV block is free again."""
 import collections
 import http.client
@@ -85,14 +85,14 @@ def client(server, number, expected, stop, done, wrong):
             wrong.append((kind, f"{json.dumps(answer)[:400]} instead of {json.dumps(expected[kind])[:400]}"))
 
 
-def compiling_process(server):
+def form_process(server):
     engine = server.process_pid("engine")
     return next((pid for pid in children_of(engine)), None)
 
 
 def kill_one(server, draw):
-    kind = draw.choice(["engine", "worker", "text", "compiler"])
-    pid = compiling_process(server) if kind == "compiler" else server.process_pid(kind)
+    kind = draw.choice(["engine", "worker", "text", "forms"])
+    pid = form_process(server) if kind == "forms" else server.process_pid(kind)
     if not pid:
         return None
     os.kill(pid, signal.SIGKILL)
