@@ -1,7 +1,5 @@
 #include "actors/grammar/form_worker.h"
 
-#include <malloc.h>
-
 #include <limits>
 #include <span>
 #include <utility>
@@ -55,10 +53,7 @@ Result<grammar::Source> FormWorker::check(const grammar::Form& form) const {
 }
 
 const grammar::TokenTable& FormWorker::table() {
-  if (!table_) {
-    table_.emplace(grammar::vocabulary_of(*texts_, rules_.vocabulary, rules_.stop_ids));
-    ::malloc_trim(0);  // what it took to make it is several times its size
-  }
+  if (!table_) table_.emplace(grammar::vocabulary_of(*texts_, rules_.vocabulary, rules_.stop_ids));
   return *table_;
 }
 
