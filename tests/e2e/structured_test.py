@@ -236,6 +236,16 @@ class Structured(ServerCase):
                 self.assertRegex(choice["message"]["content"], f"^{text}$" if choice["finish_reason"] == "stop" else "^b?a*$")
         self.assertEqual(self.server.process_pid("engine"), pid)
 
+    def test_a_client_that_leaves_while_compiling(self):
+        client = self.client.with_options(timeout=0.4, max_retries=0)
+        with self.assertRaises(openai.APITimeoutError):
+            client.chat.completions.create(model="default", messages=[{"role": "user", "content": "x"}],
+                                           extra_body={"guided_json": OTHER_SLOW})
+        answer = self.chat("Which?", max_tokens=20, extra_body={"guided_choice": ["left", "right"]})
+        self.assertIn(answer.choices[0].message.content, ["left", "right"])
+
+
+class Deaths(ServerCase):
     def form_processes(self):
         """Pid → processor time, in seconds, of each process for forms."""
         out = {}
@@ -286,14 +296,6 @@ class Structured(ServerCase):
                 self.assertEqual(stream.events[-1], "[DONE]", "a neighbour's stream goes on")
         self.assertEqual(self.server.process_pid("engine"), engine)
         self.chat("hi", response_format=response_format(PERSON), max_tokens=60)
-
-    def test_a_client_that_leaves_while_compiling(self):
-        client = self.client.with_options(timeout=0.4, max_retries=0)
-        with self.assertRaises(openai.APITimeoutError):
-            client.chat.completions.create(model="default", messages=[{"role": "user", "content": "x"}],
-                                           extra_body={"guided_json": OTHER_SLOW})
-        answer = self.chat("Which?", max_tokens=20, extra_body={"guided_choice": ["left", "right"]})
-        self.assertIn(answer.choices[0].message.content, ["left", "right"])
 
 
 class Off(ServerCase):
