@@ -103,7 +103,9 @@ Status FormProcess::ask(Work work, const std::string& job, const Reader& read, b
   for (int attempts = 0; attempts < 2; ++attempts) {
     if (child_.running() && has_ended()) stop();  // between two forms, of which none is to blame
     if (!child_.running()) {
-      if (Status status = start(); !status.ok()) return status;
+      Status status = start();
+      if (!status.ok() && attempts == 0 && !given_up_) continue;
+      if (!status.ok()) return status;
     }
     bool used_up = false;
     end = attempt(work, job, read, used_up);

@@ -7,7 +7,7 @@
 //   garbage     it answers with damaged bytes     gate P  it writes a byte to P.waiting, and waits for P.open
 //   … once      only the first of all processes with the same parent does
 //
-// Under a name with "stopped" in it, it stops at its start.
+// Under a name with "stopped" in it, it stops at its start, with "crashing" it aborts there once.
 #include <unistd.h>
 
 #include <chrono>
@@ -75,6 +75,7 @@ void play(std::string words) {
 int main(int, char** argv) {
   const std::string own_name = std::filesystem::read_symlink("/proc/self/exe").filename().string();
   if (own_name.find("stopped") != std::string::npos) std::raise(SIGSTOP);
+  if (own_name.find("crashing") != std::string::npos && is_first(own_name)) std::abort();
   const int fd = std::atoi(argv[3] + 5);
   std::string bytes, image;
   if (frames::read(fd, bytes) != frames::Outcome::done || frames::read(fd, image) != frames::Outcome::done)

@@ -84,13 +84,22 @@ TEST_F(FormProcessTest, ADeathBetweenTwoFormsIsNoFormsFault) {
   EXPECT_TRUE(status.ok()) << "it has both its attempts: " << status.message;
 }
 
+TEST_F(FormProcessTest, OneThatEndsAtItsStartIsReplaced) {
+  const test::TempDirectory folder;
+  FormProcessSetup with = process_setup();
+  with.executable = (folder.path() / "crashing_form_child").string();
+  std::filesystem::copy_file(TROUPE_FAKE_FORM_CHILD, with.executable);
+  FormProcess process(std::move(with));
+  const Status status = outcome_of(process, "a");
+  EXPECT_TRUE(status.ok()) << status.message;
+}
+
 // It does not even read the vocabulary, which is larger than what a socket holds.
 TEST_F(FormProcessTest, OneThatStopsAtItsStartIsGivenUp) {
   const test::TempDirectory folder;
-  const auto stopped = folder.path() / "stopped_form_child";
-  std::filesystem::copy_file(TROUPE_FAKE_FORM_CHILD, stopped);
   FormProcessSetup with = process_setup({.start = std::chrono::milliseconds(300)});
-  with.executable = stopped.string();
+  with.executable = (folder.path() / "stopped_form_child").string();
+  std::filesystem::copy_file(TROUPE_FAKE_FORM_CHILD, with.executable);
   std::vector<std::string> more;
   for (int i = 0; i < 100'000; ++i) more.push_back(std::to_string(i) + ">");
   with.vocabulary = std::make_shared<const FormVocabulary>(
