@@ -115,6 +115,7 @@ TROUPE_INSPECT(PromptText, x.text, x.chars)
 TROUPE_INSPECT(Encoded, x.status, x.prompts, x.texts, x.bans, x.answer)
 TROUPE_INSPECT(SequenceSpec, x.key, x.parent, x.host, x.prompt, x.prompt_tokens, x.max_output_tokens,
                x.sampling, x.stop_ids, x.logit_bias, x.grammar, x.gated_from, x.output, x.scored)
+TROUPE_INSPECT(FormText, x.kind, x.value, x.param, x.places)
 TROUPE_INSPECT(Compile, x.request_id, x.form, x.thinking, x.client, x.io, x.exchange)
 TROUPE_INSPECT(CancelCompile, x.io, x.exchange)
 TROUPE_INSPECT(Compiled, x.status, x.grammar)

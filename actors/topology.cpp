@@ -26,7 +26,7 @@ constexpr auto kEngineResponds = std::chrono::nanoseconds(std::chrono::milliseco
 /// The first of several has no number.
 std::string numbered(std::uint32_t index) { return index == 0 ? "" : "-" + std::to_string(index); }
 
-/// Looking up or checking a form of 8 MB takes less than a second.
+/// Looking up a form of 8 MB takes less than a second.
 constexpr auto kFormSilence = std::chrono::seconds(30);
 
 /// What GRAMMAR is given; nothing of it blocks or starts a process.
@@ -40,19 +40,18 @@ GrammarParts grammar_parts(const EngineSetup& setup, workers_actor link) {
   parts.helpers = std::clamp(usable_cores() / 8, 1u, 4u);
   parts.log = setup.log("grammar");
   FormServiceSetup& forms = parts.forms;
-  forms.texts = setup.texts;
-  forms.vocabulary = [texts = setup.texts, size = setup.vocabulary, stop_ids = setup.eos_ids] {
-    return grammar::vocabulary_of(*texts, size, stop_ids);
-  };
-  forms.any_whitespace = !setup.options.guided.disable_any_whitespace;
-  forms.executable = setup.executable;
-  forms.limits.time = std::chrono::milliseconds(limits.grammar_timeout_ms);
   forms.cache_bytes = static_cast<std::size_t>(limits.grammar_cache_bytes);
-  forms.form_limits = {{limits.max_schema_depth, limits.max_schema_properties, limits.max_schema_enum_values,
-                        static_cast<std::size_t>(limits.max_schema_name_chars),
-                        static_cast<std::size_t>(limits.max_grammar_bytes)},
-                       static_cast<std::size_t>(limits.max_grammar_bytes),
-                       limits.max_grammar_depth};
+  FormProcessSetup& process = forms.process;
+  process.vocabulary = std::make_shared<const FormVocabulary>(setup.texts, setup.vocabulary, setup.eos_ids);
+  process.any_whitespace = !setup.options.guided.disable_any_whitespace;
+  process.executable = setup.executable;
+  process.times.time = std::chrono::milliseconds(limits.grammar_timeout_ms);
+  process.form_limits = {
+      {limits.max_schema_depth, limits.max_schema_properties, limits.max_schema_enum_values,
+       static_cast<std::size_t>(limits.max_schema_name_chars),
+       static_cast<std::size_t>(limits.max_grammar_bytes)},
+      static_cast<std::size_t>(limits.max_grammar_bytes),
+      limits.max_grammar_depth};
   return parts;
 }
 
@@ -355,12 +354,9 @@ EngineSystem::EngineSystem(EngineSetup setup) {
   grammar_actor grammar;
   if (setup.options.guided.on()) {
     GrammarParts parts = grammar_parts(setup, introduce("grammar", workers));
-    // Between two forms these threads give no sign of life.
-    const auto pulses = parts.forms.pulses;
+    // Between two forms this thread gives no sign of life.
     watch_thread(
-        "grammar's lookups", [pulses] { return pulses->lookups.beats(); }, kFormSilence);
-    watch_thread(
-        "grammar's checks", [pulses] { return pulses->checks.beats(); }, kFormSilence);
+        "grammar's lookups", [pulse = parts.forms.pulse] { return pulse->beats(); }, kFormSilence);
     grammar = system().spawn<caf::detached>(grammar_behavior, std::move(parts));
     add("grammar", grammar);
   }

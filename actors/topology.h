@@ -26,10 +26,9 @@
 #include "config/options.h"
 #include "ipc/block_names.h"
 #include "ipc/link.h"
+#include "text/tokenizer/vocabulary_image.h"
 
 namespace troupe {
-
-struct FormPulses;  // actors/grammar/form_service.h
 
 enum class ActorProcess : std::uint8_t { front, engine };
 
@@ -115,10 +114,10 @@ struct EngineSetup : SystemSetup {
   std::vector<std::shared_ptr<Link>> fronts;          ///< the engine's ends of the links to fronts
   std::shared_ptr<ipc::BlockNames> block_names;       ///< null: names of KV blocks end with this engine
   std::uint64_t spec_hash = 0;
-  std::shared_ptr<const TokenTexts> texts;    ///< of GRAMMAR; null: there is none
-  std::vector<TokenId> eos_ids;               ///< likewise
-  int vocabulary = 0;                         ///< of the model
-  std::string executable = "/proc/self/exe";  ///< of GRAMMAR's compiling process
+  std::shared_ptr<const VocabularyImage> texts;  ///< of GRAMMAR; null: there is none
+  std::vector<TokenId> eos_ids;                  ///< likewise
+  int vocabulary = 0;                            ///< of the model
+  std::string executable = "/proc/self/exe";     ///< of GRAMMAR's processes for forms
   std::shared_ptr<std::atomic<bool>> ready =
       std::make_shared<std::atomic<bool>>(false);  ///< a worker is attached
 };

@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "actors/engine/engine_main.h"
-#include "actors/grammar/compile_process.h"
 #include "actors/tokenizer/text_main.h"
 #include "base/exhaustion.h"
 #include "cli/commands.h"
@@ -60,7 +59,6 @@ constexpr Subcommand kSubcommands[] = {
     {"engine", "", child<troupe::engine_main>},
     {"worker", "", child<troupe::worker_main>},
     {"text", "", child<troupe::text_main>},
-    {"grammar", "", child<troupe::compile_main>},
 };
 
 int usage(std::FILE* out) {

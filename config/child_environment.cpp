@@ -64,8 +64,7 @@ std::vector<std::span<const std::string_view>> lists_of(ChildKind kind) {
     case ChildKind::front: return {kEvery, kTls};
     case ChildKind::engine: return {kEvery};
     case ChildKind::worker: return {kEvery, kGpu};
-    case ChildKind::text:
-    case ChildKind::grammar: return {kEvery};
+    case ChildKind::text: return {kEvery};
     case ChildKind::server: return {kEvery, kTls, kGpu};
     case ChildKind::pager: return {kEvery, kTerminal};
   }

@@ -12,10 +12,9 @@ enum class ChildKind {
   front,
   engine,
   worker,
-  text,     ///< applies templates to clients' texts, and encodes
-  grammar,  ///< compiles clients' forms
-  server,   ///< `troupe serve`, started by `troupe bench`
-  pager,    ///< shows a text on the terminal
+  text,    ///< works on clients' texts and forms
+  server,  ///< `troupe serve`, started by `troupe bench`
+  pager,   ///< shows a text on the terminal
 };
 
 /// The variables of `own` that a child of this kind may read, as "NAME=value". None that holds a key or a

@@ -235,7 +235,7 @@ std::vector<Field> limit_fields(LimitOptions& o) {
             "characters"),
       limit("max-grammar-bytes", o.max_grammar_bytes, "a grammar or regular expression", "bytes"),
       limit("max-grammar-depth", o.max_grammar_depth, "nesting of a grammar"),
-      limit("grammar-timeout", o.grammar_timeout_ms, "compilation of one grammar, processor time",
+      limit("grammar-timeout", o.grammar_timeout_ms, "check or compilation of one grammar, processor time",
             "milliseconds"),
       limit_bytes("grammar-cache-bytes", o.grammar_cache_bytes, "compiled grammars that are kept"),
   };

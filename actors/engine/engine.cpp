@@ -18,12 +18,12 @@ namespace {
 constexpr Duration kTellAgain = std::chrono::milliseconds(250);
 
 /// What the model's tokens print: shared with the other processes, else read from the tokenizer's files.
-Result<std::shared_ptr<const TokenTexts>> read_texts(const config::ModelOptions& model, int vocabulary_fd) {
-  if (const auto shared = map_vocabulary(vocabulary_fd); shared.ok())
-    return std::shared_ptr<const TokenTexts>(*shared);
+Result<std::shared_ptr<const VocabularyImage>> read_texts(const config::ModelOptions& model,
+                                                          int vocabulary_fd) {
+  if (const auto shared = map_vocabulary(vocabulary_fd); shared.ok()) return *shared;
   const auto tokenizer = Tokenizer::load(model.directory, model.tokenizer);
   if (!tokenizer.ok()) return tokenizer.status();
-  return std::shared_ptr<const TokenTexts>(VocabularyImage::copy_of(**tokenizer));
+  return VocabularyImage::copy_of(**tokenizer);
 }
 
 /// Reads what the actors need to know of the model.

@@ -32,12 +32,7 @@ BlockHash name_of(const grammar::Form& form, const HashKey& key) {
   std::string text(1, static_cast<char>('0' + static_cast<int>(form.kind)));
   text += form.param;
   text += '\0';
-  if (const std::string* value = json::text(form.value)) {
-    text += 's';
-    text += *value;
-  } else {
-    text += json::to_text(form.value);
-  }
+  text += form.value;
   return siphash(key, std::as_bytes(std::span(text)));
 }
 

@@ -26,25 +26,19 @@ FormService::FormService(FormServiceSetup setup, std::function<void(std::uint64_
       hash_key_(random_key()),
       checked_(setup_.cache_bytes / kCheckedShare, setup_.cache_entries),
       cache_(setup_.cache_bytes, setup_.cache_entries) {
-  const auto vocabulary = std::make_shared<const FormVocabulary>(setup_.vocabulary);
-  for (auto& process : processes_) {
-    process = std::make_unique<CompileProcess>(setup_.executable, vocabulary, setup_.limits);
-  }
+  for (auto& process : processes_) process = std::make_unique<FormProcess>(setup_.process);
   lookups_ = std::jthread([this](const std::stop_token& stop) { run_lookups(stop); });
-  checks_ = std::jthread([this](const std::stop_token& stop) { run_checks(stop); });
-  for (std::size_t i = 0; i < kCompilers; ++i) {
-    compilers_[i] = std::jthread([this, i](const std::stop_token& stop) { run_compiler(stop, i); });
+  for (std::size_t i = 0; i < kProcesses; ++i) {
+    threads_[i] = std::jthread([this, i](const std::stop_token& stop) { run_process(stop, i); });
   }
 }
 
 FormService::~FormService() {
   for (auto& process : processes_) process->give_up();
   lookups_.request_stop();
-  checks_.request_stop();
-  for (std::jthread& compiler : compilers_) compiler.request_stop();
+  for (std::jthread& thread : threads_) thread.request_stop();
   lookups_.join();
-  checks_.join();
-  for (std::jthread& compiler : compilers_) compiler.join();
+  for (std::jthread& thread : threads_) thread.join();
 }
 
 void FormService::submit(std::uint64_t ticket, grammar::Form form, std::string client) {
@@ -90,11 +84,11 @@ void FormService::run_lookups(const std::stop_token& stop) {
       jobs_.pop_front();
       looked_up_ = job.ticket;
     }
-    setup_.pulses->lookups.begin();
+    setup_.pulse->begin();
     const std::uint64_t ticket = job.ticket;
-    Status fault = contain(setup_.log, "form look-up", {}, [&] { look_up(std::move(job)); });
+    Status fault = contain(setup_.process.log, "form look-up", {}, [&] { look_up(std::move(job)); });
     if (!fault.ok()) finish(ticket, {std::move(fault), nullptr});
-    setup_.pulses->lookups.end();
+    setup_.pulse->end();
   }
 }
 
@@ -107,7 +101,7 @@ void FormService::look_up(Job job) {
   if (known != nullptr && !known->refusal.ok()) {
     Status refusal = known->refusal;
     lock.unlock();
-    return finish(waiter.ticket, {name_part(std::move(refusal), waiter), nullptr});
+    return refuse({std::move(waiter)}, refusal);
   }
   if (known != nullptr) {
     if (const CompileOutcome* compiled = cache_.find(known->source)) {
@@ -134,7 +128,7 @@ void FormService::look_up(Job job) {
   }
   to_check_.push_back(std::move(work));
   lock.unlock();
-  check_more_.notify_one();
+  work_more_.notify_all();
 }
 
 Status FormService::no_room(const std::string& client, const std::string& param) const {
@@ -172,38 +166,42 @@ std::vector<FormService::Waiter> FormService::close(const WorkPtr& work) {
   return std::exchange(work->waiters, {});
 }
 
-void FormService::run_checks(const std::stop_token& stop) {
+// Process i works while i others do: the later ones are started last, if ever.
+void FormService::run_process(const std::stop_token& stop, std::size_t process) {
+  const auto has_work = [&] { return busy_ >= process && (may_compile() || !to_check_.empty()); };
   for (;;) {
     WorkPtr work;
+    bool compiles = false;
     {
       std::unique_lock lock(mutex_);
-      if (!check_more_.wait(lock, stop, [this] { return !to_check_.empty(); })) return;
-      work = take_next(to_check_);
+      if (!work_more_.wait(lock, stop, has_work) || stop.stop_requested()) return;
+      compiles = may_compile();
+      work = take_next(compiles ? to_compile_ : to_check_);
+      ++busy_;
+      if (compiles) ++compiling_;
     }
-    setup_.pulses->checks.begin();
-    check(work);
-    setup_.pulses->checks.end();
+    work_more_.notify_all();
+    compiles ? compile(*processes_[process], work) : check(*processes_[process], work);
+    work_more_.notify_all();
   }
 }
 
-void FormService::check(const WorkPtr& work) {
-  if (setup_.before_check) setup_.before_check(work->form);
+void FormService::check(FormProcess& process, const WorkPtr& work) {
+  bool lasting = false;
   Result<grammar::Source> source = failure(Code::internal, "a form was not checked");
-  Status fault = contain(setup_.log, "form check", {}, [&] {
-    source =
-        grammar::prepare(std::move(work->form), *setup_.texts, setup_.any_whitespace, setup_.form_limits);
-  });
+  Status fault =
+      contain(setup_.process.log, "form check", {}, [&] { source = process.check(work->form, lasting); });
   if (!fault.ok()) source = std::move(fault);
   std::unique_lock lock(mutex_);
+  --busy_;
   --clients_[work->client].at_work;
+  work->form = {};
+  if (lasting) checked_.put(work->name, {source.status(), source.ok() ? *source : grammar::Source()});
   if (!source.ok()) {
-    if (source.status().code == Code::invalid_argument) checked_.put(work->name, {source.status(), {}});
     const std::vector<Waiter> waiters = close(work);
     lock.unlock();
-    for (const Waiter& waiter : waiters) finish(waiter.ticket, {name_part(source.status(), waiter), nullptr});
-    return;
+    return refuse(waiters, source.status());
   }
-  checked_.put(work->name, {{}, *source});
   if (work->waiters.empty()) {
     close(work);
     return;
@@ -218,6 +216,26 @@ void FormService::check(const WorkPtr& work) {
   to_compile(lock, work);
 }
 
+void FormService::compile(FormProcess& process, const WorkPtr& work) {
+  bool lasting = false;
+  CompileOutcome outcome;
+  const Status fault = contain(setup_.process.log, "form compiler", {},
+                               [&] { outcome = process.compile(work->source, lasting); });
+  std::vector<Waiter> waiters;
+  {
+    const std::lock_guard lock(mutex_);
+    --busy_;
+    --compiling_;
+    --clients_[work->client].at_work;
+    if (lasting && fault.ok()) {
+      // If that fails, the form is compiled again when it comes again.
+      (void)contain(setup_.process.log, "form cache", {}, [&] { cache_.put(work->source, outcome); });
+    }
+    waiters = close(work);
+  }
+  fault.ok() ? finish_known(waiters, outcome) : refuse(waiters, fault);
+}
+
 /// Has a checked form compiled, or lets it wait for one that is the same in other words. Unlocks.
 void FormService::to_compile(std::unique_lock<std::mutex>& lock, const WorkPtr& work) {
   work->key = FormCache::key(work->source);
@@ -229,43 +247,7 @@ void FormService::to_compile(std::unique_lock<std::mutex>& lock, const WorkPtr& 
   }
   to_compile_.push_back(work);
   lock.unlock();
-  compile_more_.notify_all();
-}
-
-// Compiler i works when i others do: the last one starts its process last, if ever.
-bool FormService::has_work(std::size_t compiler) const {
-  return !to_compile_.empty() && compiling_ >= compiler;
-}
-
-void FormService::run_compiler(const std::stop_token& stop, std::size_t compiler) {
-  for (;;) {
-    WorkPtr work;
-    {
-      std::unique_lock lock(mutex_);
-      if (!compile_more_.wait(lock, stop, [&] { return has_work(compiler); }) || stop.stop_requested())
-        return;
-      work = take_next(to_compile_);
-      ++compiling_;
-    }
-    compile_more_.notify_all();
-    bool lasting = false;
-    CompileOutcome outcome;
-    Status fault = contain(setup_.log, "form compiler", {},
-                           [&] { outcome = processes_[compiler]->compile(work->source, lasting); });
-    if (!fault.ok()) outcome = {std::move(fault), nullptr};
-    std::vector<Waiter> waiters;
-    {
-      const std::lock_guard lock(mutex_);
-      --compiling_;
-      --clients_[work->client].at_work;
-      if (lasting && outcome.status.code != Code::internal) {
-        // If that fails, the form is compiled again when it comes again.
-        (void)contain(setup_.log, "form cache", {}, [&] { cache_.put(work->source, outcome); });
-      }
-      waiters = close(work);
-    }
-    finish_known(waiters, outcome);
-  }
+  work_more_.notify_all();
 }
 
 /// A refusal that names a part of the form by its path below the form's field; the result names the place
@@ -282,12 +264,17 @@ Status FormService::name_part(Status refusal, const Waiter& waiter) {
   return refusal;
 }
 
-/// A refusal by the compiler, which knows the form alone: its message goes on from the place.
+/// A refusal by who knows the checked form alone: its message goes on from the place.
 Status FormService::name_place(Status refusal, const Waiter& waiter) {
-  if (refusal.code != Code::invalid_argument || waiter.param.empty()) return refusal;
+  if (refusal.ok() || waiter.param.empty()) return refusal;
   refusal.param = waiter.param + refusal.param;
   refusal.message = refusal.param + " " + refusal.message;
   return name_part(std::move(refusal), waiter);
+}
+
+/// A refusal that names its place within the request.
+void FormService::refuse(const std::vector<Waiter>& waiters, const Status& refusal) {
+  for (const Waiter& waiter : waiters) finish(waiter.ticket, {name_part(refusal, waiter), nullptr});
 }
 
 void FormService::finish_known(const std::vector<Waiter>& waiters, const CompileOutcome& outcome) {

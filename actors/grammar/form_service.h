@@ -1,13 +1,14 @@
 #pragma once
-// From a form as a client wrote it to a compiled one, without blocking who asks. A form goes through three
-// queues, each with threads of its own, so that none waits for what takes longer than itself:
+// From a form as a client wrote it to a compiled one, without blocking who asks. No form is read here, only
+// hashed, queued and handed to processes that may die of it:
 //
 //   submit ─▶ looked up ─▶ checked ─▶ compiled
 //
-// One thread looks forms up by their text: those that are known, refusals too, end there. One checks new
-// ones. The others talk to a CompileProcess each; the second, and its process, do nothing before a form comes
-// while the first compiles another, so that one slow form holds up no others. Among the new forms those of
-// the client come first that has the fewest at work.
+// One thread looks forms up by their text: those that are known, refusals too, end there. The others talk to
+// a FormProcess each, which checks new forms and compiles them. The second works while the first is busy, the
+// third while both are, so that one slow form holds up no others; two compile at most, so that one is left to
+// check. A process is started with its first form. Among the new forms those of the client come first that
+// has the fewest at work.
 #include <array>
 #include <condition_variable>
 #include <cstdint>
@@ -23,34 +24,22 @@
 #include <vector>
 
 #include "actors/grammar/checked_forms.h"
-#include "actors/grammar/compile_process.h"
 #include "actors/grammar/form_cache.h"
-#include "base/log.h"
+#include "actors/grammar/form_process.h"
 #include "base/work_pulse.h"
 #include "text/grammar/form.h"
 
 namespace troupe {
 
-/// Signs of life of the service's threads that no deadline bounds.
-struct FormPulses {
-  WorkPulse lookups, checks;
-};
-
 struct FormServiceSetup {
-  std::shared_ptr<const TokenTexts> texts;          ///< of the tokens that forms may name
-  std::function<grammar::Vocabulary()> vocabulary;  ///< of the model: FormVocabulary calls it
-  bool any_whitespace = true;
-  std::string executable = "/proc/self/exe";
-  CompileLimits limits;
-  grammar::FormLimits form_limits;
+  FormProcessSetup process;
   std::size_t cache_bytes = std::size_t{512} << 20;
   std::size_t cache_entries = 1000;
-  Log log{};
   std::size_t most_waiting =
       128;  ///< new forms that wait to be checked or compiled; further ones are refused
   std::size_t most_of_client = 64;  ///< new forms of one client that wait or are at work; likewise
-  std::shared_ptr<FormPulses> pulses = std::make_shared<FormPulses>();
-  std::function<void(const grammar::Form&)> before_check{};  ///< called before a form is checked; for tests
+  /// Sign of life of the thread that looks forms up; no deadline bounds it.
+  std::shared_ptr<WorkPulse> pulse = std::make_shared<WorkPulse>();
 };
 
 class FormService {
@@ -71,8 +60,8 @@ class FormService {
   CompileOutcome take(std::uint64_t ticket);
 
   /// The ticket's client has left; notify() may still name the ticket. A queued form that no other ticket
-  /// wants is dropped. One that is being checked or compiled is finished and cached: ending it would end the
-  /// compiling process, whose restart takes longer than most forms. Until then it counts for its client.
+  /// wants is dropped. One that is being checked or compiled is finished and cached: ending it would end its
+  /// process, whose restart takes longer than most forms. Until then it counts for its client.
   void drop(std::uint64_t ticket);
 
  private:
@@ -103,32 +92,33 @@ class FormService {
   };
 
   void run_lookups(const std::stop_token& stop);
-  void run_checks(const std::stop_token& stop);
-  void run_compiler(const std::stop_token& stop, std::size_t compiler);
-  bool has_work(std::size_t compiler) const;
+  void run_process(const std::stop_token& stop, std::size_t process);
+  bool may_compile() const { return !to_compile_.empty() && compiling_ < kCompilers; }
   void look_up(Job job);
   Status no_room(const std::string& client, const std::string& param) const;
-  void check(const WorkPtr& work);
+  void check(FormProcess& process, const WorkPtr& work);
+  void compile(FormProcess& process, const WorkPtr& work);
   void to_compile(std::unique_lock<std::mutex>& lock, const WorkPtr& work);
   WorkPtr take_next(std::deque<WorkPtr>& queue);
   std::vector<Waiter> close(const WorkPtr& work);
   static Status name_part(Status refusal, const Waiter& waiter);
   static Status name_place(Status refusal, const Waiter& waiter);
   void finish(std::uint64_t ticket, CompileOutcome outcome);
+  void refuse(const std::vector<Waiter>& waiters, const Status& refusal);
   void finish_known(const std::vector<Waiter>& waiters, const CompileOutcome& outcome);
 
   const FormServiceSetup setup_;
   const std::function<void(std::uint64_t)> notify_;
   const HashKey hash_key_;
-  static constexpr std::size_t kCompilers = 2;
-  std::array<std::unique_ptr<CompileProcess>, kCompilers> processes_;  // used by the compilers_
+  static constexpr std::size_t kProcesses = 3, kCompilers = 2;
+  std::array<std::unique_ptr<FormProcess>, kProcesses> processes_;  // each used by its thread
 
   std::mutex mutex_;
-  std::condition_variable_any look_more_, check_more_, compile_more_;
+  std::condition_variable_any look_more_, work_more_;
   std::deque<Job> jobs_;         // guarded by mutex_, as all below
   std::uint64_t looked_up_ = 0;  // ticket of the job that is being looked up
   std::deque<WorkPtr> to_check_, to_compile_;
-  std::size_t compiling_ = 0;                        // compilers that have a form
+  std::size_t busy_ = 0, compiling_ = 0;             // processes that have a form, and that compile it
   std::map<BlockHash, WorkPtr> by_name_;             // new forms
   std::unordered_map<std::string, WorkPtr> by_key_;  // those of them that are checked, by FormCache::key
   std::unordered_map<std::string, Client> clients_;  // with new forms
@@ -136,8 +126,8 @@ class FormService {
   CheckedForms checked_;
   FormCache cache_;
 
-  std::jthread lookups_, checks_;
-  std::array<std::jthread, kCompilers> compilers_;
+  std::jthread lookups_;
+  std::array<std::jthread, kProcesses> threads_;
 };
 
 }  // namespace troupe

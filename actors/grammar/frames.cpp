@@ -6,11 +6,13 @@
 
 #include <cerrno>
 #include <cstring>
+#include <type_traits>
 
 namespace troupe::frames {
 namespace {
 
 constexpr int kPatienceMs = 100;
+constexpr char kForm = 'f', kSortVocabulary = 'v', kSource = 's';  // the first byte of a job
 
 /// Moves `size` bytes by calls of `move`, each behind a wait until the socket is ready for `event`.
 template <class Move>
@@ -43,20 +45,40 @@ Outcome read_all(int fd, char* bytes, std::size_t size, const std::function<bool
                   [&](std::size_t done) { return ::recv(fd, bytes + done, size - done, MSG_DONTWAIT); });
 }
 
+template <class T>
+void put_raw(std::string& out, const T& value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  out.append(reinterpret_cast<const char*>(&value), sizeof value);
+}
+
+template <class T>
+bool take_raw(std::string_view& in, T& value) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  if (in.size() < sizeof value) return false;
+  std::memcpy(&value, in.data(), sizeof value);
+  in.remove_prefix(sizeof value);
+  return true;
+}
+
 void put(std::string& out, std::string_view text) {
-  const auto size = static_cast<std::uint32_t>(text.size());
-  out.append(reinterpret_cast<const char*>(&size), sizeof size);
+  put_raw(out, static_cast<std::uint32_t>(text.size()));
   out += text;
 }
 
 bool take(std::string_view& in, std::string& text) {
   std::uint32_t size = 0;
-  if (in.size() < sizeof size) return false;
-  std::memcpy(&size, in.data(), sizeof size);
-  in.remove_prefix(sizeof size);
-  if (in.size() < size) return false;
+  if (!take_raw(in, size) || in.size() < size) return false;
   text = in.substr(0, size);
   in.remove_prefix(size);
+  return true;
+}
+
+/// One of the values up to `last`.
+template <class Enum>
+bool take_enum(std::string_view& in, Enum& value, Enum last) {
+  if (in.empty() || static_cast<unsigned char>(in[0]) > static_cast<unsigned char>(last)) return false;
+  value = static_cast<Enum>(in[0]);
+  in.remove_prefix(1);
   return true;
 }
 
@@ -83,6 +105,59 @@ Outcome read(int fd, std::string& bytes, const std::function<bool()>& exceeded,
 
 Outcome read(int fd, std::string& bytes) { return read(fd, bytes, nullptr, nullptr); }
 
+std::string to_bytes(const Rules& rules) {
+  std::string out;
+  out += rules.any_whitespace ? '\1' : '\0';
+  put_raw(out, rules.limits);
+  put_raw(out, rules.vocabulary);
+  for (const TokenId id : rules.stop_ids) put_raw(out, id);
+  return out;
+}
+
+std::optional<Rules> rules_from_bytes(std::string_view bytes) {
+  Rules rules;
+  bool any_whitespace = false;
+  if (!take_enum(bytes, any_whitespace, true) || !take_raw(bytes, rules.limits) ||
+      !take_raw(bytes, rules.vocabulary))
+    return std::nullopt;
+  rules.any_whitespace = any_whitespace;
+  for (TokenId id = 0; take_raw(bytes, id);) rules.stop_ids.push_back(id);
+  if (!bytes.empty()) return std::nullopt;
+  return rules;
+}
+
+std::string to_job(const grammar::Form& form) {
+  std::string out = {kForm, static_cast<char>(form.kind)};
+  put(out, form.param);
+  return out += form.value;
+}
+
+std::string to_job(const SortVocabulary&) { return {kSortVocabulary}; }
+
+std::string to_job(const grammar::Source& source) { return kSource + to_bytes(source); }
+
+std::optional<Job> job_from_bytes(std::string_view bytes) {
+  if (bytes.empty()) return std::nullopt;
+  const char which = bytes[0];
+  bytes.remove_prefix(1);
+  switch (which) {
+    case kForm: {
+      grammar::Form form;
+      if (!take_enum(bytes, form.kind, grammar::Form::Kind::structural_tag) || !take(bytes, form.param))
+        return std::nullopt;
+      form.value = bytes;
+      return form;
+    }
+    case kSortVocabulary: return SortVocabulary{};
+    case kSource: {
+      auto source = source_from_bytes(bytes);
+      if (!source) return std::nullopt;
+      return *std::move(source);
+    }
+    default: return std::nullopt;
+  }
+}
+
 std::string to_bytes(const grammar::Source& source) {
   std::string out;
   out += static_cast<char>(source.kind);
@@ -90,32 +165,31 @@ std::string to_bytes(const grammar::Source& source) {
   return out + source.text;
 }
 
-Result<grammar::Source> source_from_bytes(std::string_view bytes) {
-  if (bytes.size() < 2 || bytes[0] > static_cast<char>(grammar::Source::Kind::structural_tag)) {
-    return failure(Code::internal, "a job is damaged");
-  }
-  return grammar::Source{static_cast<grammar::Source::Kind>(bytes[0]), bytes[1] != 0,
-                         std::string(bytes.substr(2))};
+std::optional<grammar::Source> source_from_bytes(std::string_view bytes) {
+  grammar::Source source;
+  if (!take_enum(bytes, source.kind, grammar::Source::Kind::structural_tag) ||
+      !take_enum(bytes, source.any_whitespace, true))
+    return std::nullopt;
+  source.text = bytes;
+  return source;
 }
 
-std::string to_bytes(const Status& status, std::string_view form) {
+std::string to_bytes(const Status& status, std::string_view rest) {
   std::string out(1, static_cast<char>(status.code));
   put(out, status.message);
   put(out, status.param);
   put(out, status.reason);
-  return out.append(form);
+  return out.append(rest);
 }
 
-Status answer_from_bytes(std::string_view bytes, std::string_view& form) {
-  Status status;
-  const Status damaged = failure(Code::internal, "the answer of the compiling process is damaged");
-  if (bytes.empty() || bytes[0] < 0 || bytes[0] > static_cast<char>(Code::internal)) return damaged;
-  status.code = static_cast<Code>(bytes[0]);
-  bytes.remove_prefix(1);
-  if (!take(bytes, status.message) || !take(bytes, status.param) || !take(bytes, status.reason))
-    return damaged;
-  form = bytes;
-  return status;
+std::optional<Answer> answer_from_bytes(std::string_view bytes) {
+  Answer answer;
+  Status& status = answer.status;
+  if (!take_enum(bytes, status.code, Code::internal) || !take(bytes, status.message) ||
+      !take(bytes, status.param) || !take(bytes, status.reason))
+    return std::nullopt;
+  answer.rest = bytes;
+  return answer;
 }
 
 }  // namespace troupe::frames

@@ -199,7 +199,7 @@ grammar_actor::behavior_type grammar_behavior(GrammarSelf self, GrammarParts par
   state.parts = std::move(parts);
   state.stop_ids = state.parts.stop_ids;
   std::sort(state.stop_ids.begin(), state.stop_ids.end());
-  state.parts.forms.log = state.parts.log;
+  state.parts.forms.process.log = state.parts.log;
   const auto own = caf::actor_cast<caf::weak_actor_ptr>(self);
   state.filler = std::make_unique<MaskFiller>(state.parts.helpers, [own] {
     if (const auto actor = caf::actor_cast<caf::strong_actor_ptr>(own)) {

@@ -94,8 +94,13 @@ bool Session::needs_grammar() const {
 }
 
 Compile Session::compile_job() const {
-  return {ask_.request_id, ask_.generation.form, ask_.generation.thinking, ask_.client,
-          ask_.io,         ask_.exchange};
+  const http::AnswerForm& form = ask_.generation.form;
+  return {ask_.request_id,
+          {form.kind, json::to_text(form.value), form.param, form.places},
+          ask_.generation.thinking,
+          ask_.client,
+          ask_.io,
+          ask_.exchange};
 }
 
 void Session::compiled(const Compiled& compiled, std::int64_t now_ns, Effects& effects) {

@@ -2,6 +2,7 @@
 
 #include <malloc.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -9,6 +10,7 @@
 
 #include "actors/engine/child_main.h"
 #include "actors/engine/shared_vocabulary.h"
+#include "actors/grammar/form_worker.h"
 #include "actors/tokenizer/text_server.h"
 #include "base/log.h"
 #include "base/process_limits.h"
@@ -63,6 +65,9 @@ Status serve_texts(const supervisor::ChildArguments& arguments, Control& control
 
 }  // namespace
 
-int text_main(const std::vector<std::string>& words) { return run_child("text", words, serve_texts); }
+int text_main(const std::vector<std::string>& words) {
+  const bool forms = std::find(words.begin(), words.end(), "--forms") != words.end();
+  return forms ? form_main(words) : run_child("text", words, serve_texts);
+}
 
 }  // namespace troupe

@@ -102,7 +102,7 @@ TEST_F(SessionRecoveryTest, AFormIsCompiledAgainInTheNextEngine) {
     down(epoch);
     up(epoch + 1);
     ASSERT_EQ(compiles_.size(), index + 2) << way;
-    EXPECT_EQ(compiles_.back().form.value, "a+");
+    EXPECT_EQ(compiles_.back().form.value, R"("a+")");
     if (way == 2) compiled(index, {{}, 60});
     EXPECT_TRUE(submits_.empty()) << "60 is a number of the engine before";
     EXPECT_TRUE(released_.empty());

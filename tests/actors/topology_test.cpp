@@ -44,7 +44,7 @@ Actors start_actors(int ranks = 2, std::shared_ptr<ipc::BlockNames> names = null
     engine.links.push_back(std::make_shared<ipc::UpperEnd>(*std::move(link)));
   }
   engine.fronts = {std::make_shared<Link>(*std::move(lower))};
-  engine.texts = tokenizer;
+  engine.texts = VocabularyImage::copy_of(*tokenizer);
   engine.vocabulary = 258;
   engine.options.scheduler.max_num_seqs = 3;
   engine.log = [](const std::string&) { return Log(); };

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""SIGKILL of engines, workers, text and compiling processes in random order under 16 streams of mixed kinds: no answer is
+"""SIGKILL of engines, workers and text processes, those for forms too, in random order under 16 streams of mixed kinds: no answer is
 cut, every answer is the one that comes without a death, and every KV block is free again."""
 import collections
 import http.client
@@ -92,8 +92,8 @@ def pid_of_one(server, kind, draw):
 
 
 def kill_one(server, draw):
-    kind = draw.choice(["engine", "worker", "text", "compiler"])
-    if kind == "compiler":
+    kind = draw.choice(["engine", "worker", "text", "forms"])
+    if kind == "forms":
         engine = pid_of_one(server, "engine", draw)
         pid = next(iter(children_of(engine)), None) if engine else None
     else:

@@ -16,6 +16,9 @@ CLEAN = {
     "model/executor.h": '#pragma once\n#include "ipc/wire.h"\n#include <nlohmann/json.hpp>\n',
     "http/server/server.cpp": "#include <boost/beast/core.hpp>\n",
     "actors/protocol.h": '#pragma once\n#include <caf/all.hpp>\n#include "model/executor.h"\n',
+    "text/grammar/form_check.h": '#pragma once\n#include "base/status.h"\n',
+    "text/grammar/compiler.h": "#pragma once\n",
+    "actors/grammar/form_worker.cpp": '#include "text/grammar/form_check.h"\nauto form = grammar::compile(1);\n',
     "actors/scheduler/scheduler.h": '#pragma once\n#include "ipc/wire.h"\n',
     "actors/scheduler/scheduler_actor.cpp": '#include "actors/protocol.h"\n#include <caf/actor.hpp>\n',
     "gpu/cuda_check.h": "#pragma once\n#include <cuda_runtime_api.h>\n",
@@ -186,6 +189,18 @@ class LayerRules(unittest.TestCase):
         for line in ("cache.fork(ask, grant);", "self->system().render(error);", "// not fork()"):
             status, output = run("check_layers.py", {"cli/x.cpp": line + "\n"})
             self.assertEqual(status, 0, output)
+
+    def test_forms_are_read_in_their_process_alone(self):
+        for name in ("actors/grammar/form_service.cpp", "actors/engine/engine.cpp", "actors/gateway/resolver.cpp", "cli/chat.cpp"):
+            self.found(name, '#include "text/grammar/form_check.h"\n', "the form checker may not be included here")
+            self.found(name, "auto source = grammar::prepare(form);\n", "a process that may die of them")
+            self.found(name, '#include "text/grammar/compiler.h"\nauto form = grammar::compile(table, source, 1);\n',
+                       "a process that may die of them")
+        status, output = run("check_layers.py", {
+            "actors/grammar/form_worker.h": '#pragma once\n#include "text/grammar/form_check.h"\n',
+            "actors/grammar/form_service.cpp": '#include "actors/grammar/form_worker.h"\n'})
+        self.assertEqual(status, 1, output)
+        self.assertIn("form_service.cpp:1: a file without the form checker gets it through actors/grammar/form_worker.h", output)
 
     def test_conditional_compilation(self):
         self.found("base/x.cpp", "#ifdef __linux__\n#endif\n", "conditional compilation")

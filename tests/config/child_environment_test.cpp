@@ -11,7 +11,7 @@
 namespace troupe::config {
 namespace {
 
-constexpr ChildKind kKinds[] = {ChildKind::engine, ChildKind::worker, ChildKind::grammar, ChildKind::server,
+constexpr ChildKind kKinds[] = {ChildKind::engine, ChildKind::worker, ChildKind::text, ChildKind::server,
                                 ChildKind::pager};
 
 bool gets(ChildKind kind, const std::string& name) {
@@ -51,7 +51,7 @@ TEST(ChildEnvironment, EachKindGetsWhatItReads) {
       EXPECT_EQ(gets(kind, name), reads_options);
     EXPECT_EQ(gets(kind, "TERM"), kind == ChildKind::pager);
   }
-  EXPECT_TRUE(child_environment(ChildKind::grammar, {}).empty());
+  EXPECT_TRUE(child_environment(ChildKind::text, {}).empty());
 }
 
 // As a pod of the service "troupe" in the namespace "troupe" has them, with a second service beside it.

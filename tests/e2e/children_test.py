@@ -18,7 +18,7 @@ NAMES = re.compile("PATH|HOME|TMPDIR|LANG|LC_.*|TZ|TZDIR|LD_LIBRARY_PATH|LD_PREL
 
 def name_of(pid):
     words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    return words[1].decode()
+    return "forms" if b"--forms" in words else words[1].decode()
 
 
 def descriptors(pid):
@@ -52,7 +52,7 @@ class Children(unittest.TestCase):
                             env=SECRETS | OPTIONS)
         cls.addClassCleanup(cls.keys.close)
         cls.addClassCleanup(cls.server.stop)
-        # Connected before the compiling process is started: a process that is forked inherits what is open then.
+        # Connected before the process for forms is started: a process that is forked inherits what is open then.
         cls.idle = [cls.server.connect() for _ in range(8)]
         for connection in cls.idle:
             connection.request("GET", "/v1/models", headers={"Authorization": "Bearer sekret-flag"})
@@ -62,7 +62,7 @@ class Children(unittest.TestCase):
         cls.children = {name_of(pid): pid for pid in children_of(cls.server.pid)}
 
     def test_1_all_kinds_are_there(self):
-        self.assertEqual(set(self.children), {"front", "engine", "worker", "text", "grammar"})
+        self.assertEqual(set(self.children), {"front", "engine", "worker", "text", "forms"})
 
     def test_2_only_the_front_holds_connections(self):
         def held():
@@ -74,10 +74,10 @@ class Children(unittest.TestCase):
         connections, by = held()
         self.assertGreaterEqual(len(connections), 9)
         self.assertEqual({name: by[name] for name in by if name != "front"},
-                         {"engine": set(), "worker": set(), "text": set(), "grammar": set()})
+                         {"engine": set(), "worker": set(), "text": set(), "forms": set()})
 
-    def test_3_the_compiling_process_has_its_socket_alone(self):
-        held = descriptors(self.children["grammar"])
+    def test_3_the_process_for_forms_has_its_socket_alone(self):
+        held = descriptors(self.children["forms"])
         own = {fd: to for fd, to in held.items() if fd > 2}
         self.assertEqual(len(own), 1, held)
         self.assertTrue(all(to.startswith("socket:") for to in own.values()), held)
@@ -97,7 +97,7 @@ class Children(unittest.TestCase):
         vocabulary = {to for to in inherited["engine"] if to.startswith("/memfd:troupe-vocabulary")}
         self.assertEqual(len(vocabulary), 1)
         self.assertEqual(inherited, {"front": listening | vocabulary, "engine": names | vocabulary, "worker": set(),
-                                     "text": vocabulary, "grammar": set()})
+                                     "text": vocabulary, "forms": set()})
         for name, pid in self.children.items():
             for to in descriptors(pid).values():
                 self.assertFalse(to.startswith(str(self.server.runtime_dir)), (name, to))
@@ -130,13 +130,13 @@ class Children(unittest.TestCase):
         for key in ("sekret-env", "sekret-hub", "sekret-file-2000"):
             self.assertEqual(self.server.get("/v1/models", headers={"Authorization": f"Bearer {key}"}).status, 401)
 
-    def test_8_an_idle_client_is_told_of_the_end_while_the_compiling_process_lives(self):
-        self.assertTrue(pathlib.Path(f"/proc/{self.children['grammar']}").exists())
+    def test_8_an_idle_client_is_told_of_the_end_while_the_process_for_forms_lives(self):
+        self.assertTrue(pathlib.Path(f"/proc/{self.children['forms']}").exists())
         for connection in self.idle:
             connection.sock.settimeout(PATIENCE)
             self.assertEqual(connection.sock.recv(1), b"")
             connection.close()
-        wait_until(lambda: pathlib.Path(f"/proc/{self.children['grammar']}").exists(), "the compiling process lives")
+        wait_until(lambda: pathlib.Path(f"/proc/{self.children['forms']}").exists(), "the process for forms lives")
 
 
 class Service(unittest.TestCase):

@@ -1,7 +1,10 @@
 """Answers in a form, through the openai package, on the demo model: schemas whole and streamed, several choices, regular
 expressions, choices, grammars, both APIs; what is refused, and what a form that compiles forever does to others."""
 import json
+import os
+import pathlib
 import re
+import signal
 import threading
 import time
 import unittest
@@ -9,6 +12,8 @@ import unittest
 import openai
 
 from cases import ServerCase
+from server import children_of, wait_until
+from streams import Stream
 
 PERSON = {
     "type": "object",
@@ -173,7 +178,7 @@ class Structured(ServerCase):
         self.assertTrue(answer.choices[0].message.content.lstrip("{ \n\t").startswith('"property_0"'))
 
     def test_a_form_over_its_time_limit_delays_nobody(self):
-        self.chat("hi", response_format=response_format(DATE), max_tokens=60)  # the compiling process has started
+        self.chat("hi", response_format=response_format(DATE), max_tokens=60)  # the process for forms has started
         outcome = []
 
         def hostile():
@@ -238,6 +243,59 @@ class Structured(ServerCase):
                                            extra_body={"guided_json": OTHER_SLOW})
         answer = self.chat("Which?", max_tokens=20, extra_body={"guided_choice": ["left", "right"]})
         self.assertIn(answer.choices[0].message.content, ["left", "right"])
+
+
+class Deaths(ServerCase):
+    def form_processes(self):
+        """Pid → processor time, in seconds, of each process for forms."""
+        out = {}
+        for pid in children_of(self.server.process_pid("engine")):
+            try:
+                if b"--forms" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
+                    stat = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rsplit(")", 1)[1].split()
+                    out[pid] = (int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK")
+            except OSError:
+                pass
+        return out
+
+    def hit(self, sign, already):
+        """Sends the signal to a process that has worked on a form for a while, unless it was hit already."""
+        before = self.form_processes()
+
+        def busy():
+            return next((pid for pid, used in self.form_processes().items()
+                         if pid not in already and used >= before.get(pid, 0) + 0.2), None)
+
+        pid = wait_until(busy, "a form is compiled")
+        os.kill(pid, sign)
+        return pid
+
+    def test_the_death_of_a_process_for_forms_costs_time_alone(self):
+        """A form at which its process ends once is compiled by the next one; at the second end its request fails, alone."""
+        engine = self.server.process_pid("engine")
+        self.chat("hi", response_format=response_format(DATE), max_tokens=60)
+        names = [f"property_{i}" for i in range(3000)]
+        for sign, times, status in ((signal.SIGKILL, 1, 200), (signal.SIGSTOP, 1, 200), (signal.SIGKILL, 2, 503)):
+            with self.subTest(signal=sign.name, times=times):
+                names[0] = f"{sign.name}_{times}"  # a new form
+                schema = {"type": "object", "properties": {name: {"type": "boolean"} for name in names}, "required": names}
+                body = {"messages": [{"role": "user", "content": "x"}], "max_tokens": 4, "guided_json": schema}
+                answers, hits = [], []
+                asks = threading.Thread(target=lambda: answers.append(self.server.post("/v1/chat/completions", body)))
+                stream = Stream(self.server, {"prompt": "The sea", "max_tokens": 300, "temperature": 0, "ignore_eos": True})
+                asks.start()
+                while len(hits) < times:
+                    hits.append(self.hit(sign, hits))
+                asks.join()
+                stream.join()
+                self.assertEqual(answers[0].status, status, answers[0].text)
+                if status != 200:
+                    self.assertEqual(answers[0].error["param"], "guided_json")
+                    self.assertIn("guided_json cannot be compiled", answers[0].error["message"])
+                self.assertIsNone(stream.error)
+                self.assertEqual(stream.events[-1], "[DONE]", "a neighbour's stream goes on")
+        self.assertEqual(self.server.process_pid("engine"), engine)
+        self.chat("hi", response_format=response_format(PERSON), max_tokens=60)
 
 
 class Off(ServerCase):

@@ -8,20 +8,32 @@
 
 #include "actors/grammar/form_service.h"
 #include "grammar/support/test_vocabulary.h"
-#include "support/byte_tokenizer.h"
+#include "text/grammar/schema.h"
 
 namespace troupe {
 namespace {
 
 using grammar::Form;
-using testing::ByteTokenizer;
 
 constexpr int kVocabulary = 103'424;  // ERNIE's
 
-/// Its ids print what they want; only their number matters here.
-class LargeTokenizer : public ByteTokenizer {
+class LargeTexts : public TokenTexts {
  public:
   int vocab_size() const override { return kVocabulary; }
+  std::string_view token_bytes(TokenId id) const override {
+    const std::string_view token = listed_.tokens[static_cast<std::size_t>(id)];
+    return is_special(id) ? token.substr(1) : token;
+  }
+  bool is_special(TokenId id) const override {
+    return listed_.tokens[static_cast<std::size_t>(id)].starts_with(grammar::kByIdOnly);
+  }
+  std::optional<TokenId> token_id(std::string_view) const override { return std::nullopt; }
+  std::optional<TokenId> bos_id() const override { return std::nullopt; }
+  std::optional<TokenId> eos_id() const override { return std::nullopt; }
+  std::optional<TokenId> pad_id() const override { return std::nullopt; }
+
+ private:
+  const grammar::Vocabulary listed_ = testing::test_vocabulary(kVocabulary);
 };
 
 class LargeSchemas : public ::testing::Test {
@@ -29,18 +41,18 @@ class LargeSchemas : public ::testing::Test {
   CompileOutcome compile(Json schema) {
     if (service_ == nullptr) {
       FormServiceSetup setup;
-      setup.texts = std::make_shared<LargeTokenizer>();
-      setup.vocabulary = [] { return testing::test_vocabulary(kVocabulary); };
-      setup.executable = TROUPE_COMPILE_CHILD;
-      setup.limits.time *= 2;
-      setup.limits.patience = 30;  // by the clock: the tests' machine is shared
+      setup.process.vocabulary = std::make_shared<const FormVocabulary>(
+          VocabularyImage::copy_of(LargeTexts()), kVocabulary, std::vector<TokenId>{kVocabulary - 1});
+      setup.process.executable = TROUPE_FORM_CHILD;
+      setup.process.times.time *= 2;
+      setup.process.times.patience = 30;  // by the clock: the tests' machine is shared
       service_ = std::make_unique<FormService>(std::move(setup), [this](std::uint64_t ticket) {
         const std::lock_guard lock(mutex_);
         ready_ = ticket;
         changed_.notify_all();
       });
     }
-    service_->submit(++ticket_, {Form::Kind::json_schema, std::move(schema), "guided_json"});
+    service_->submit(++ticket_, {Form::Kind::json_schema, json::to_text(schema), "guided_json"});
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return ready_ == ticket_; });
     return service_->take(ticket_);

@@ -312,7 +312,7 @@ TEST_F(EngineDeathTest, AFormIsCompiledAgainInEachEngine) {
   EXPECT_EQ(up(book_), Exchanges{});
   const auto job = book_.take_compile(3);
   ASSERT_TRUE(job.has_value());
-  EXPECT_EQ(job->form.value, "a+");
+  EXPECT_EQ(job->form.value, R"("a+")");
   keep(book_.compiled(3, {0, epoch_}, {{}, 70}, 20, effects_));
   EXPECT_EQ(last_.at(3).attempt, 0u);
   tokens(book_, 3, "aa");

@@ -1,11 +1,12 @@
-// Forms of answers through all that is checked before they are compiled, and the patterns that the compiling
-// process looks at: any form is refused with its place, or becomes a source that passes the same checks
+// Forms of answers through all that is checked before they are compiled, and the patterns that the compiler
+// looks at: any form is refused with its place, or becomes a source that passes the same checks
 // again.
-#include "text/grammar/form.h"
 #include "fuzz/target.h"
 #include "http/api/json_body.h"
 #include "support/byte_tokenizer.h"
+#include "text/grammar/form_check.h"
 #include "text/grammar/pattern_check.h"
+#include "text/grammar/schema.h"
 
 namespace troupe::grammar {
 namespace {
@@ -19,11 +20,8 @@ FUZZ_TARGET(form) {
   limits.schema.pattern_bytes = kLongestPattern;
   auto value = http::parse_json(fuzz::text(input.subspan(1)), {.depth = 128, .elements = 100'000});
   if (!value.ok()) return;
-  Form form;
-  form.kind = static_cast<Form::Kind>(input[0] % 6);
-  form.value = *std::move(value);
-  form.param = "form";
-  const auto source = prepare(std::move(form), tokenizer, (input[0] & 64) != 0, limits);
+  const auto kind = static_cast<Form::Kind>(input[0] % 6);
+  const auto source = prepare(kind, *std::move(value), "form", tokenizer, (input[0] & 64) != 0, limits);
   if (!source.ok()) {
     const Status& refusal = source.status();
     fuzz::require(refusal.code == Code::invalid_argument, "a refusal is the client's fault");

@@ -12,7 +12,7 @@
 #include "grammar/support/test_vocabulary.h"
 #include "support/byte_tokenizer.h"
 #include "support/thrown_fault.h"
-#include "text/grammar/form.h"
+#include "text/grammar/form_check.h"
 
 namespace troupe::grammar {
 namespace {
@@ -26,7 +26,7 @@ class ConstraintTest : public ::testing::Test {
   TokenTable table_{vocabulary_};
 
   Result<Source> prepared(Form::Kind kind, Json value) {
-    return prepare({kind, std::move(value), "f"}, tokenizer_, true);
+    return prepare(kind, std::move(value), "f", tokenizer_, true);
   }
 
   Result<std::shared_ptr<const CompiledForm>> compiled(Form::Kind kind, Json value) {
@@ -122,7 +122,7 @@ class BusyMachine {
 
 TEST_F(ConstraintTest, ABusyMachineMakesNoFormTooComplex) {
   const TokenTable table(testing::test_vocabulary(1000));
-  const auto source = prepare({Form::Kind::regex, "([a-z]{1,10}){1,10}", "f"}, tokenizer_, true);
+  const auto source = prepare(Form::Kind::regex, "([a-z]{1,10}){1,10}", "f", tokenizer_, true);
   ASSERT_TRUE(source.ok());
   const BusyMachine busy;
   const auto form = compile(table, *source, 1);
@@ -346,7 +346,7 @@ TEST_F(ConstraintTest, ABudgetWithoutAForm) {
 TEST_F(ConstraintTest, AMaskTakesTheFewestWords) {
   const TokenTable table(testing::test_vocabulary(3000));
   const auto words = [&](const char* regex) {
-    const auto source = prepare({Form::Kind::regex, regex, "f"}, tokenizer_, true);
+    const auto source = prepare(Form::Kind::regex, regex, "f", tokenizer_, true);
     Constraint constraint(
         std::make_shared<ConstraintSpec>(ConstraintSpec{*compile(table, *source, 1), {}, {2999}, 3000}));
     TokenMask mask;

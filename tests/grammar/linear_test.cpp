@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "support/byte_tokenizer.h"
-#include "text/grammar/form.h"
+#include "text/grammar/form_check.h"
 #include "text/grammar/pattern_check.h"
 #include "text/grammar/schema.h"
 
@@ -118,7 +118,7 @@ TEST(LinearForm, ALongNameInAStructuralTag) {
   Json format = {{"type", "any_text"}};
   format[std::string(1 << 20, 'k')] = Json(200'000, Json::object());
   EXPECT_EQ(in_time([&] {
-              return prepare({Form::Kind::structural_tag, {{"format", format}}, "structural_tag"}, tokenizer,
+              return prepare(Form::Kind::structural_tag, {{"format", format}}, "structural_tag", tokenizer,
                              true)
                   .status();
             }),
@@ -129,18 +129,18 @@ TEST(LinearForm, ManyChoices) {
   const testing::ByteTokenizer tokenizer;
   EXPECT_EQ(
       in_time([&] {
-        return prepare({Form::Kind::choice, names("c", 300'000), "guided_choice"}, tokenizer, true).status();
+        return prepare(Form::Kind::choice, names("c", 300'000), "guided_choice", tokenizer, true).status();
       }),
       "invalid_value");
   EXPECT_EQ(in_time([&] {
-              return prepare({Form::Kind::regex, std::string(60'000, '{') + "1", "guided_regex"}, tokenizer,
+              return prepare(Form::Kind::regex, std::string(60'000, '{') + "1", "guided_regex", tokenizer,
                              true)
                   .status();
             }),
             "");
 }
 
-// Within the compiling process, before anything is compiled.
+// By the compiler, before anything is compiled.
 TEST(LinearForm, PatternsBesideManyMembers) {
   Json schema = {{"type", "null"}, {"examples", members("e", 300'000, [](int) { return Json(0); })}};
   schema[std::string(1 << 20, 'k')] = Json(200'000, Json::object());

@@ -3,7 +3,7 @@
 // the .cpp.
 //
 // Compiling takes from a millisecond to forever and cannot be interrupted: in the server it runs in a process
-// that can be killed (actors/grammar/compile_process.h). A compiled form travels as bytes.
+// that can be killed (actors/grammar/form_process.h). A compiled form travels as bytes.
 #include <cstddef>
 #include <cstdint>
 #include <memory>

@@ -1,26 +1,36 @@
 #pragma once
-// Forms as clients describe them → sources for the compiler. Everything that can be decided without compiling
-// is decided here: sizes, nesting, keywords that would not be enforced, names of tokens.
+// A form as a client wrote it, unread, and the bounds of one. text/grammar/form_check.h reads it.
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
-
-#include "base/status.h"
-#include "text/grammar/compiler.h"
-#include "text/grammar/schema.h"
-#include "text/tokenizer/tokenizer.h"
 
 namespace troupe::grammar {
 
 struct Form {
   enum class Kind : std::uint8_t { json_object, json_schema, regex, choice, grammar, structural_tag };
   Kind kind = Kind::json_object;
-  Json value;  ///< json_schema, structural_tag: the object; choice: a list of strings; regex, grammar: a
-               ///< string
+  /// JSON text. json_schema, structural_tag: of an object; choice: of a list of strings; regex, grammar: of a
+  /// string.
+  std::string value;
   std::string param;  ///< the field it came from, for errors
   /// Parts of `value` that the request has elsewhere: path within `value` → place in the request.
   std::vector<std::pair<std::string, std::string>> places{};
+};
+
+/// Bounds of one schema; OpenAI's, apart from the depth. Schemas of the plain kinds within them compile in
+/// the time and the memory of the process for that (tests/forms/large_schemas_test.cpp).
+struct SchemaLimits {
+  int depth = 64;
+  int properties = 5000;
+  int enum_values = 1000;
+  std::size_t name_chars = 120000;  ///< of property names, definitions, enum and const strings together
+  std::size_t pattern_bytes = 65536;
+  int schemas = 20000;                 ///< schemas within it, references counted once
+  int optional_properties = 2000;      ///< of one object: each of its masks looks at all that may come next
+  std::size_t open_name_chars = 2000;  ///< of declared names beside additionalProperties that are not false
+  std::int64_t counted_properties = 8000;  ///< rules for minProperties and maxProperties
 };
 
 struct FormLimits {
@@ -29,10 +39,5 @@ struct FormLimits {
   int nesting = 500;               ///< of parentheses in one
   std::size_t choices = 1000;
 };
-
-/// `texts` know the tokens that a structural tag names. Not ok: invalid_argument; `param` is the place,
-/// `reason` one of those of enforceable(), or invalid_value, grammar_too_large, grammar_too_deep.
-Result<Source> prepare(Form form, const TokenTexts& texts, bool any_whitespace,
-                       const FormLimits& limits = {});
 
 }  // namespace troupe::grammar

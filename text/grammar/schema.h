@@ -6,29 +6,15 @@
 // a pattern, a oneOf whose options exclude each other an anyOf). Every answer that the rewritten schema
 // allows is valid under the original one. docs/structured_output.md lists the rules.
 #include <cstddef>
-#include <cstdint>
 #include <string>
 
 #include "base/json.h"
 #include "base/status.h"
+#include "text/grammar/form.h"
 
 namespace troupe::grammar {
 
 using troupe::Json;
-
-/// Bounds of one schema; OpenAI's, apart from the depth. Schemas of the plain kinds within them compile in
-/// the time and the memory of the process for that (tests/forms/large_schemas_test.cpp).
-struct SchemaLimits {
-  int depth = 64;
-  int properties = 5000;
-  int enum_values = 1000;
-  std::size_t name_chars = 120000;  ///< of property names, definitions, enum and const strings together
-  std::size_t pattern_bytes = 65536;
-  int schemas = 20000;                 ///< schemas within it, references counted once
-  int optional_properties = 2000;      ///< of one object: each of its masks looks at all that may come next
-  std::size_t open_name_chars = 2000;  ///< of declared names beside additionalProperties that are not false
-  std::int64_t counted_properties = 8000;  ///< rules for minProperties and maxProperties
-};
 
 /// The open_name_chars for a vocabulary of so many tokens: each character costs a look at all of them.
 std::size_t open_name_chars_for(int vocabulary);

@@ -26,7 +26,7 @@ EXEMPT = {
     "actors/supervisor/status_requests.cpp": "answers of the server's own processes",
     "actors/topology.cpp": "a text made of the table of actors",
     "http/client/client.cpp": "answers of a server, read by `troupe chat` and the benches: parsed without exceptions, types are asked first",
-    "text/grammar/pattern_check.cpp": "text that the checker has made, in the compiling process: parsed without exceptions, types are asked first",
+    "text/grammar/pattern_check.cpp": "text that the checker has made, in the process for forms: parsed without exceptions, types are asked first",
     "http/api/openapi.cpp": "the program's own schemas, at start; tests/http/openapi_test.cpp reads all of them",
     **{f"text/template/jinja/{name}.cpp": "jinja::Value, whose get<> is null for another type; from_json.cpp alone reads JSON"
        for name in ("filters", "operators", "print", "rendering", "tests")},

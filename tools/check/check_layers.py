@@ -33,6 +33,9 @@ PLACES = [
     (r"boost/(beast|asio)", "Beast and Asio", [r"http/.*"]),
     (r"(xgrammar|dlpack)/|(compiled_grammar_impl|grammar_impl|fsm|grammar_builder|grammar_functor|support/logging)\.h", "xgrammar",
      [r"text/grammar/.*"]),
+    # What reads forms as clients wrote them may crash or hang at one: it is for the process that may die of it.
+    (r"text/grammar/(form_check|schema|schema_walk|pattern_check)\.h", "the form checker",
+     [r"text/grammar/.*", r"actors/grammar/form_worker\.cpp"]),
     (r"curl/", "libcurl", [r"fetch/(http_get|lanes)\.cpp"]),
     (r"nlohmann/", "nlohmann/json", [r"base/json\.h", r"(config|http|fetch|text|model|actors|cli)/.*"]),
     (r"(cuda|cublas|cudnn|nccl|nvrtc|cutlass|cute|cooperative_groups)[\w/.]*", "CUDA",
@@ -50,6 +53,8 @@ WALL_CLOCK_PLACES = [r"base/log(fmt|_writer)?\.(h|cpp)", r"cli/log_follow\.cpp",
 CALLS = [
     (re.compile(r"\bv?fork\s*\(\s*\)|\bposix_spawnp?\s*\(|\bexec(v|ve|vp|vpe|l|le|lp)\s*\(|\bpopen\s*\(|(std|^|[^\w.>:])::system\s*\("),
      {"base/spawn.cpp", "gpu/cuda_probe.cpp"}, "programs are started by base/spawn.h: a child has only what it is given"),
+    (re.compile(r"\bgrammar::(prepare|compile|enforceable)\s*\("), {"actors/grammar/form_worker.cpp"},
+     "forms are checked and compiled in a process that may die of them: actors/grammar/form_process.h asks it"),
     (re.compile(r"\bhardware_concurrency\s*\(|_SC_NPROCESSORS_|\bget_nprocs"), {"base/usable_cores.cpp"},
      "usable_cores() (base/usable_cores.h) counts what the process may use"),
 ]
@@ -160,10 +165,10 @@ class Tree:
         return None
 
     def check_hidden(self):
-        """Headers that may not include CAF, and files that may not include CUDA, must not do so through another
-        header either."""
+        """Headers that may not include CAF, and files that may not include CUDA or the form checker, must not do so
+        through another header either."""
         for pattern, library, places in PLACES:
-            if library not in ("CAF", "CUDA"):
+            if library not in ("CAF", "CUDA", "the form checker"):
                 continue
             for name in self.product():
                 if library == "CAF" and not name.endswith(".h") or any(re.fullmatch(p, name) for p in places):

@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
-"""What forms cost: tokens a second of streams that are held to a JSON schema beside free ones, and the pauses of free
-streams while forms take their whole time limit to compile.
+"""What forms cost: how long one takes until its request can be submitted, tokens a second of streams that are held to a
+JSON schema beside free ones, and the pauses of free streams while forms take their whole time limit to compile.
 
-    build/venv/bin/python tools/measure/measure_forms.py [--streams N] [--tokens N] [--turns N] [--slow N] [-- SERVE FLAGS]
+    build/venv/bin/python tools/measure/measure_forms.py [--forms N] [--only-forms] [--streams N] [--tokens N] [--turns N] [--slow N]
+        [-- SERVE FLAGS]
 
-Serves the demo model on the CPU. Free and held streams take turns, so that what else the machine does meets both. Run in a
+TROUPE_BINARY names the program. Serves the demo model on the CPU. Free and held streams take turns, so that what else the machine does meets both. Run in a
 clone that tools/test has built.
 """
 import argparse
+import re
 import statistics
 import threading
 import time
 
-from timed_streams import Server, TimedStreams
+from timed_streams import Server, TimedStreams, wait_until
 
 MUST_RATE, MUST_PAUSE = 0.85, 1.5
 PEOPLE = {"type": "object", "required": ["people"], "additionalProperties": False, "properties": {"people": {
@@ -25,6 +27,33 @@ PEOPLE = {"type": "object", "required": ["people"], "additionalProperties": Fals
 def slow(which):
     return {"type": "object", "properties": {f"p{which}_{i}": {"type": "string", "pattern": "^([a-z]{1,40}[0-9]{1,40}){1,30}$"}
                                              for i in range(40)}}
+
+
+def waits(server, schemas):
+    """Milliseconds that the engine took for the form of each request, one after the other; from its log."""
+    log = next(server.log_dir.rglob("grammar.log"))
+    before = len(log.read_text("utf-8"))
+    for schema in schemas:
+        server.post("/v1/completions", {"prompt": "A cat:", "max_tokens": 1, "guided_json": schema})
+
+    def logged():
+        return [float(ms) for ms in re.findall(r"event=(?:compiled|refused) .* ms=([\d.e+-]+)", log.read_text("utf-8")[before:])]
+
+    wait_until(lambda: len(logged()) == len(schemas), "a line of the log for each form")
+    return logged()
+
+
+def tell_waits(server, count):
+    def small(i, number):
+        return {"type": "object", "properties": {f"name_{i}": {"type": "string"}, "age": {"type": number}}, "required": [f"name_{i}"]}
+
+    print(f"the first form of the server: {waits(server, [small('x', 'integer')])[0]:.1f} ms")
+    for what, schemas in (("new small schemas", [small(i, "integer") for i in range(count)]),
+                          ("known ones", [small(i, "integer") for i in range(count)]),
+                          ("new ones that are refused", [small(i, "nope") for i in range(count)]),
+                          ("refusals that are known", [small(i, "nope") for i in range(count)])):
+        ms = sorted(waits(server, schemas))
+        print(f"{count} {what}: p50 {statistics.median(ms):.2f} ms, p90 {ms[int(0.9 * (count - 1))]:.2f} ms, longest {ms[-1]:.2f} ms")
 
 
 def run(server, streams, tokens, **more):
@@ -70,6 +99,8 @@ def beside_slow_forms(server, given, count):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--forms", type=int, default=50, help="how many forms of each kind are timed (default 50)")
+    parser.add_argument("--only-forms", action="store_true", help="no streams")
     parser.add_argument("--streams", type=int, default=16)
     parser.add_argument("--tokens", type=int, default=100)
     parser.add_argument("--turns", type=int, default=3)
@@ -79,6 +110,9 @@ def main():
     form = {"response_format": {"type": "json_schema", "json_schema": {"name": "people", "schema": PEOPLE}}}
     server = Server(*given.flags)
     try:
+        tell_waits(server, given.forms)
+        if given.only_forms:
+            return
         run(server, given.streams, 8, **form)  # compiled once
         ratios = []
         for _ in range(given.turns):

@@ -40,7 +40,8 @@ def logged(text, key):
 
 def process_name(pid):
     words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-    return words[1].decode() if len(words) > 1 else "?"
+    name = words[1].decode() if len(words) > 1 else "?"
+    return name + " --forms" if b"--forms" in words else name
 
 
 def main():
@@ -61,7 +62,7 @@ def main():
         log = next(server.home.rglob("worker-0.log")).read_text(encoding="utf-8", errors="replace")
         counted, kv_size = logged(log, "weight_bytes") + logged(log, "arena_bytes"), logged(log, "kv_bytes")
         total = kv = 0
-        print(f"{'process':12} {'MB of PSS':>10} {'private, written':>17}")
+        print(f"{'process':14} {'MB of PSS':>10} {'private, written':>17}")
         for pid in [server.process.pid, *e2e.children_of(server.process.pid)]:
             maps, name = mappings(pid), process_name(pid)
             pss, written = (sum(m[i] for m in maps) for i in (2, 3))
@@ -70,13 +71,13 @@ def main():
                 written -= counted
                 kv = sum(m[2] for m in maps if kv_size <= m[1] < kv_size + 4096)  # it is aligned to huge pages
             total += pss
-            print(f"{name:12} {pss / 1024:10.1f} {written / 1024:17.1f}")
+            print(f"{name:14} {pss / 1024:10.1f} {written / 1024:17.1f}")
             by_label = collections.defaultdict(lambda: [0, 0])
             for label, _, *figures in maps:
                 by_label[label] = [a + b for a, b in zip(by_label[label], figures)]
             for label, figures in sorted(by_label.items(), key=lambda m: -m[1][0])[:options.mappings]:
                 print(f"    {figures[0] / 1024:8.1f} {figures[1] / 1024:8.1f}  {label}")
-        print(f"{'sum':12} {total / 1024:10.1f}, of it KV memory {kv / 1024:.1f}, the rest {(total - kv) / 1024:.1f}")
+        print(f"{'sum':14} {total / 1024:10.1f}, of it KV memory {kv / 1024:.1f}, the rest {(total - kv) / 1024:.1f}")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-#include "text/grammar/form.h"
+#include "text/grammar/form_check.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -238,40 +238,41 @@ Result<std::string> tag_text(Json value, const std::string& place, const TokenTe
 
 }  // namespace
 
-Result<Source> prepare(Form form, const TokenTexts& texts, bool any_whitespace, const FormLimits& given) {
+Result<Source> prepare(Form::Kind kind, Json value, const std::string& param, const TokenTexts& texts,
+                       bool any_whitespace, const FormLimits& given) {
   FormLimits limits = given;
   limits.schema.open_name_chars =
       std::min(given.schema.open_name_chars, open_name_chars_for(texts.vocab_size()));
   Source source;
   source.any_whitespace = any_whitespace;
-  switch (form.kind) {
+  switch (kind) {
     case Form::Kind::json_object:
       source.text = R"({"type":"object","additionalProperties":true})";
       return source;
     case Form::Kind::json_schema:
-      if (Status status = enforceable(form.value, form.param, limits.schema); !status.ok()) return status;
-      source.text = json::to_text(form.value);
+      if (Status status = enforceable(value, param, limits.schema); !status.ok()) return status;
+      source.text = json::to_text(value);
       return source;
     case Form::Kind::regex:
       source.kind = Source::Kind::regex;
-      if (Status status = check_text(form.value, form.param, limits); !status.ok()) return status;
-      source.text = with_plain_dots(*json::text(form.value));
+      if (Status status = check_text(value, param, limits); !status.ok()) return status;
+      source.text = with_plain_dots(*json::text(value));
       return source;
     case Form::Kind::grammar:
       source.kind = Source::Kind::ebnf;
-      if (Status status = check_text(form.value, form.param, limits); !status.ok()) return status;
-      source.text = std::move(*json::text(form.value));
+      if (Status status = check_text(value, param, limits); !status.ok()) return status;
+      source.text = std::move(*json::text(value));
       return source;
     case Form::Kind::choice: {
       source.kind = Source::Kind::ebnf;
-      auto text = choice_grammar(form.value, form.param, limits);
+      auto text = choice_grammar(value, param, limits);
       if (!text.ok()) return text.status();
       source.text = *std::move(text);
       return source;
     }
     case Form::Kind::structural_tag: {
       source.kind = Source::Kind::structural_tag;
-      auto text = tag_text(std::move(form.value), form.param, texts, any_whitespace, limits);
+      auto text = tag_text(std::move(value), param, texts, any_whitespace, limits);
       if (!text.ok()) return text.status();
       source.text = *std::move(text);
       return source;
