@@ -31,7 +31,11 @@ def status(options):
 
 
 def pid_of(options, name):
-    return next(p["pid"] for p in status(options)["processes"] if p["name"].startswith(name))
+    """Of the first process whose name begins so; waits while it is being started again."""
+    while True:
+        if pid := next(p["pid"] for p in status(options)["processes"] if p["name"].startswith(name)):
+            return pid
+        time.sleep(0.1)
 
 
 def positions_run(options):
