@@ -13,7 +13,7 @@ from xml.sax.saxutils import escape
 
 COLOURS = {"FCFS": "#8c6d31", "FastDeploy": "#d62728", "vLLM": "#1f77b4", "reserving": "#9a9a9a", "ours": "#2ca02c"}
 TITLES = {"chats": "chats with shared system prompts", "mixed": "mixed lengths", "bursts": "bursts with documents",
-          "scarce": "mixed lengths, few KV blocks"}
+          "scarce": "mixed lengths, few KV blocks", "behind": "short prompts behind long ones"}
 WIDTH, HEIGHT = 380, 230
 LEFT, TOP, RIGHT, BOTTOM = 46, 30, 14, 40
 
