@@ -295,6 +295,7 @@ bool Connection::refuse_and_close(const Status& status) {
   if (!request_.begun()) {
     request_.begin_unread();
     request_.set_id(io_.fresh_request_id());
+    answer_.begin();
   }
   reader_.end_request();
   keep_alive_ = false;
