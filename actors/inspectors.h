@@ -176,7 +176,7 @@ TROUPE_INSPECT(StepStats, x.running, x.waiting, x.prompt_tokens, x.generated_tok
                x.predicted_s)
 TROUPE_INSPECT(RequestStats, x.ok, x.endings, x.gaps.counts, x.gaps.sum_s, x.prompt_tokens, x.cached_tokens,
                x.output_tokens, x.max_tokens, x.queue_s, x.prefill_s, x.ttft_s, x.decode_s, x.e2e_s)
-TROUPE_INSPECT(HttpStats, x.path, x.status)
+TROUPE_INSPECT(HttpStats, x.path, x.status, x.generates)
 TROUPE_INSPECT(DoorStats, x.turned_away, x.failed_handshakes, x.faults)
 TROUPE_INSPECT(ProcessReport, x.name, x.pid, x.restarts)
 TROUPE_INSPECT(ProcessReports, x.processes)

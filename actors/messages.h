@@ -29,7 +29,8 @@ using http::Api;
 struct Source {
   http::Conversation conversation;        ///< contents are untrusted text
   std::vector<std::string> texts;         ///< raw prompts: special tokens are parsed
-  std::vector<std::vector<TokenId>> ids;  ///< prompts that are ids already
+  std::vector<std::vector<TokenId>> ids;  ///< prompts that are ids already, of the model's vocabulary: of
+                                          ///< tokens without a text, too
   std::int32_t keep_tokens = 0;           ///< of each prompt's end; 0: all; -1: as many as fit
 };
 

@@ -2,8 +2,6 @@
 
 #include <string_view>
 
-#include "http/server/routes.h"
-
 namespace troupe::metrics {
 namespace {
 
@@ -102,8 +100,7 @@ void Registry::add(const RequestStats& request) {
 void Registry::add(const HttpStats& answer) {
   ++http_[{answer.path, answer.status}];
   const std::string_view why = rejection(answer.status);
-  const http::Route* route = http::find_route(answer.path);
-  if (route != nullptr && route->generates() && !why.empty()) ++rejected_[std::string(why)];
+  if (answer.generates && !why.empty()) ++rejected_[std::string(why)];
 }
 
 void Registry::add(const DoorStats& door) {
