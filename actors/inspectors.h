@@ -109,8 +109,7 @@ TROUPE_INSPECT(InfoAsk, x.io, x.exchange, x.request_id, x.kind)
 TROUPE_INSPECT(Withdraw, x.io, x.exchange)
 TROUPE_INSPECT(Resume, x.exchange)
 TROUPE_INSPECT(Closed, x.exchange)
-TROUPE_INSPECT(Encode, x.request_id, x.api, x.source, x.bad_words, x.token_strs, x.echo, x.echo_tokens,
-               x.long_text)
+TROUPE_INSPECT(Encode, x.request_id, x.api, x.source, x.bad_words, x.token_strs, x.echo, x.echo_tokens)
 TROUPE_INSPECT(PromptText, x.text, x.chars)
 TROUPE_INSPECT(Encoded, x.status, x.prompts, x.texts, x.bans, x.answer)
 TROUPE_INSPECT(SequenceSpec, x.key, x.parent, x.host, x.prompt, x.prompt_tokens, x.max_output_tokens,

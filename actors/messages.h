@@ -138,7 +138,6 @@ struct Encode {
   bool token_strs = false;       ///< Api::tokenize: the tokens' text, too
   bool echo = false;             ///< the prompts' text, too
   std::int64_t echo_tokens = 0;  ///< with echo: of a prompt of ids, its last so many
-  bool long_text = false;        ///< it must not delay short ones
 };
 
 /// What an answer repeats of a prompt.
