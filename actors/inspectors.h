@@ -109,8 +109,7 @@ TROUPE_INSPECT(InfoAsk, x.io, x.exchange, x.request_id, x.kind)
 TROUPE_INSPECT(Withdraw, x.io, x.exchange)
 TROUPE_INSPECT(Resume, x.exchange)
 TROUPE_INSPECT(Closed, x.exchange)
-TROUPE_INSPECT(Encode, x.request_id, x.api, x.source, x.bad_words, x.token_strs, x.echo, x.echo_tokens,
-               x.long_text)
+TROUPE_INSPECT(Encode, x.request_id, x.api, x.source, x.bad_words, x.token_strs, x.echo, x.echo_tokens)
 TROUPE_INSPECT(PromptText, x.text, x.chars)
 TROUPE_INSPECT(Encoded, x.status, x.prompts, x.texts, x.bans, x.answer)
 TROUPE_INSPECT(SequenceSpec, x.key, x.parent, x.host, x.prompt, x.prompt_tokens, x.max_output_tokens,
@@ -179,7 +178,7 @@ TROUPE_INSPECT(StepStats, x.engine, x.running, x.waiting, x.prompt_tokens, x.gen
                x.step_s, x.predicted_s)
 TROUPE_INSPECT(RequestStats, x.ok, x.endings, x.gaps.counts, x.gaps.sum_s, x.prompt_tokens, x.cached_tokens,
                x.output_tokens, x.max_tokens, x.queue_s, x.prefill_s, x.ttft_s, x.decode_s, x.e2e_s)
-TROUPE_INSPECT(HttpStats, x.path, x.status)
+TROUPE_INSPECT(HttpStats, x.path, x.status, x.generates)
 TROUPE_INSPECT(DoorStats, x.turned_away, x.failed_handshakes, x.faults)
 TROUPE_INSPECT(ProcessReport, x.name, x.pid, x.restarts)
 TROUPE_INSPECT(ProcessReports, x.processes)

@@ -31,7 +31,8 @@ using http::Api;
 struct Source {
   http::Conversation conversation;        ///< contents are untrusted text
   std::vector<std::string> texts;         ///< raw prompts: special tokens are parsed
-  std::vector<std::vector<TokenId>> ids;  ///< prompts that are ids already
+  std::vector<std::vector<TokenId>> ids;  ///< prompts that are ids already, of the model's vocabulary: of
+                                          ///< tokens without a text, too
   std::int32_t keep_tokens = 0;           ///< of each prompt's end; 0: all; -1: as many as fit
 };
 
@@ -140,7 +141,6 @@ struct Encode {
   bool token_strs = false;       ///< Api::tokenize: the tokens' text, too
   bool echo = false;             ///< the prompts' text, too
   std::int64_t echo_tokens = 0;  ///< with echo: of a prompt of ids, its last so many
-  bool long_text = false;        ///< it must not delay short ones
 };
 
 /// What an answer repeats of a prompt.

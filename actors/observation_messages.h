@@ -52,8 +52,9 @@ struct RequestStats {
 };
 
 struct HttpStats {
-  std::string path;
+  std::string path;  ///< http::metrics_label()
   std::int32_t status = 0;
+  bool generates = false;  ///< the model generates text on this route
 };
 
 /// Connections that were not served, and exceptions, since the last such message.

@@ -60,8 +60,8 @@ std::string executable() {
 
 /// Loads tokenizer and chat template and looks for the tags of the parsers, to check them. Adds a note for
 /// each name that the template uses and that does not exist here. `vocabulary` becomes the tokenizer's
-/// VocabularyImage, as bytes.
-Status check_text_files(const config::ModelOptions& model, const config::AnswerOptions& answers,
+/// VocabularyImage, as bytes, and the front gets what else it would need a tokenizer for.
+Status check_text_files(const config::ModelOptions& model, config::AnswerOptions& answers,
                         std::vector<std::string>& notes, std::string& vocabulary) {
   const auto tokenizer = Tokenizer::load(model.directory, model.tokenizer);
   if (!tokenizer.ok()) return tokenizer.status();
@@ -75,6 +75,9 @@ Status check_text_files(const config::ModelOptions& model, const config::AnswerO
                       ", which does not exist here: a chat that needs it gets 400");
     }
   }
+  auto thinking_end = encode_thinking_end(answers, **tokenizer);
+  if (!thinking_end.ok()) return thinking_end.status();
+  answers.found_thinking_end = *std::move(thinking_end);
   return choose_syntax(answers, **tokenizer, without ? nullptr : chat->get()).status();
 }
 

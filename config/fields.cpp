@@ -83,6 +83,10 @@ FieldList chat_fields(AnswerOptions& o) {
        .help = "what ends thoughts at their limit: a text with </think>, behind which it is cut",
        .env = "FD_LIMIT_THINKING_CONTENT_TRUNCATE_STR",
        .when_unset = "</think>, for ernie-x1 after a newline"},
+      {.name = "found-thinking-end",
+       .slot = &o.found_thinking_end,
+       .help = "token ids of what ends thoughts at their limit, without the tag",
+       .hidden = true},
   };
 }
 

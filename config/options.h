@@ -147,6 +147,7 @@ struct AnswerOptions {
   std::string tool_call_parser;  ///< "none": calls stay text; empty: what the chat template shows
   std::string
       thinking_end_text;  ///< ends thoughts at their limit; contains </think>; empty: the parser's own
+  std::vector<int> found_thinking_end;  ///< tokens of the text before that tag, found at start
 };
 
 /// What the model runs on, and how much memory it may take.

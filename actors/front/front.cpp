@@ -44,6 +44,20 @@ std::shared_ptr<const VocabularyImage> shared_texts(int fd, const Log& log) {
   return nullptr;
 }
 
+/// What tokens print, and in `answers` what the tokenizer alone can tell: shared by the supervisor, else read
+/// from the tokenizer's files.
+Result<std::shared_ptr<const VocabularyImage>> read_texts(const config::ModelOptions& model,
+                                                          int vocabulary_fd, config::AnswerOptions& answers,
+                                                          const Log& log) {
+  if (auto shared = shared_texts(vocabulary_fd, log)) return shared;
+  const auto tokenizer = Tokenizer::load(model.directory, model.tokenizer);
+  if (!tokenizer.ok()) return tokenizer.status();
+  auto thinking_end = encode_thinking_end(answers, **tokenizer);
+  if (!thinking_end.ok()) return thinking_end.status();
+  answers.found_thinking_end = *std::move(thinking_end);
+  return VocabularyImage::copy_of(**tokenizer);
+}
+
 Result<ModelFiles> read_model(const config::Options& options, int vocabulary_fd, const Log& log) {
   ModelFiles files;
   const std::string& directory = options.model.directory;
@@ -51,10 +65,9 @@ Result<ModelFiles> read_model(const config::Options& options, int vocabulary_fd,
   if (!spec.ok()) return spec.status();
   files.spec = *std::move(spec);
 
-  // Gone when this returns: sessions need what tokens print, and text processes encode.
-  const auto shared = shared_texts(vocabulary_fd, log);
-  const auto tokenizer = Tokenizer::load(directory, options.model.tokenizer, shared);
-  if (!tokenizer.ok()) return tokenizer.status();
+  config::AnswerOptions answers = options.answers;
+  const auto texts = read_texts(options.model, vocabulary_fd, answers, log);
+  if (!texts.ok()) return texts.status();
 
   auto loaded = ChatTemplate::load(directory, options.model.chat_template, options.model.tokenizer);
   if (loaded.ok()) {
@@ -67,15 +80,15 @@ Result<ModelFiles> read_model(const config::Options& options, int vocabulary_fd,
     log.warning("no_chat_template", {kv("directory", directory)});
   }
 
-  auto syntax = choose_syntax(options.answers, **tokenizer, files.chat.get());
+  auto syntax = choose_syntax(answers, **texts, files.chat.get());
   if (!syntax.ok()) return syntax.status();
 
   auto generation = model::read_generation_config(directory);
   if (!generation.ok()) return generation.status();
   files.generation = *std::move(generation);
   files.sessions = std::make_shared<SessionContext>(
-      SessionContext{shared != nullptr ? shared : VocabularyImage::copy_of(**tokenizer),
-                     model::end_ids(files.generation, files.spec, (*tokenizer)->eos_id()),
+      SessionContext{*texts,
+                     model::end_ids(files.generation, files.spec, (*texts)->eos_id()),
                      options.scheduler.model_len(files.spec.max_positions),
                      files.spec.vocab,
                      *std::move(syntax),
@@ -146,7 +159,7 @@ struct Front::Impl {
 Status Front::Impl::build(const FrontFds& fds) {
   const Log start_log = log("gateway");
   auto files = read_model(options, fds.vocabulary, start_log);
-  ::malloc_trim(0);  // reading a tokenizer.json takes many times what is kept of it
+  ::malloc_trim(0);  // what was read of the files
   if (!files.ok()) return files.status();
   FrontSetup front;
   for (const FrontFds::Engine& engine : fds.engines) {

@@ -305,11 +305,10 @@ void HttpSide::answered(const http::AccessRecord& record) {
   const double ms = std::chrono::duration<double, std::milli>(record.duration).count();
   log_.info("answered", {kv("req", record.request_id), kv("method", record.method), kv("path", record.target),
                          kv("status", record.status), kv("bytes", record.bytes), kv("ms", ms)});
-  const http::Route* route = http::find_route(record.target);
-  if (record.status == 200 && !record.failed && route != nullptr && route->generates()) {
-    served_.fetch_add(1, std::memory_order_relaxed);
-  }
-  caf::anon_send(metrics_, HttpStats{std::string(http::metrics_label(record.target)), record.status});
+  const bool generates = record.route != nullptr && record.route->generates();
+  if (record.status == 200 && !record.failed && generates) served_.fetch_add(1, std::memory_order_relaxed);
+  caf::anon_send(metrics_,
+                 HttpStats{std::string(http::metrics_label(record.route)), record.status, generates});
 }
 
 void HttpSide::turned_away(std::string_view address, const Status& why) {

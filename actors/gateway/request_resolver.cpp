@@ -227,7 +227,7 @@ void RequestResolver::switch_thinking(http::Conversation& conversation, bool on)
     options["thinking_mode"] = on ? "open" : "close";
 }
 
-Status RequestResolver::completion(http::CompletionRequest& request, std::uint64_t random, Ask& ask) const {
+void RequestResolver::completion(http::CompletionRequest& request, std::uint64_t random, Ask& ask) const {
   ask.api = Api::completions;
   ask.generation = generation(request.sampling, random);
   ask.generation.form = std::move(request.form);
@@ -235,18 +235,11 @@ Status RequestResolver::completion(http::CompletionRequest& request, std::uint64
   ask.answer = answer(request.id, request.model, request.sampling, ask.answer.created_s);
   ask.answer.echo = request.echo;
   ask.generation.best_of = std::max(request.best_of.value_or(1), ask.generation.choices);
-  if (ask.generation.best_of > ask.generation.choices && ask.answer.stream) {
-    return invalid("best_of is " + std::to_string(ask.generation.best_of) +
-                       ", but a stream sends every candidate: "
-                       "allowed with stream is best_of equal to n",
-                   "best_of", "invalid_value");
-  }
   if (request.echo && ask.generation.sampling.logprobs >= 0) {
     ask.generation.sampling.prompt_logprobs =
         std::max(ask.generation.sampling.prompt_logprobs, ask.generation.sampling.logprobs);
   }
   for (http::Prompt& prompt : request.prompts) take_prompt(prompt, ask.source);
-  return {};
 }
 
 Result<Ask> RequestResolver::resolve(http::Call& call, std::uint64_t random, std::int64_t unix_s) const {
@@ -265,7 +258,7 @@ Result<Ask> RequestResolver::resolve(http::Call& call, std::uint64_t random, std
   if (auto* request = std::get_if<http::ChatRequest>(&call.body)) {
     status = chat(*request, random, ask);
   } else if (auto* request = std::get_if<http::CompletionRequest>(&call.body)) {
-    status = completion(*request, random, ask);
+    completion(*request, random, ask);
   } else if (auto* request = std::get_if<http::TokenizeRequest>(&call.body)) {
     ask.api = request->api;
     if (request->prompt) {

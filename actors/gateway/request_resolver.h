@@ -50,7 +50,7 @@ class RequestResolver {
   Status thinking(const http::ThinkingRules& rules, http::Conversation& conversation,
                   Generation& generation) const;
   void switch_thinking(http::Conversation& conversation, bool on) const;
-  Status completion(http::CompletionRequest& request, std::uint64_t random, Ask& ask) const;
+  void completion(http::CompletionRequest& request, std::uint64_t random, Ask& ask) const;
   Answer answer(const std::string& id, const std::string& model, const http::SamplingRequest& wanted,
                 std::int64_t unix_s) const;
 

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "actors/metrics/engine_totals.h"
-#include "http/server/routes.h"
 
 namespace troupe::metrics {
 namespace {
@@ -116,8 +115,7 @@ void Registry::add(const RequestStats& request) {
 void Registry::add(const HttpStats& answer) {
   ++http_[{answer.path, answer.status}];
   const std::string_view why = rejection(answer.status);
-  const http::Route* route = http::find_route(answer.path);
-  if (route != nullptr && route->generates() && !why.empty()) ++rejected_[std::string(why)];
+  if (answer.generates && !why.empty()) ++rejected_[std::string(why)];
 }
 
 void Registry::add(const DoorStats& door) {

@@ -267,14 +267,14 @@ void feed(SessionHostSelf self, std::multimap<std::int64_t, std::uint64_t>& wait
     waiting.erase(waiting.begin());
     std::optional<Encode> job = state.book->take_encode(exchange);
     if (!job) continue;  // the client has left
-    job->long_text = place == state.parts.tokenizers.size();
+    const bool long_text = place == state.parts.tokenizers.size();
     const auto done = [=] {
       --self->state.jobs[place];
       feed_tokenizers(self);
     };
     ++state.jobs[place];
-    const auto& tokenizer = job->long_text ? state.parts.tokenizers.back() : state.parts.tokenizers[place];
-    auto pending = self->request(tokenizer, patience_for(self, exchange), *std::move(job));
+    const auto& tokenizer = long_text ? state.parts.tokenizers.back() : state.parts.tokenizers[place];
+    auto pending = self->request(tokenizer, patience_for(self, exchange), *std::move(job), long_text);
     pending.then(
         [=, end_deadline = deadline_end(self, pending)](Encoded& result) {
           end_deadline();

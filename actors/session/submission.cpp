@@ -15,7 +15,7 @@ Status check_prompt(const SessionContext& context, const Ask& ask, const std::ve
     if (!generates) return {};
     return invalid(std::string(field) + " is empty: at least one token is needed", field, "empty_prompt");
   }
-  for (const TokenId id : prompt) {
+  for (const TokenId id : prompt) {  // a tokenizer may have more tokens than the model
     if (id >= 0 && id < context.vocab_size) continue;
     return invalid("token id " + std::to_string(id) + " is outside the vocabulary: allowed are 0 to " +
                        std::to_string(context.vocab_size - 1),
@@ -44,8 +44,7 @@ std::vector<TokenId> denied_in_thoughts(const SessionContext& context, const Gen
   if (generation.form.kind == http::AnswerForm::Kind::free) return {};
   std::vector<TokenId> ids = generation.stop_ids;
   ids.insert(ids.end(), context.eos_ids.begin(), context.eos_ids.end());
-  std::erase_if(
-      ids, [&](TokenId id) { return id < 0 || id >= context.vocab_size || id == generation.thinking.end; });
+  std::erase(ids, generation.thinking.end);
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;

@@ -47,7 +47,6 @@ Encoded Encoder::encode(Encode job, const Log& log) const {
 }
 
 Status Encoder::encode_source(Encode& job, Encoded& out) const {
-  if (Status status = check_ids(job.source.ids); !status.ok()) return status;
   if (job.api == Api::detokenize) {
     Detokenizer detokenizer(tokenizer_, /*skip_special_tokens=*/false);
     std::string text;
@@ -162,19 +161,6 @@ Result<std::vector<TokenId>> Encoder::chat(http::Conversation& conversation, con
   for (const TextSpan& span : *spans) bytes += span.text.size();
   if (Status status = check_bytes(bytes, job, "messages"); !status.ok()) return status;
   return tokenizer_->encode(*spans);
-}
-
-Status Encoder::check_ids(const std::vector<std::vector<TokenId>>& prompts) const {
-  for (std::size_t p = 0; p < prompts.size(); ++p) {
-    for (std::size_t i = 0; i < prompts[p].size(); ++i) {
-      const TokenId id = prompts[p][i];
-      if (id >= 0 && id < tokenizer_->vocab_size()) continue;
-      return invalid("token id " + std::to_string(id) + " is outside the vocabulary: allowed are 0 to " +
-                         std::to_string(tokenizer_->vocab_size() - 1),
-                     "prompt." + std::to_string(prompts.size() > 1 ? p : i), "token_out_of_range");
-    }
-  }
-  return {};
 }
 
 }  // namespace troupe

@@ -49,7 +49,6 @@ class Encoder {
   void add_texts(Encode& job, Encoded& out) const;
   std::string tokenized(const Encode& job, const Encoded& out) const;
   Result<std::vector<TokenId>> chat(http::Conversation& conversation, const Encode& job) const;
-  Status check_ids(const std::vector<std::vector<TokenId>>& prompts) const;
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   std::shared_ptr<const ChatTemplate> template_;

@@ -84,7 +84,7 @@ void send_due(TokenizerSelf self) {
   }
 }
 
-caf::typed_response_promise<Encoded> take(TokenizerSelf self, const Encode& job) {
+caf::typed_response_promise<Encoded> take(TokenizerSelf self, const Encode& job, bool long_text) {
   TokenizerState& state = self->state;
   auto promise = self->make_response_promise<Encoded>();
   Bytes bytes;
@@ -94,7 +94,7 @@ caf::typed_response_promise<Encoded> take(TokenizerSelf self, const Encode& job)
         Encoded{failure(Code::too_large, "the request's text is too long to be encoded"), {}, {}, {}, {}});
     return promise;
   }
-  const std::uint64_t number = state.jobs.add(std::move(bytes), job.long_text);
+  const std::uint64_t number = state.jobs.add(std::move(bytes), long_text);
   state.open.emplace(number, TokenizerState::Open{promise, job.request_id, now_ns()});
   send_due(self);
   return promise;
@@ -146,7 +146,7 @@ tokenizer_actor::behavior_type tokenizer_behavior(TokenizerSelf self, TokenizerP
         self->state.receiver = std::jthread(TextReceiver(self, to.gateway, self->state.parts));
         ::pthread_setname_np(self->state.receiver.native_handle(), "text_link");
       },
-      [self](const Encode& job) { return take(self, job); },
+      [self](const Encode& job, bool long_text) { return take(self, job, long_text); },
       [self](TextAnswer& message) { answered(self, message); },
       [self](const LinkEpoch& now) { lost(self, now.epoch); },
   };

@@ -131,7 +131,7 @@ struct CompletionRequest {
   std::string id;               ///< of the answer, "cmpl-…"
   std::vector<Prompt> prompts;  ///< at least one, none empty; choice i of prompt p has index p * n + i
   bool echo = false;
-  std::optional<std::int32_t> best_of;  ///< >= n
+  std::optional<std::int32_t> best_of;  ///< >= n; in a stream n
   AnswerForm form;
   SamplingRequest sampling;
 };

@@ -82,15 +82,18 @@ constexpr std::string_view to_string(Health::State state) {
   return "unknown";
 }
 
+struct Route;
+
 /// One HTTP request that was answered, or whose client left, for the access log and counters.
 struct AccessRecord {
   std::string_view request_id;
   std::string_view method;
-  std::string_view target;   ///< path only, cut to 256 bytes; no query, no prompt
-  std::uint16_t status = 0;  ///< 0: nothing could be sent; 499: the client left first
-  bool failed = false;       ///< a stream, so 200, with an error among its events
-  std::uint64_t bytes = 0;   ///< of the answer's body as handed to the kernel or buffered
-  Duration duration{};       ///< from the first byte of the request to the end of the answer
+  std::string_view target;       ///< path only, cut to 256 bytes; no query, no prompt
+  const Route* route = nullptr;  ///< that has the path, served or not; null: none
+  std::uint16_t status = 0;      ///< 0: nothing could be sent; 499: the client left first
+  bool failed = false;           ///< a stream, so 200, with an error among its events
+  std::uint64_t bytes = 0;       ///< of the answer's body as handed to the kernel or buffered
+  Duration duration{};           ///< from the first byte of the request to the end of the answer
 };
 
 /// What an exception in an HTTP thread has ended.

@@ -136,8 +136,8 @@ bool Connection::read_head() {
   }
   const HeadView head = reader_.head();
   answer_.begin();
-  keep_alive_ = reader_.keep_alive();
-  request_.begin(head.method, head.target, sane_request_id(reader_.header("x-request-id")));
+  keep_alive_ = reader_.facts().keep_alive;
+  request_.begin(head.method, head.target, sane_request_id(head.request_id));
   if (request_.id().empty()) request_.set_id(io_.fresh_request_id());
   request_.admit(io_.shared().handler.admit(head, permit_.entrance(), io_.keys()));
   check_limits();
@@ -152,7 +152,7 @@ void Connection::check_limits() {
     keep_alive_ = false;
     if (!health && !permit_.entrance().open) request_.refuse(permit_.refusal());
   } else if (permit_.peer().trusted_proxy && !health) {
-    Status status = permit_.begin_request(reader_.joined_header("X-Forwarded-For"));
+    Status status = permit_.begin_request(reader_.forwarded_for());
     if (status.ok()) return;
     io_.shared().backend.turned_away(permit_.peer().address, status);
     request_.refuse(std::move(status));
@@ -295,6 +295,7 @@ bool Connection::refuse_and_close(const Status& status) {
   if (!request_.begun()) {
     request_.begin_unread();
     request_.set_id(io_.fresh_request_id());
+    answer_.begin();
   }
   reader_.end_request();
   keep_alive_ = false;

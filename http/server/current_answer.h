@@ -23,7 +23,7 @@ class CurrentAnswer {
   /// `writer` outlives it.
   explicit CurrentAnswer(ResponseWriter& writer) : writer_(writer) {}
 
-  /// A request has begun; nothing is answered to it yet.
+  /// A request has begun, or is refused unread; nothing is answered to it yet.
   void begin();
   /// Fields of the request that have no effect: the head names them.
   void set_ignored(const std::vector<std::string>& fields);

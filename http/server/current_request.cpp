@@ -38,6 +38,7 @@ AccessRecord CurrentRequest::record(std::uint16_t status, bool failed, std::uint
   return {.request_id = id_,
           .method = method_,
           .target = target_,
+          .route = admission_.match.named,
           .status = status,
           .failed = failed,
           .bytes = bytes,

@@ -6,7 +6,6 @@
 #include "http/api/openai_error.h"
 #include "http/api/openapi.h"
 #include "http/pages/pages.h"
-#include "http/server/request_head.h"
 
 namespace troupe::http {
 namespace {
@@ -175,7 +174,7 @@ Admission RequestHandler::admit(const HeadView& head, const Entrance& entrance, 
   const RouteMatch& match = admission.match;
   const bool events = match.serves(Handler::info) && match.route->info == InfoRequest::Kind::events;
   admission.tail = events ? query_value(head.target, "request") : percent_decoded(match.tail);
-  admission.match.tail = {};  // a view into the parser
+  admission.match.tail = {};  // a view of the head
   admission.head_only = head.method == "HEAD";
   if (match.serves(Handler::page)) admission.if_none_match = head.if_none_match;
   admission.allow_origin = origins_.answer_to(head.origin);

@@ -14,26 +14,10 @@
 #include "http/server/backend.h"
 #include "http/server/hosts.h"
 #include "http/server/origins.h"
+#include "http/server/request_head.h"
 #include "http/server/routes.h"
 
 namespace troupe::http {
-
-/// The parts of a request's head that admit() needs. Views into the parser.
-struct HeadView {
-  std::string_view method;
-  std::string_view target;
-  std::string_view authorization;
-  std::string_view x_api_key;
-  std::string_view content_type;
-  std::string_view if_none_match;
-  std::string_view host;
-  bool host_optional = false;  ///< HTTP/1.0
-  std::string_view origin;
-  std::string_view fetch_site;         ///< Sec-Fetch-Site
-  std::string_view preflight_method;   ///< Access-Control-Request-Method
-  std::string_view preflight_headers;  ///< Access-Control-Request-Headers
-  bool encoded = false;                ///< has a Content-Encoding
-};
 
 /// Where a request has come in.
 struct Entrance {

@@ -2,16 +2,36 @@
 
 #include <algorithm>
 #include <charconv>
+#include <utility>
 
 namespace troupe::http {
 namespace {
 
-constexpr std::size_t kMaxLine = 60 << 10;  // independent of the limits: the parser throws near 64 KiB
+constexpr std::size_t kMaxLine = 60 << 10;  // independent of the limits
+
+constexpr std::pair<std::string_view, Header> kHeaders[] = {
+    {"access-control-request-headers", Header::preflight_headers},
+    {"access-control-request-method", Header::preflight_method},
+    {"authorization", Header::authorization},
+    {"connection", Header::connection},
+    {"content-encoding", Header::content_encoding},
+    {"content-length", Header::content_length},
+    {"content-type", Header::content_type},
+    {"expect", Header::expect},
+    {"host", Header::host},
+    {"if-none-match", Header::if_none_match},
+    {"origin", Header::origin},
+    {"proxy-connection", Header::proxy_connection},
+    {"sec-fetch-site", Header::fetch_site},
+    {"transfer-encoding", Header::transfer_encoding},
+    {"x-api-key", Header::x_api_key},
+    {"x-forwarded-for", Header::x_forwarded_for},
+    {"x-request-id", Header::request_id},
+};
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; }
 
-// RFC 9110 token characters.
-bool is_token(char c) {
+bool is_token_character(char c) {
   return (c >= '0' && c <= '9') || (lower(c) >= 'a' && lower(c) <= 'z') ||
          std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
 }
@@ -22,6 +42,21 @@ std::string_view trimmed(std::string_view text) {
   return text;
 }
 
+/// Calls `take` for each element of a list with commas. False when one is no token; empty ones are left out.
+template <class Take>
+bool each_token(std::string_view list, Take take) {
+  for (;;) {
+    const std::size_t comma = list.find(',');
+    const std::string_view element = trimmed(list.substr(0, comma));
+    if (!element.empty()) {
+      if (!is_token(element)) return false;
+      take(element);
+    }
+    if (comma == list.npos) return true;
+    list.remove_prefix(comma + 1);
+  }
+}
+
 }  // namespace
 
 bool same_word(std::string_view a, std::string_view b) {
@@ -29,7 +64,25 @@ bool same_word(std::string_view a, std::string_view b) {
          std::equal(a.begin(), a.end(), b.begin(), [](char x, char y) { return lower(x) == lower(y); });
 }
 
-HeadScanner::Progress HeadScanner::scan(std::string_view bytes) {
+bool is_token(std::string_view text) {
+  return !text.empty() && std::all_of(text.begin(), text.end(), is_token_character);
+}
+
+std::optional<HeaderLine> split_header(std::string_view line) {
+  const std::size_t colon = line.find(':');
+  const std::string_view name = line.substr(0, colon == line.npos ? 0 : colon);
+  if (!is_token(name)) return std::nullopt;
+  return HeaderLine{name, trimmed(line.substr(colon + 1))};
+}
+
+Header header_of(std::string_view name) {
+  for (const auto& [known, header] : kHeaders) {
+    if (same_word(name, known)) return header;
+  }
+  return Header::unknown;
+}
+
+HeadParser::Progress HeadParser::parse(std::string_view bytes) {
   for (; at_ < bytes.size() && status_.ok() && !done_; ++at_) {
     const auto c = static_cast<unsigned char>(bytes[at_]);
     const bool first_line = lines_ == 0;
@@ -67,10 +120,10 @@ HeadScanner::Progress HeadScanner::scan(std::string_view bytes) {
   return Progress::complete;
 }
 
-void HeadScanner::end_line(std::string_view line) {
+void HeadParser::end_line(std::string_view line) {
   if (lines_ == 0) {
     read_request_line(line);
-    facts_.bytes = line.size() + 2;  // offset of the headers; finish() replaces it
+    facts_.bytes = line.size() + 2;  // offset of the headers; parse() replaces it
   } else if (line.empty()) {
     finish();
   } else {
@@ -79,29 +132,35 @@ void HeadScanner::end_line(std::string_view line) {
   ++lines_;
 }
 
-void HeadScanner::read_request_line(std::string_view line) {
+void HeadParser::read_request_line(std::string_view line) {
   const std::size_t first = line.find(' ');
   const std::size_t last = line.rfind(' ');
   if (first == 0 || first == line.npos || first == last) {
     refuse("The first line is not METHOD TARGET HTTP/1.1", "bad_request");
     return;
   }
-  if (last - first - 1 > static_cast<std::size_t>(limits_->max_uri_bytes)) {
+  const std::string_view target = line.substr(first + 1, last - first - 1);
+  if (target.size() > static_cast<std::size_t>(limits_->max_uri_bytes)) {
     refuse("The request target is longer than " + std::to_string(limits_->max_uri_bytes) + " bytes",
            "uri_too_long");
     return;
   }
-  facts_.http10 = line.substr(last + 1) == "HTTP/1.0";
+  const std::string_view version = line.substr(last + 1);
+  facts_.http10 = version == "HTTP/1.0";
+  facts_.keep_alive = !facts_.http10;
+  malformed_ = !is_token(line.substr(0, first)) || target.empty() || target.find(' ') != target.npos ||
+               !(facts_.http10 || version == "HTTP/1.1");
+  method_ = {0, static_cast<std::uint32_t>(first)};
+  target_ = {static_cast<std::uint32_t>(first + 1), static_cast<std::uint32_t>(target.size())};
 }
 
-void HeadScanner::read_header(std::string_view line) {
+void HeadParser::read_header(std::string_view line) {
   if (line.front() == ' ' || line.front() == '\t') {
     refuse("A header is folded over two lines", "bad_request");
     return;
   }
-  const std::size_t colon = line.find(':');
-  const std::string_view name = line.substr(0, colon == line.npos ? 0 : colon);
-  if (name.empty() || !std::all_of(name.begin(), name.end(), is_token)) {
+  const auto header = split_header(line);
+  if (!header) {
     refuse("A header line has no valid name", "bad_request");
     return;
   }
@@ -109,49 +168,94 @@ void HeadScanner::read_header(std::string_view line) {
     refuse("A header line has more than " + std::to_string(kMaxLine) + " bytes", "header_too_large");
     return;
   }
-  read_framing(name, trimmed(line.substr(colon + 1)));
+  const auto begin = line_begin_ + static_cast<std::size_t>(header->value.data() - line.data());
+  take_header(header_of(header->name), header->value,
+              {static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(header->value.size())});
 }
 
-void HeadScanner::read_framing(std::string_view name, std::string_view value) {
-  if (same_word(name, "host")) {
-    ++hosts_;
-  } else if (same_word(name, "content-length")) {
-    std::uint64_t length = 0;
-    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), length);
-    const bool number = !value.empty() && error == std::errc() && end == value.data() + value.size();
-    if (!number || facts_.content_length) {
-      refuse("Content-Length must be given once, as a number of bytes", "bad_framing");
-      return;
+void HeadParser::take_header(Header header, std::string_view value, Part place) {
+  switch (header) {
+    case Header::unknown: return;
+    case Header::host: ++hosts_; break;
+    case Header::content_length: {
+      std::uint64_t length = 0;
+      const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), length);
+      const bool number = !value.empty() && error == std::errc() && end == value.data() + value.size();
+      if (!number || facts_.content_length) {
+        refuse("Content-Length must be given once, as a number of bytes", "bad_framing");
+        return;
+      }
+      facts_.content_length = length;
+      break;
     }
-    facts_.content_length = length;
-  } else if (same_word(name, "transfer-encoding")) {
-    if (same_word(value, "chunked") && !facts_.chunked) {
-      facts_.chunked = true;
-    } else if (value.find(',') != value.npos &&
-               same_word(trimmed(value.substr(value.rfind(',') + 1)), "chunked")) {
-      refuse("Transfer codings other than chunked are not implemented", "not_implemented");
-    } else {
-      refuse("Transfer-Encoding must be chunked", "bad_framing");
-    }
-  } else if (same_word(name, "content-encoding")) {
-    facts_.encoded |= !same_word(value, "identity");
-  } else if (same_word(name, "expect")) {
-    if (!same_word(value, "100-continue")) refuse("Expect may only be 100-continue", "bad_request");
-    facts_.expect_continue = true;
+    case Header::transfer_encoding:
+      if (same_word(value, "chunked") && !facts_.chunked) {
+        facts_.chunked = true;
+      } else if (value.find(',') != value.npos &&
+                 same_word(trimmed(value.substr(value.rfind(',') + 1)), "chunked")) {
+        refuse("Transfer codings other than chunked are not implemented", "not_implemented");
+      } else {
+        refuse("Transfer-Encoding must be chunked", "bad_framing");
+      }
+      break;
+    case Header::content_encoding: facts_.encoded |= !same_word(value, "identity"); break;
+    case Header::expect:
+      if (!same_word(value, "100-continue")) refuse("Expect may only be 100-continue", "bad_request");
+      facts_.expect_continue = true;
+      break;
+    case Header::connection:
+    case Header::proxy_connection:
+      malformed_ |= !each_token(value, [&](std::string_view option) {
+        if (header == Header::connection && same_word(option, "close")) facts_.keep_alive = false;
+      });
+      break;
+    case Header::x_forwarded_for: forwarded_for_.push_back(place); break;
+    default: break;
   }
+  Part& first = headers_[static_cast<std::size_t>(header)];
+  if (first.begin == 0) first = place;
 }
 
-void HeadScanner::finish() {
+void HeadParser::finish() {
   done_ = true;
   if (hosts_ > 1 || (hosts_ == 0 && !facts_.http10)) {
     refuse("The head must name exactly one Host, it names " + std::to_string(hosts_), "bad_request");
   } else if (facts_.chunked && (facts_.content_length || facts_.http10)) {
     refuse("Transfer-Encoding stands beside Content-Length or in HTTP/1.0", "bad_framing");
+  } else if (malformed_) {
+    refuse("The head is malformed", "bad_request");
   }
 }
 
-void HeadScanner::refuse(std::string_view message, std::string_view reason) {
+void HeadParser::refuse(std::string_view message, std::string_view reason) {
   if (status_.ok()) status_ = invalid(std::string(message), {}, std::string(reason));
+}
+
+HeadView HeadParser::view(std::string_view head) const {
+  const auto value = [&](Header header) { return headers_[static_cast<std::size_t>(header)].of(head); };
+  return {.method = method_.of(head),
+          .target = target_.of(head),
+          .authorization = value(Header::authorization),
+          .x_api_key = value(Header::x_api_key),
+          .content_type = value(Header::content_type),
+          .if_none_match = value(Header::if_none_match),
+          .host = value(Header::host),
+          .host_optional = facts_.http10,
+          .origin = value(Header::origin),
+          .fetch_site = value(Header::fetch_site),
+          .preflight_method = value(Header::preflight_method),
+          .preflight_headers = value(Header::preflight_headers),
+          .encoded = facts_.encoded,
+          .request_id = value(Header::request_id)};
+}
+
+std::string HeadParser::forwarded_for(std::string_view head) const {
+  std::string joined;
+  for (const Part& line : forwarded_for_) {
+    if (!joined.empty()) joined.push_back(',');
+    joined.append(line.of(head));
+  }
+  return joined;
 }
 
 }  // namespace troupe::http

@@ -1,14 +1,13 @@
 #pragma once
 // The input of one connection: bytes received and not yet used, and the request that they begin with. No
 // socket and no deadline. Private to connection.cpp.
-#include <boost/beast/core/flat_buffer.hpp>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 
-#include "http/server/request_handler.h"
+#include "http/server/chunked_body.h"
 #include "http/server/request_head.h"
 
 namespace troupe::http {
@@ -17,46 +16,50 @@ class RequestReader {
  public:
   enum class Progress { need_more, complete, refused };
 
-  explicit RequestReader(const config::LimitOptions& limits);
-  ~RequestReader();
+  /// `limits` outlives this.
+  explicit RequestReader(const config::LimitOptions& limits) : limits_(limits), parser_(limits) {}
 
   void append(std::span<const char> bytes);
-  std::size_t buffered() const { return buffer_.size(); }
+  std::size_t buffered() const { return input_.size() - used_; }
   /// Drops what is buffered; returns how much it was.
   std::size_t discard();
   /// Gives the memory back when nothing is buffered.
   void shrink();
-  /// Memory that what is buffered and the body take, unused room included.
+  /// Memory that what is buffered and the request take, unused room included.
   std::size_t held_bytes() const;
 
   /// Reads the head of the next request. After `complete` call head(), then read_body().
   Progress read_head();
   /// Reads the body. After `complete` call body(), then end_request().
   Progress read_body();
-  /// Frees what was read of the request; views of it end.
+  /// Frees what was read of the request; views of it end. Its facts() stay until the next head is complete.
   void end_request();
 
   /// Why read_head() or read_body() refused. Nothing behind it can be trusted: close after the answer.
   const Status& refusal() const { return refusal_; }
 
   const HeadFacts& facts() const { return facts_; }
-  HeadView head() const;
-  std::string_view header(std::string_view name) const;
-  /// The values of all header lines of this name, with commas between them.
-  std::string joined_header(std::string_view name) const;
-  bool keep_alive() const;  ///< the client wants the connection kept
-  const std::string& body() const;
-  std::string take_body();
+  HeadView head() const { return parser_.view(head_); }
+  /// The values of all X-Forwarded-For lines, with commas between them.
+  std::string forwarded_for() const { return parser_.forwarded_for(head_); }
+  const std::string& body() const { return body_; }
+  std::string take_body() { return std::move(body_); }
   std::size_t body_received() const { return body_received_; }  ///< with what frames its chunks
 
  private:
-  struct Parser;
+  std::string_view unused() const { return std::string_view(input_).substr(used_); }
+  void consume(std::size_t bytes);
   Progress refuse(Status status);
+  Progress read_chunks();
+  bool too_large() const { return body_.size() > static_cast<std::size_t>(limits_.max_body_bytes); }
+  Progress refuse_large();
 
   const config::LimitOptions& limits_;
-  boost::beast::flat_buffer buffer_;
-  HeadScanner scanner_;
-  std::unique_ptr<Parser> parser_;
+  std::string input_;
+  std::size_t used_ = 0;  // bytes of input_
+  HeadParser parser_;
+  std::string head_, body_;  // of the request
+  ChunkedBody chunks_;
   HeadFacts facts_;
   std::size_t body_received_ = 0;
   Status refusal_;

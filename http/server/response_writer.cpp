@@ -43,6 +43,7 @@ void ResponseWriter::append_whole(ResponseHead head, Output&& output, bool head_
   if (empty) head.content_type = {};
   // The length of an event stream, which only HEAD has whole, is not known.
   if (!empty && output.content != Output::Content::events) head.content_length = bytes;
+  in_stream_ = false;
   append([&](std::string& out) { append_response_head(out, head, output.headers); });
   if (head_request) return;
   const auto put = [this](std::string&& part) {

@@ -179,10 +179,6 @@ bool matches(const Route& route, std::string_view path) {
   return path.size() > brace && path.starts_with(route.path.substr(0, brace));
 }
 
-}  // namespace
-
-std::span<const Route> routes() { return kRoutes; }
-
 const Route* find_route(std::string_view path) {
   for (const Route& route : kRoutes) {
     if (matches(route, path)) return &route;
@@ -190,22 +186,26 @@ const Route* find_route(std::string_view path) {
   return nullptr;
 }
 
+}  // namespace
+
+std::span<const Route> routes() { return kRoutes; }
+
 RouteMatch match_route(std::string_view method, std::string_view path, Pages pages) {
   const bool options = method == "OPTIONS";
   if (path == "*" && options) return {.options = true, .allow = allow_header(kGet | kPost)};
   const Route* route = find_route(path);
-  if (route == nullptr || !serves(pages, *route)) return {};
+  if (route == nullptr || !serves(pages, *route)) return {.named = route};
   const bool page = route->handler == Handler::page;
-  if (page && find_page(path) == nullptr) return {};
+  if (page && find_page(path) == nullptr) return {.named = route};
   return {.route = route,
+          .named = route,
           .allowed = takes(*route, method),
           .options = options,
           .allow = allow_header(route->methods),
           .tail = page ? path : tail_of(*route, path)};
 }
 
-std::string_view metrics_label(std::string_view path) {
-  const Route* route = find_route(path);
+std::string_view metrics_label(const Route* route) {
   if (route == nullptr) return "other";
   return route->label.empty() ? route->path : route->label;
 }

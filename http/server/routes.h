@@ -66,7 +66,8 @@ std::span<const Route> routes();
 
 /// What a method and a path lead to.
 struct RouteMatch {
-  const Route* route = nullptr;  ///< null: there is no such path, or it is "*"
+  const Route* route = nullptr;  ///< null: there is no such path for the listener, or it is "*"
+  const Route* named = nullptr;  ///< the row that has the path, served or not
   bool allowed = false;          ///< the route takes the method
   bool options = false;      ///< the method is OPTIONS: what the path takes, also asked by browsers before a
                              ///< request to another origin
@@ -82,10 +83,7 @@ struct RouteMatch {
 /// `path` is the target without its query.
 RouteMatch match_route(std::string_view method, std::string_view path, Pages pages);
 
-/// The route of a path, whatever the method and the listener; null: none.
-const Route* find_route(std::string_view path);
-
-/// Label values of HTTP counters: a fixed set, so that clients cannot create new series.
-std::string_view metrics_label(std::string_view path);
+/// Label values of HTTP counters: a fixed set, so that clients cannot create new series. `route` may be null.
+std::string_view metrics_label(const Route* route);
 
 }  // namespace troupe::http

@@ -5,6 +5,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "http/server/routes.h"
 #include "support/actor_world.h"
 #include "support/temp_directory.h"
 
@@ -42,7 +43,13 @@ class HttpSideTest : public testing::ActorWorld {
   }
 
   void answered(std::string_view method, std::string_view path, std::uint16_t status, bool failed = false) {
-    side.answered({.request_id = "r", .method = method, .target = path, .status = status, .failed = failed});
+    const http::Route* route = http::match_route(method, path, http::Pages::both).named;
+    side.answered({.request_id = "r",
+                   .method = method,
+                   .target = path,
+                   .route = route,
+                   .status = status,
+                   .failed = failed});
     run();
   }
 
@@ -74,7 +81,12 @@ TEST_F(HttpSideTest, OnlyGenerationThatWentWellCountsAsServed) {
   answered("POST", "/v1/chat/completions", 200);
   answered("POST", "/v1/completions", 200);
   EXPECT_EQ(side.served(), 2u);
-  EXPECT_EQ(counted.size(), 8u);
+  ASSERT_EQ(counted.size(), 8u);
+  EXPECT_EQ(counted[0].path, "/ping");
+  EXPECT_FALSE(counted[1].generates) << "/tokenize";
+  EXPECT_TRUE(counted[3].generates) << "refused, but of a route that generates";
+  answered("GET", "/nowhere", 404);
+  EXPECT_EQ(counted.back().path, "other");
 }
 
 TEST_F(HttpSideTest, CountsEveryConnectionThatWasNotServed) {

@@ -38,8 +38,8 @@ class SessionHostRig : public ActorWorld {
       self->set_exit_handler(
           [this](const caf::exit_msg&) { answer_pending(); });  // a promise needs its actor
       return {answer_beat, [](const TextArrivals&) {},
-              [this, self](const Encode& job) {
-                if (job.long_text) {
+              [this, self](const Encode& job, bool long_text) {
+                if (long_text) {
                   long_encodes_.push_back(job.request_id);
                 } else {
                   encodes_.push_back(job.request_id);

@@ -116,6 +116,25 @@ TEST(Encoder, AnswersWhatIsOnlyCounted) {
   EXPECT_EQ(parsed(encoder.encode(back).answer)["prompt"], "hello");
 }
 
+// A model may have rows without a text behind those of its tokenizer. Which ids a request may name is checked
+// where it comes in.
+TEST(Encoder, TakesIdsWithoutAText) {
+  const Encoder encoder(tokenizer(), nullptr);
+  const TokenId without_text = encoder.tokenizer()->vocab_size();
+  Encode job;
+  job.api = Api::completions;
+  job.echo = true;
+  job.echo_tokens = 10;
+  job.source.ids = {{without_text}, {-1, 1 << 30}};
+  const Encoded encoded = encoder.encode(job);
+  ASSERT_TRUE(encoded.status.ok()) << encoded.status.message;
+  EXPECT_EQ(encoded.prompts, job.source.ids);
+  ASSERT_EQ(encoded.texts.size(), 2u);
+  EXPECT_EQ(encoded.texts[0].text, "");
+  job.api = Api::detokenize;
+  EXPECT_EQ(parsed(encoder.encode(job).answer)["prompt"], "");
+}
+
 TEST(Encoder, AMessageOfManyKeysCostsTheirNumberNotItsSquare) {
   const Encoder encoder(tokenizer(), chat("{{ messages[0].content }}"));
   Encode job;

@@ -116,8 +116,8 @@ TEST(Registry, CountsHowChoicesEndedAndGapsOfTheirTokens) {
 TEST(Registry, RefusedGenerationRequestsCountByWhy) {
   Registry registry(Constants{"v", "m", 1, 64, "x", 1});
   for (const int status : {200, 400, 404, 401, 413, 429, 499, 500, 503}) {
-    registry.add(HttpStats{"/v1/chat/completions", status});
-    registry.add(HttpStats{"/tokenize", status});
+    registry.add(HttpStats{"/v1/chat/completions", status, true});
+    registry.add(HttpStats{"/tokenize", status, false});
   }
   const std::string text = registry.text();
   EXPECT_EQ(value(text, "troupe:rejected_requests_total{reason=\"invalid\"}"), 2);

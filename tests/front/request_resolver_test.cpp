@@ -123,17 +123,5 @@ TEST(RequestResolver, AnEchoWithLogprobsAsksForThePromptsToo) {
   EXPECT_EQ(ask->source.texts.size(), 2u);
 }
 
-TEST(RequestResolver, AStreamCannotChooseTheBest) {
-  http::CompletionRequest request;
-  request.prompts = {std::vector<TokenId>{1, 2}};
-  request.best_of = 4;
-  request.sampling.stream = true;
-  http::Call call;
-  call.body = request;
-  const auto ask = RequestResolver({"m", {}, 0}).resolve(call, 1, 1);
-  ASSERT_FALSE(ask.ok());
-  EXPECT_EQ(ask.status().param, "best_of");
-}
-
 }  // namespace
 }  // namespace troupe

@@ -35,7 +35,7 @@ std::string read(fuzz::Bytes input, std::size_t piece) {
       }
       fuzz::require(reader.body().size() <= static_cast<std::size_t>(limits.max_body_bytes),
                     "a body is within its limit");
-      seen += reader.body() + "\n" + (reader.keep_alive() ? "keep\n" : "close\n");
+      seen += reader.body() + "\n" + (reader.facts().keep_alive ? "keep\n" : "close\n");
       reader.end_request();
       in_body = false;
     }

@@ -159,6 +159,27 @@ TEST_F(ServerTest, TellsAStreamWithAnErrorFromOneThatWentWell) {
   }
 }
 
+// What cannot be read as a request is answered without one: its record says nothing of the answer before.
+TEST_F(ServerTest, AHeadThatIsRefusedIsNoPartOfTheFailedStreamBefore) {
+  setup.limits.header_timeout_s = 1;
+  start();
+  std::size_t calls = 0;
+  for (const std::string_view head : {"NONSENSE\r\n\r\n", "GET / HT"}) {  // refused; not complete in time
+    Client client(port);
+    client.post("/v1/completions", R"({"prompt":"x","stream":true})");
+    ASSERT_TRUE(backend.wait_calls(++calls));
+    const Exchange exchange = backend.call(calls - 1).exchange;
+    deliver(exchange, {.body = "data: 1\n\n"});
+    deliver(exchange, {.kind = Output::Kind::end, .failed = true});
+    ASSERT_TRUE(client.receive().complete);
+    client.send(head);
+    const int status = client.receive().status;
+    EXPECT_EQ(status, calls == 1 ? 400 : 408);
+    ASSERT_TRUE(backend.wait_status(static_cast<std::uint16_t>(status)));
+    EXPECT_EQ(backend.failed(), static_cast<int>(calls)) << head;
+  }
+}
+
 TEST_F(ServerTest, AnAnswerIsActiveUntilItsLastByteIsSent) {
   start();
   Client client(port, 4096);

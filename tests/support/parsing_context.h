@@ -26,7 +26,7 @@ inline std::shared_ptr<const SessionContext> parsing_context() {
                      {ByteTokenizer::kEos},
                      1000,
                      tokenizer->vocab_size(),
-                     *AnswerSyntax::make("ernie-x1", "ernie-x1", *tokenizer)});
+                     *AnswerSyntax::make("ernie-x1", "ernie-x1", *tokenizer, {'\n'})});
 }
 
 }  // namespace troupe::testing

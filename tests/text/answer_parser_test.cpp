@@ -6,6 +6,8 @@
 #include <random>
 
 #include "support/byte_tokenizer.h"
+#include "text/parsers/choose_syntax.h"
+#include "text/tokenizer/vocabulary_image.h"
 
 namespace troupe {
 namespace {
@@ -22,7 +24,9 @@ const ByteTokenizer& tagged() {
 
 AnswerSyntax syntax_of(const std::string& reasoning, const std::string& tools,
                        const Tokenizer& tokenizer = tagged()) {
-  auto syntax = AnswerSyntax::make(reasoning, tools, tokenizer);
+  config::AnswerOptions options{.reasoning_parser = reasoning, .tool_call_parser = tools};
+  options.found_thinking_end = *encode_thinking_end(options, tokenizer);
+  auto syntax = choose_syntax(options, tokenizer, nullptr);
   EXPECT_TRUE(syntax.ok()) << syntax.status().message;
   return syntax.ok() ? *syntax : AnswerSyntax();
 }
@@ -460,9 +464,29 @@ TEST(AnswerSyntax, TheTextThatEndsThoughtsIsCutBehindTheTag) {
   const TokenId end = *tagged().token_id("</think>");
   EXPECT_EQ(syntax_of("ernie-x1", "").forced_end(), (std::vector<TokenId>{'\n', end}));
   EXPECT_EQ(syntax_of("ernie-45-vl", "").forced_end(), std::vector<TokenId>{end});
-  EXPECT_EQ(AnswerSyntax::make("ernie-45-vl", "", tagged(), "ok</think>\n")->forced_end(),
-            (std::vector<TokenId>{'o', 'k', end}));
-  EXPECT_FALSE(AnswerSyntax::make("ernie-45-vl", "", tagged(), "</thought>").ok());
+  EXPECT_TRUE(syntax_of("", "").forced_end().empty());
+  config::AnswerOptions options{.reasoning_parser = "ernie-45-vl", .thinking_end_text = "ok</think>\n"};
+  const auto ids = encode_thinking_end(options, tagged());
+  ASSERT_TRUE(ids.ok());
+  EXPECT_EQ(*ids, (std::vector<TokenId>{'o', 'k'}));
+  options.thinking_end_text = "</thought>";
+  EXPECT_EQ(encode_thinking_end(options, tagged()).status().param, "thinking-end-text");
+  options.reasoning_parser = "none";
+  EXPECT_TRUE(encode_thinking_end(options, tagged()).ok()) << "it has no effect";
+}
+
+// What a process that does not encode knows of a vocabulary is enough.
+TEST(AnswerSyntax, IsMadeFromTheVocabularysImageAlone) {
+  const auto image = VocabularyImage::copy_of(tagged());
+  config::AnswerOptions options{.reasoning_parser = "ernie-x1", .tool_call_parser = "ernie-x1"};
+  options.found_thinking_end = {'\n'};
+  const auto syntax = choose_syntax(options, *image, nullptr);
+  ASSERT_TRUE(syntax.ok()) << syntax.status().message;
+  const AnswerSyntax whole = syntax_of("ernie-x1", "ernie-x1");
+  EXPECT_EQ(syntax->forced_end(), whole.forced_end());
+  for (const Tag tag : {Tag::think, Tag::think_end, Tag::response, Tag::tool_call}) {
+    EXPECT_EQ(syntax->token_of(tag), whole.token_of(tag));
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <initializer_list>
 #include <optional>
+#include <utility>
 
 namespace troupe {
 namespace {
@@ -55,12 +56,26 @@ Status unknown_parser(const std::string& flag, std::string_view name) {
 
 std::string_view tag_text(Tag tag) { return kTagTexts[static_cast<std::size_t>(tag)]; }
 
+Result<std::string> thinking_end_text(std::string_view reasoning, std::string_view given) {
+  const auto* row = find_row(kReasoningParsers, reasoning);
+  if (row == nullptr) return unknown_parser("reasoning-parser", reasoning);
+  if (row->parser == ReasoningParser::none) return std::string();
+  if (given.empty()) return std::string(row->parser == ReasoningParser::ernie_x1 ? "\n" : "");
+  const std::size_t at = given.find(tag_text(Tag::think_end));
+  if (at == given.npos) {
+    return invalid("FD_LIMIT_THINKING_CONTENT_TRUNCATE_STR: got \"" + std::string(given.substr(0, 80)) +
+                       "\", expected a text that contains </think>",
+                   "thinking-end-text");
+  }
+  return std::string(given.substr(0, at));
+}
+
 Result<AnswerSyntax> AnswerSyntax::make(std::string_view reasoning, std::string_view tools,
-                                        const Tokenizer& tokenizer, const std::string& forced_end) {
+                                        const TokenTexts& texts, std::vector<TokenId> thinking_end) {
   AnswerSyntax syntax;
   const auto take = [&](const auto& row, const std::string& flag) -> Status {
     for (const Tag tag : row.required) {
-      const auto id = tokenizer.token_id(tag_text(tag));
+      const auto id = texts.token_id(tag_text(tag));
       if (!id) {
         return invalid("--" + flag + " " + std::string(row.name) + " needs the token " +
                            std::string(tag_text(tag)) +
@@ -70,8 +85,7 @@ Result<AnswerSyntax> AnswerSyntax::make(std::string_view reasoning, std::string_
       syntax.tokens_[static_cast<std::size_t>(tag)] = *id;
     }
     for (const Tag tag : row.optional) {
-      if (const auto id = tokenizer.token_id(tag_text(tag)))
-        syntax.tokens_[static_cast<std::size_t>(tag)] = *id;
+      if (const auto id = texts.token_id(tag_text(tag))) syntax.tokens_[static_cast<std::size_t>(tag)] = *id;
     }
     return {};
   };
@@ -85,16 +99,7 @@ Result<AnswerSyntax> AnswerSyntax::make(std::string_view reasoning, std::string_
   syntax.reasoning_ = reasoning_row->parser;
   syntax.tools_ = tool_row->parser;
   if (syntax.reasoning_ == ReasoningParser::none) return syntax;
-
-  std::string end = forced_end;
-  if (end.empty()) end = syntax.reasoning_ == ReasoningParser::ernie_x1 ? "\n</think>" : "</think>";
-  const std::size_t at = end.find(tag_text(Tag::think_end));
-  if (at == std::string::npos) {
-    return invalid("FD_LIMIT_THINKING_CONTENT_TRUNCATE_STR: got \"" + end.substr(0, 80) +
-                       "\", expected a text that contains </think>",
-                   "thinking-end-text");
-  }
-  syntax.forced_end_ = tokenizer.encode(std::string_view(end).substr(0, at), SpecialTokens::plain);
+  syntax.forced_end_ = std::move(thinking_end);
   syntax.forced_end_.push_back(syntax.token_of(Tag::think_end));
   return syntax;
 }

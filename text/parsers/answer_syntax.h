@@ -32,6 +32,10 @@ enum class AnswerStart : std::uint8_t {
   call,      ///< behind a <tool_call> that the prompt has opened
 };
 
+/// The text before the </think> that ends thoughts at their limit; empty without a reasoning parser.
+/// `given` has to contain that tag and is cut before it; empty: the parser's own text.
+Result<std::string> thinking_end_text(std::string_view reasoning, std::string_view given);
+
 /// Immutable after make(); any number of threads may use one.
 class AnswerSyntax {
  public:
@@ -39,11 +43,10 @@ class AnswerSyntax {
   AnswerSyntax() = default;
 
   /// `reasoning`: "", "ernie-x1", "ernie-45-vl" or "ernie-45-vl-thinking"; `tools`: "", "none", "ernie-x1",
-  /// "ernie-45-vl-thinking" or "hermes". `forced_end` is the text that ends thoughts at their limit; it has
-  /// to contain </think> and is cut after it; empty: the parser's own. An unknown name, or a tag that the
-  /// vocabulary does not have as one token, is an error that names flag and tag.
+  /// "ernie-45-vl-thinking" or "hermes". `thinking_end`: the tokens of thinking_end_text(). An unknown name,
+  /// or a tag that the vocabulary does not have as one token, is an error that names flag and tag.
   static Result<AnswerSyntax> make(std::string_view reasoning, std::string_view tools,
-                                   const Tokenizer& tokenizer, const std::string& forced_end = {});
+                                   const TokenTexts& texts, std::vector<TokenId> thinking_end = {});
 
   /// Neither thoughts nor calls are looked for.
   bool plain() const { return reasoning_ == ReasoningParser::none && tools_ == ToolParser::none; }
