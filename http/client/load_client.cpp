@@ -92,6 +92,7 @@ class LoadStream {
 /// IPv4 addresses where the host has one: "localhost" is [::1] too, where few servers listen. Empty when it
 /// has none.
 ClientConnection::Places find_places(const std::string& host, int port) {
+  if (host.empty()) return {};  // the resolver takes it for this machine
   asio::io_context context;
   tcp::resolver resolver(context);
   boost::system::error_code error;
