@@ -2,8 +2,9 @@
 
 #include <algorithm>
 #include <boost/asio/steady_timer.hpp>
+#include <charconv>
 #include <chrono>
-#include <cstdlib>
+#include <cstring>
 #include <memory>
 #include <string_view>
 
@@ -18,6 +19,15 @@ namespace asio = boost::asio;
 using asio::ip::tcp;
 
 constexpr std::size_t kLongestEvent = 1 << 22;  // a stream with a longer one is given up
+
+/// Where the value of `key` begins in an event; null when it is not there. The search for keys is most of
+/// what an event costs: std::string_view::find takes three times as long, as it stops at every quote.
+const char* value_of(std::string_view event, std::string_view key) {
+  const void* found = ::memmem(event.data(), event.size(), key.data(), key.size());
+  if (found == nullptr) return nullptr;
+  const char* value = static_cast<const char*>(found) + key.size();
+  return value < event.data() + event.size() ? value : nullptr;
+}
 
 /// One request on a connection of its own.
 class LoadStream {
@@ -63,16 +73,13 @@ class LoadStream {
       return;
     }
     failed_ = failed_ || text.starts_with("{\"error\":");
-    constexpr std::string_view kTokens = "\"completion_tokens\":";
-    if (const std::size_t usage = text.find(kTokens); usage != std::string_view::npos) {
-      answer_.tokens = std::atoi(text.data() + usage + kTokens.size());
+    if (const char* usage = value_of(text, "\"completion_tokens\":")) {
+      std::from_chars(usage, text.data() + text.size(), answer_.tokens);
     }
-    const bool completion = text.find("\"text\":\"") != std::string_view::npos;
-    const bool thought = text.find("\"reasoning_content\":\"") != std::string_view::npos;  // never empty
-    const bool has_text = completion ? text.find("\"text\":\"\"") == std::string_view::npos
-                                     : thought || (text.find("\"content\":\"") != std::string_view::npos &&
-                                                   text.find("\"content\":\"\"") == std::string_view::npos);
-    if (!has_text) return;
+    const char* shown = value_of(text, "\"text\":\"");
+    if (shown == nullptr) shown = value_of(text, "\"reasoning_content\":\"");
+    if (shown == nullptr) shown = value_of(text, "\"content\":\"");
+    if (shown == nullptr || *shown == '"') return;
     if (answer_.events++ == 0) {
       answer_.first_ns = now;
     } else {
