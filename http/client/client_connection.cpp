@@ -25,34 +25,7 @@ using Error = boost::system::error_code;
 using TlsStream = beast::ssl_stream<tcp::socket>;
 
 constexpr std::size_t kHeadBytes = 64 << 10;  // at most, of a head or the header of a chunk
-constexpr std::size_t kReadBytes = 64 << 10;
-
-/// A body that is handed on as it is parsed. Beast's own string_body reserves as many bytes as the server
-/// announces.
-struct SunkBody {
-  using value_type = const ClientConnection::BodySink*;
-  class reader {
-   public:
-    template <bool is_request, class Fields>
-    reader(beast::http::header<is_request, Fields>&, value_type& sink) : sink_(sink) {}
-    void init(const boost::optional<std::uint64_t>&, Error& error) { error = {}; }
-    template <class Buffers>
-    std::size_t put(const Buffers& buffers, Error& error) {
-      error = {};
-      std::size_t size = 0;
-      for (const asio::const_buffer buffer : beast::buffers_range_ref(buffers)) {
-        (*sink_)({static_cast<const char*>(buffer.data()), buffer.size()});
-        size += buffer.size();
-      }
-      return size;
-    }
-    void finish(Error& error) { error = {}; }
-
-   private:
-    const value_type& sink_;
-  };
-};
-using Parser = beast::http::response_parser<SunkBody>;
+constexpr std::size_t kReadBytes = 16 << 10;  // of a read: each of many connections has a buffer for it
 
 bool is_address(const std::string& host) {
   unsigned char bytes[16];
@@ -85,6 +58,33 @@ std::string lower_case(std::string_view name) {
 }  // namespace
 
 struct ClientConnection::Impl {
+  /// A body that is handed on as it is parsed. Beast's own string_body reserves as many bytes as the server
+  /// announces.
+  struct SunkBody {
+    using value_type = const ClientConnection::BodySink*;
+    class reader {
+     public:
+      template <bool is_request, class Fields>
+      reader(beast::http::header<is_request, Fields>&, value_type& sink) : sink_(sink) {}
+      void init(const boost::optional<std::uint64_t>&, Error& error) { error = {}; }
+      template <class Buffers>
+      std::size_t put(const Buffers& buffers, Error& error) {
+        error = {};
+        std::size_t size = 0;
+        for (const asio::const_buffer buffer : beast::buffers_range_ref(buffers)) {
+          (*sink_)({static_cast<const char*>(buffer.data()), buffer.size()});
+          size += buffer.size();
+        }
+        return size;
+      }
+      void finish(Error& error) { error = {}; }
+
+     private:
+      const value_type& sink_;
+    };
+  };
+  using Parser = beast::http::response_parser<SunkBody>;
+
   Impl(asio::io_context& context, ServerAddress place)
       : server(std::move(place)), stream(make_stream(context, server.tls)) {}
 

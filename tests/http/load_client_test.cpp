@@ -16,8 +16,8 @@ namespace troupe::http {
 namespace {
 
 using std::chrono::milliseconds;
+using troupe::test::LoopbackPeer;
 using troupe::test::LoopbackServer;
-using Peer = troupe::test::LoopbackPeer;
 
 const std::string kHead =
     "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -36,9 +36,10 @@ const std::string kDone = chunk("data: [DONE]\n\n") + "0\r\n\r\n";
 /// Hands each connection, with the request it brought, to `serve`, and keeps count.
 class LocalServer {
  public:
-  using Serve = std::function<void(Peer peer, const std::string& request)>;
+  using Serve = std::function<void(LoopbackPeer peer, const std::string& request)>;
 
-  explicit LocalServer(Serve serve) : serve_(std::move(serve)), server_([this](Peer peer) { turn(peer); }) {}
+  explicit LocalServer(Serve serve)
+      : serve_(std::move(serve)), server_([this](LoopbackPeer peer) { turn(peer); }) {}
 
   int port() const { return server_.port(); }
   std::vector<std::string> requests() {
@@ -57,7 +58,7 @@ class LocalServer {
   std::atomic<int> inside{0}, most_inside{0};
 
  private:
-  void turn(Peer peer) {
+  void turn(LoopbackPeer peer) {
     const std::string request = peer.receive_request();
     {
       const std::lock_guard lock(mutex_);
@@ -80,7 +81,7 @@ LoadRun load(const LocalServer& server, int requests, int concurrency = 0, doubl
 }
 
 TEST(LoadClient, TimesTheEventsThatCarryText) {
-  LocalServer server([](Peer peer, const std::string&) {
+  LocalServer server([](LoopbackPeer peer, const std::string&) {
     peer.send(kHead + text_event(""));
     std::this_thread::sleep_for(milliseconds(30));
     peer.send(text_event("a"));
@@ -105,7 +106,7 @@ TEST(LoadClient, TimesTheEventsThatCarryText) {
 }
 
 TEST(LoadClient, SendsWhatItWasGiven) {
-  LocalServer server([](Peer peer, const std::string&) { peer.send(kHead + kDone); });
+  LocalServer server([](LoopbackPeer peer, const std::string&) { peer.send(kHead + kDone); });
   const std::string body(3'000'000, 'x');  // more than a socket takes at once
   const LoadRun run =
       run_load({.port = server.port(), .path = "/v1/chat/completions", .api_key = "k"}, {{body, 0}});
@@ -117,7 +118,7 @@ TEST(LoadClient, SendsWhatItWasGiven) {
 }
 
 TEST(LoadClient, ReadsBytesCutAnywhere) {
-  LocalServer server([](Peer peer, const std::string&) {
+  LocalServer server([](LoopbackPeer peer, const std::string&) {
     for (const char byte : kHead + text_event("a") + text_event("b") + kUsage + kDone) {
       peer.send({&byte, 1});
     }
@@ -129,7 +130,7 @@ TEST(LoadClient, ReadsBytesCutAnywhere) {
 }
 
 TEST(LoadClient, ReadsChats) {
-  LocalServer server([](Peer peer, const std::string&) {
+  LocalServer server([](LoopbackPeer peer, const std::string&) {
     peer.send(kHead +
               chunk("data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n") +
               chunk("data: {\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\n") +
@@ -141,7 +142,7 @@ TEST(LoadClient, ReadsChats) {
 }
 
 TEST(LoadClient, AClosedLoopHasSoManyInside) {
-  LocalServer server([&](Peer peer, const std::string&) {
+  LocalServer server([&](LoopbackPeer peer, const std::string&) {
     server.wait_inside(3);
     std::this_thread::sleep_for(milliseconds(20));
     peer.send(kHead + text_event("a") + kDone);
@@ -154,7 +155,7 @@ TEST(LoadClient, AClosedLoopHasSoManyInside) {
 }
 
 TEST(LoadClient, AnOpenLoopDoesNotWaitForAnswers) {
-  LocalServer server([&](Peer peer, const std::string&) {
+  LocalServer server([&](LoopbackPeer peer, const std::string&) {
     server.wait_inside(5);
     peer.send(kHead + text_event("a") + kDone);
   });
@@ -170,7 +171,7 @@ TEST(LoadClient, AnOpenLoopDoesNotWaitForAnswers) {
 }
 
 TEST(LoadClient, AnErrorIsAnAnswerWithItsStatus) {
-  LocalServer server([](Peer peer, const std::string&) {
+  LocalServer server([](LoopbackPeer peer, const std::string&) {
     peer.send("HTTP/1.1 429 Too Many Requests\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}");
   });
   const LoadRun run = load(server, 2);
@@ -183,7 +184,7 @@ TEST(LoadClient, AnErrorIsAnAnswerWithItsStatus) {
 }
 
 TEST(LoadClient, AnErrorWithinAStreamIsOne) {
-  LocalServer server([](Peer peer, const std::string&) {
+  LocalServer server([](LoopbackPeer peer, const std::string&) {
     peer.send(kHead + text_event("a") + chunk("data: {\"error\":{\"message\":\"the worker died\"}}\n\n") +
               kDone);
   });
@@ -192,7 +193,7 @@ TEST(LoadClient, AnErrorWithinAStreamIsOne) {
 
 TEST(LoadClient, AServerThatHangsUp) {
   std::atomic<int> turn{0};
-  LocalServer server([&](Peer peer, const std::string&) {
+  LocalServer server([&](LoopbackPeer peer, const std::string&) {
     switch (turn++) {
       case 0: break;  // without a word
       case 1: peer.send(kHead + text_event("a")); break;
@@ -218,7 +219,7 @@ TEST(LoadClient, NobodyListens) {
 
 TEST(LoadClient, GivesUpAtTheLimit) {
   std::atomic<bool> over{false};
-  LocalServer server([&](Peer peer, const std::string& request) {
+  LocalServer server([&](LoopbackPeer peer, const std::string& request) {
     peer.send(kHead + text_event("a"));
     if (request.find("quick") != request.npos) {
       peer.send(kDone);
@@ -240,7 +241,7 @@ TEST(LoadClient, GivesUpAtTheLimit) {
 
 TEST(LoadClient, AnEventWithoutAnEndIsNotKept) {
   std::atomic<bool> over{false};
-  LocalServer server([&](Peer peer, const std::string&) {
+  LocalServer server([&](LoopbackPeer peer, const std::string&) {
     peer.send(kHead);
     const std::string block = chunk(std::string(1 << 20, 'x'));
     for (int i = 0; i < 64; ++i) {
