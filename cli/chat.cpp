@@ -74,8 +74,6 @@ int chat_main(int argc, char** argv) {
   nlohmann::ordered_json parameters = nlohmann::ordered_json::object();
   if (temperature >= 0) parameters["temperature"] = temperature;
   if (max_tokens > 0) parameters["max_tokens"] = max_tokens;
-  ChatSession session(http::Client(server), model, parameters, show_rate);
-  session.set_system(system);
 
   std::string question;
   for (const std::string& word : words) question += (question.empty() ? "" : " ") + word;
@@ -89,12 +87,15 @@ int chat_main(int argc, char** argv) {
                   invalid("there is no question: no words are given and the standard input is empty"));
     }
   }
-  const auto health = http::Client(server).request("GET", "/health/live");
+  http::Client client(server);
+  const auto health = client.request("GET", "/health/live");
   if (!health.ok()) {
     const bool none = health.status().code == Code::unavailable;
     complain(synopsis, health.status().message + (none ? "; `troupe serve` starts one" : ""));
     return 1;
   }
+  ChatSession session(std::move(client), model, parameters, show_rate);
+  session.set_system(system);
   if (question.empty()) return converse(synopsis, session);
   const Status status = session.ask(question);
   return status.ok() ? 0 : fail(synopsis, status);

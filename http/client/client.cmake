@@ -1,7 +1,6 @@
-# The client side, apart from the server: `troupe chat` and the benches link it.
+# The client side, apart from the server: `troupe chat`, the benches and tests link it.
 troupe_module(http_client
-  HEADERS client/client.h client/client_socket.h client/load_client.h client/response_reader.h
-          client/tls_client.h
-  SOURCES client/client.cpp client/client_socket.cpp client/load_client.cpp client/response_reader.cpp
+  HEADERS client/client.h client/client_connection.h client/event_reader.h client/load_client.h client/tls_client.h
+  SOURCES client/client.cpp client/client_connection.cpp client/event_reader.cpp client/load_client.cpp
           client/tls_client.cpp
   DEPS troupe::base troupe::http_tls nlohmann_json::nlohmann_json Boost::headers)

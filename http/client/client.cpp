@@ -1,116 +1,20 @@
 #include "http/client/client.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
-#include "http/client/client_socket.h"
-#include "http/client/response_reader.h"
+#include "base/clock.h"
+#include "http/client/client_connection.h"
+#include "http/client/event_reader.h"
 
 namespace troupe::http {
 namespace {
 
+using std::chrono::milliseconds;
+
 constexpr std::size_t kMaxBody = 64 << 20;
-
-std::string request_text(const ClientOptions& options, const std::string& method, const std::string& target,
-                         const std::string& body) {
-  std::string out = method + " " + target + " HTTP/1.1\r\nhost: " + options.host + ":" +
-                    std::to_string(options.port) + "\r\nuser-agent: troupe\r\nconnection: close\r\n";
-  if (!options.api_key.empty()) out += "authorization: Bearer " + options.api_key + "\r\n";
-  if (method == "POST" || !body.empty()) {
-    out += "content-type: application/json\r\ncontent-length: " + std::to_string(body.size()) + "\r\n";
-  }
-  return out + "\r\n" + body;
-}
-
-/// Connects, sends the request, and reads the answer as the caller asks for it.
-class ClientExchange {
- public:
-  ClientExchange(const ClientOptions& options, const std::string& method)
-      : socket_(options), reader_(method == "HEAD") {}
-
-  Status begin(const std::string& request) {
-    Status status = socket_.connect();
-    if (status.ok()) status = socket_.send(request);
-    while (status.ok() && !reader_.head_done()) status = read_some();
-    if (status.ok()) answer = {.status = reader_.status(), .headers = reader_.headers(), .body = {}};
-    return status;
-  }
-
-  /// At least one byte more, or done().
-  Status read_some() {
-    const auto bytes = socket_.read_some();
-    if (!bytes.ok()) return bytes.status();
-    if (bytes->empty()) {
-      return reader_.end() ? Status()
-                           : failure(Code::unavailable, "the connection ended in the middle of the answer");
-    }
-    return reader_.feed(*bytes) ? Status()
-                                : failure(Code::internal, "the answer is not HTTP: " + reader_.error());
-  }
-
-  Status read_body() {
-    Status status;
-    while (status.ok() && !reader_.done()) {
-      if (reader_.body().size() > kMaxBody)
-        return failure(Code::too_large, "the answer is larger than 64 MiB");
-      status = read_some();
-    }
-    answer.body = std::move(reader_.body());
-    return status;
-  }
-
-  bool done() const { return reader_.done(); }
-  /// The body's bytes since the last call.
-  std::string take_body() { return std::exchange(reader_.body(), {}); }
-
-  ClientResponse answer;
-
- private:
-  ClientSocket socket_;
-  ResponseReader reader_;
-};
-
-/// Splits an event stream into events. An event may have several data lines; a blank line ends it.
-class EventReader {
- public:
-  /// False when `each` wants no more, or at [DONE].
-  bool feed(std::string_view bytes, const std::function<bool(std::string_view)>& each) {
-    pending_ += bytes;
-    std::size_t from = 0;
-    bool go_on = true;
-    for (std::size_t end; go_on && (end = pending_.find('\n', from)) != std::string::npos; from = end + 1) {
-      std::string_view line(pending_.data() + from, end - from);
-      if (line.ends_with('\r')) line.remove_suffix(1);
-      go_on = take(line, each);
-    }
-    pending_.erase(0, from);
-    return go_on;
-  }
-  bool too_long() const { return pending_.size() + data_.size() > kMaxBody; }
-
- private:
-  bool take(std::string_view line, const std::function<bool(std::string_view)>& each) {
-    if (line.starts_with("data:")) {
-      line.remove_prefix(5);
-      if (line.starts_with(' ')) line.remove_prefix(1);
-      if (has_data_) data_ += '\n';
-      data_ += line;
-      has_data_ = true;
-      return true;
-    }
-    if (!line.empty() || !has_data_) return true;  // a comment, or another field
-    const std::string data = std::exchange(data_, {});
-    has_data_ = false;
-    if (data == "[DONE]") {
-      return false;
-    }
-    return each(data);
-  }
-
-  std::string pending_;
-  std::string data_;
-  bool has_data_ = false;
-};
 
 }  // namespace
 
@@ -125,33 +29,148 @@ std::string error_message(const ClientResponse& response) {
   return "HTTP " + std::to_string(response.status) + " " + response.body.substr(0, 200);
 }
 
+using Each = std::function<bool(std::string_view data)>;
+
+/// One request after another, each operation waited for.
+class Client::Exchange {
+ public:
+  explicit Exchange(ClientOptions options) : options_(std::move(options)) {}
+
+  /// `each` null: the body is returned, whatever its type.
+  Result<ClientResponse> run(const std::string& method, const std::string& target, const std::string& body,
+                             const Each* each) {
+    arrived_.clear();
+    Status status = begin({method, target, body, options_.api_key, /*keep_alive=*/true});
+    ClientResponse answer;
+    if (status.ok()) {
+      answer = {connection_->status(), connection_->headers(), {}};
+      const bool events = each != nullptr && answer.headers["content-type"].starts_with("text/event-stream");
+      status = events ? read_events(*each) : read_body();
+    }
+    if (!status.ok() || !connection_ || !connection_->keep_alive()) connection_.reset();
+    if (!status.ok()) return status;
+    answer.body = std::exchange(arrived_, {});
+    return answer;
+  }
+
+ private:
+  template <class Start>
+  Status wait(Duration patience, const std::string& too_slow, Start start);
+  Status begin(const ClientRequest& request);
+  Status connect();
+  Status ask(const ClientRequest& request);
+  Status read_body();
+  Status read_events(const Each& each);
+  Status read(Duration patience) {
+    return wait(patience, server().text() + " was silent for too long",
+                [&](auto done) { connection_->read(done); });
+  }
+  ServerAddress server() const { return {options_.host, options_.port, options_.tls}; }
+
+  const ClientOptions options_;
+  boost::asio::io_context context_{1};
+  std::optional<ClientConnection> connection_;
+  std::string arrived_;  // of the body
+};
+
+/// Starts an operation with `start(done)` and waits for its end: timeout after `patience`, cancelled when
+/// options.interrupted returns true. The connection is of no use after either.
+template <class Start>
+Status Client::Exchange::wait(Duration patience, const std::string& too_slow, Start start) {
+  constexpr Duration kInterval = milliseconds(100);  // between two calls of options.interrupted
+  std::optional<Status> result;
+  context_.restart();
+  start([&](const Status& status) { result = status; });
+  const TimePoint deadline = Clock::now() + patience;
+  while (!result) {
+    const Duration left = deadline - Clock::now();
+    Status given_up;
+    if (options_.interrupted && options_.interrupted()) given_up = failure(Code::cancelled, "interrupted");
+    if (given_up.ok() && left <= Duration::zero()) given_up = failure(Code::timeout, too_slow);
+    if (!given_up.ok()) {
+      connection_->close();
+      context_.run();
+      return given_up;
+    }
+    context_.run_one_for(std::min(left, kInterval));
+  }
+  return *result;
+}
+
+Status Client::Exchange::connect() {
+  connection_.emplace(context_, server());
+  const auto no_server = [&](const std::string& why) {
+    return failure(Code::unavailable, "no server answers at " + server().text() + " (" + why + ")");
+  };
+  boost::system::error_code error;
+  const auto places =
+      boost::asio::ip::tcp::resolver(context_).resolve(options_.host, std::to_string(options_.port), error);
+  if (error) return no_server(error.message());
+  const Status status = wait(milliseconds(options_.connect_timeout_ms), "",
+                             [&](auto done) { connection_->connect(places, done); });
+  return status.code == Code::timeout ? no_server("it does not react") : status;
+}
+
+Status Client::Exchange::ask(const ClientRequest& request) {
+  const auto sink = [this](std::string_view bytes) { arrived_ += bytes; };
+  const Duration patience = milliseconds(options_.first_byte_timeout_ms);
+  Status status = wait(patience, server().text() + " reads nothing",
+                       [&](auto done) { connection_->send(request, sink, done); });
+  for (const TimePoint deadline = Clock::now() + patience; status.ok() && !connection_->head_done();) {
+    status = read(deadline - Clock::now());
+  }
+  return status;
+}
+
+/// Sends the request and reads the head of its answer.
+Status Client::Exchange::begin(const ClientRequest& request) {
+  const bool reused = connection_ && connection_->reusable();
+  Status status = reused ? Status() : connect();
+  if (status.ok()) status = ask(request);
+  // The server closed the idle connection while the request was on its way: it has not been read.
+  if (status.code != Code::unavailable || !reused || connection_->begun()) return status;
+  status = connect();
+  return status.ok() ? ask(request) : status;
+}
+
+Status Client::Exchange::read_body() {
+  Status status;
+  while (status.ok() && !connection_->answered()) {
+    status = arrived_.size() <= kMaxBody ? read(milliseconds(options_.idle_timeout_ms))
+                                         : failure(Code::too_large, "the answer is larger than 64 MiB");
+  }
+  return status;
+}
+
+Status Client::Exchange::read_events(const Each& each) {
+  bool hung_up = false;
+  EventReader events([&](std::string_view data) {
+    if (data == "[DONE]") return false;
+    hung_up = !each(data);
+    return !hung_up;
+  });
+  Status status;
+  while (status.ok() && events.feed(std::exchange(arrived_, {}))) {
+    if (events.held() > kMaxBody) return failure(Code::too_large, "an event is larger than 64 MiB");
+    if (connection_->answered()) return failure(Code::internal, "the stream ended before its end mark");
+    status = read(milliseconds(options_.idle_timeout_ms));
+  }
+  if (hung_up) connection_.reset();
+  return status;
+}
+
+Client::Client(ClientOptions options) : exchange_(std::make_unique<Exchange>(std::move(options))) {}
+Client::~Client() = default;
+Client::Client(Client&&) noexcept = default;
+
 Result<ClientResponse> Client::request(const std::string& method, const std::string& target,
-                                       const std::string& body) const {
-  ClientExchange exchange(options_, method);
-  Status status = exchange.begin(request_text(options_, method, target, body));
-  if (status.ok()) status = exchange.read_body();
-  if (!status.ok()) return status;
-  return std::move(exchange.answer);
+                                       const std::string& body) {
+  return exchange_->run(method, target, body, nullptr);
 }
 
 Result<ClientResponse> Client::stream(const std::string& target, const std::string& body,
-                                      const std::function<bool(std::string_view)>& each) const {
-  ClientExchange exchange(options_, "POST");
-  Status status = exchange.begin(request_text(options_, "POST", target, body));
-  if (!status.ok()) return status;
-  if (!exchange.answer.headers["content-type"].starts_with("text/event-stream")) {
-    status = exchange.read_body();
-    if (!status.ok()) return status;
-    return std::move(exchange.answer);
-  }
-  EventReader events;
-  while (true) {
-    if (!events.feed(exchange.take_body(), each)) return std::move(exchange.answer);
-    if (events.too_long()) return failure(Code::too_large, "an event is larger than 64 MiB");
-    if (exchange.done()) return failure(Code::internal, "the stream ended before its end mark");
-    status = exchange.read_some();
-    if (!status.ok()) return status;
-  }
+                                      const std::function<bool(std::string_view)>& each) {
+  return exchange_->run("POST", target, body, &each);
 }
 
 }  // namespace troupe::http

@@ -1,8 +1,9 @@
 #pragma once
-// A small blocking HTTP/1.1 client for this server's own API, for `troupe chat`. One connection per request.
-// Not for the open Internet.
+// A blocking HTTP/1.1 client for this server's own API: `troupe chat`, the benches and tests. It follows no
+// redirect and knows no proxy: not for the open Internet.
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -14,12 +15,13 @@ namespace troupe::http {
 struct ClientOptions {
   std::string host = "127.0.0.1";
   int port = 8180;
-  std::string api_key;  ///< sent as a bearer key when not empty
-  TlsContext tls;       ///< of make_client_tls(); null: plain HTTP
-  int connect_timeout_ms = 5000;
-  int read_timeout_ms = 600'000;  ///< silence of the server after which the request is given up
-  std::function<bool()>
-      interrupted;  ///< asked ten times a second while waiting; true: give up with `cancelled`
+  std::string api_key;                  ///< sent as a bearer key when not empty
+  TlsContext tls;                       ///< of make_client_tls(); null: plain HTTP
+  int connect_timeout_ms = 5000;        ///< until the server has accepted and TLS is agreed on
+  int first_byte_timeout_ms = 600'000;  ///< from the request's last byte to the end of the answer's head
+  int idle_timeout_ms = 600'000;        ///< silence of the server within an answer
+  /// Asked ten times a second while waiting; true: give up with `cancelled`.
+  std::function<bool()> interrupted;
 };
 
 struct ClientResponse {
@@ -31,26 +33,29 @@ struct ClientResponse {
 /// The message of an OpenAI error body; of any other body its status and beginning.
 std::string error_message(const ClientResponse& response);
 
-/// Usable from several threads at once: it holds no connection.
+/// Keeps its connection for the next request if the server does. Of one thread at a time.
 class Client {
  public:
-  explicit Client(ClientOptions options) : options_(std::move(options)) {}
+  explicit Client(ClientOptions options);
+  ~Client();
+  Client(Client&&) noexcept;
 
   /// The answer, whatever its HTTP status. unavailable when no server listens there or the connection breaks,
   /// unauthorized when TLS is not agreed on (an untrusted certificate), timeout, cancelled by
-  /// ClientOptions::interrupted, internal for an answer that is not HTTP.
+  /// ClientOptions::interrupted, internal for an answer that is not HTTP, too_large.
   Result<ClientResponse> request(const std::string& method, const std::string& target,
-                                 const std::string& body = {}) const;
+                                 const std::string& body = {});
 
   /// POSTs `body` and calls `each` with the data of every server-sent event but "[DONE]", as it arrives.
   /// `each` returns false to hang up, which cancels the request on the server. An answer that is no event
   /// stream, for example an error, is returned with its body. A stream without "[DONE]" at its end is
   /// `internal`.
   Result<ClientResponse> stream(const std::string& target, const std::string& body,
-                                const std::function<bool(std::string_view data)>& each) const;
+                                const std::function<bool(std::string_view data)>& each);
 
  private:
-  ClientOptions options_;
+  class Exchange;
+  std::unique_ptr<Exchange> exchange_;
 };
 
 }  // namespace troupe::http

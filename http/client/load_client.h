@@ -1,7 +1,6 @@
 #pragma once
-// A load generator: many event streams from one thread, each token timed. Sockets and their event loop are
-// the system's own, so that it costs little beside the server that it measures. Loopback or a trusted
-// network; bounded in streams and in time.
+// A load generator: many event streams from one thread, each token timed. Loopback or a trusted network;
+// bounded in streams and in time.
 #include <cstdint>
 #include <string>
 #include <string_view>

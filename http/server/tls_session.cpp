@@ -1,9 +1,7 @@
 #include "http/server/tls_session.h"
 
-#include <arpa/inet.h>
 #include <openssl/err.h>
 #include <openssl/ssl.h>
-#include <openssl/x509v3.h>
 #include <sys/socket.h>
 
 #include <algorithm>
@@ -63,11 +61,6 @@ SSL* make_session(const TlsContext& context, int socket) {
   return session;
 }
 
-bool is_address(const std::string& host) {
-  unsigned char bytes[16];
-  return ::inet_pton(AF_INET, host.c_str(), bytes) == 1 || ::inet_pton(AF_INET6, host.c_str(), bytes) == 1;
-}
-
 }  // namespace
 
 TlsContext make_tls_context() {
@@ -96,20 +89,6 @@ std::unique_ptr<TlsSession> TlsSession::accept(const TlsContext& context, int so
   SSL* session = make_session(context, socket);
   if (session == nullptr) return nullptr;
   SSL_set_accept_state(session);
-  return std::unique_ptr<TlsSession>(new TlsSession(session));
-}
-
-std::unique_ptr<TlsSession> TlsSession::connect(const TlsContext& context, int socket,
-                                                const std::string& host) {
-  SSL* session = make_session(context, socket);
-  if (session == nullptr) return nullptr;
-  if (is_address(host)) {
-    X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(session), host.c_str());
-  } else {
-    SSL_set1_host(session, host.c_str());
-    SSL_set_tlsext_host_name(session, host.c_str());
-  }
-  SSL_set_connect_state(session);
   return std::unique_ptr<TlsSession>(new TlsSession(session));
 }
 

@@ -1,7 +1,7 @@
 #pragma once
-// TLS over a socket that never blocks. Both sides of the project use it: the server's connections, `troupe
-// chat` and the load client. They wait for the socket by themselves, so OpenSSL is driven directly: a stream
-// object that owns its reads and writes, as Asio's, would keep 34 KB of buffers for each idle connection.
+// TLS over a socket that never blocks, for the server's connections, and the rules of TLS that the client
+// follows too. The server drives OpenSSL directly: a stream object that owns its reads and writes, as Asio's,
+// would keep 34 KB of buffers for each idle connection.
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -31,9 +31,6 @@ class TlsSession {
 
   /// The server's end of a new connection. `socket` is borrowed and does not block.
   static std::unique_ptr<TlsSession> accept(const TlsContext& context, int socket);
-  /// The client's end; `host` is a name or an address, which the server's certificate has to have if the
-  /// context checks certificates.
-  static std::unique_ptr<TlsSession> connect(const TlsContext& context, int socket, const std::string& host);
   ~TlsSession();
   TlsSession(const TlsSession&) = delete;
   TlsSession& operator=(const TlsSession&) = delete;

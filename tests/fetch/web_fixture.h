@@ -1,20 +1,13 @@
 #pragma once
 // A small HTTP server on 127.0.0.1 for tests of clients: one answer a connection, each made by the test.
-#include <arpa/inet.h>
-#include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
 #include <functional>
 #include <map>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include "base/owned_fd.h"
+#include "support/loopback_server.h"
 
 namespace troupe {
 
@@ -41,29 +34,10 @@ class WebFixture {
  public:
   using Answer = std::function<WebReply(const WebRequest&)>;
 
-  explicit WebFixture(Answer answer) : answer_(std::move(answer)) {
-    listener_.reset(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    EXPECT_EQ(::bind(listener_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
-    EXPECT_EQ(::listen(listener_.get(), 64), 0);
-    socklen_t size = sizeof address;
-    EXPECT_EQ(::getsockname(listener_.get(), reinterpret_cast<sockaddr*>(&address), &size), 0);
-    port_ = ntohs(address.sin_port);
-    acceptor_ = std::thread([this] { accept_all(); });
-  }
+  explicit WebFixture(Answer answer)
+      : answer_(std::move(answer)), server_([this](test::LoopbackPeer peer) { serve(peer); }) {}
 
-  ~WebFixture() {
-    ::shutdown(listener_.get(), SHUT_RDWR);
-    acceptor_.join();
-    for (std::thread& thread : connections_) thread.join();
-  }
-
-  WebFixture(const WebFixture&) = delete;
-  WebFixture& operator=(const WebFixture&) = delete;
-
-  std::string url() const { return "http://127.0.0.1:" + std::to_string(port_); }
+  std::string url() const { return "http://127.0.0.1:" + std::to_string(server_.port()); }
 
   /// What was asked so far.
   std::vector<WebRequest> asked() const {
@@ -72,22 +46,9 @@ class WebFixture {
   }
 
  private:
-  void accept_all() {
-    while (true) {
-      const int peer = ::accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC);
-      if (peer < 0) return;
-      connections_.emplace_back([this, peer] { serve(OwnedFd(peer)); });
-    }
-  }
-
-  void serve(OwnedFd peer) {
-    std::string head;
-    char bytes[4096];
-    while (head.find("\r\n\r\n") == std::string::npos) {
-      const ssize_t got = ::recv(peer.get(), bytes, sizeof bytes, 0);
-      if (got <= 0) return;
-      head.append(bytes, static_cast<std::size_t>(got));
-    }
+  void serve(test::LoopbackPeer peer) {
+    const std::string head = peer.receive_request();
+    if (head.find("\r\n\r\n") == std::string::npos) return;
     const WebRequest request = parsed(head);
     {
       const std::lock_guard lock(mutex_);
@@ -99,12 +60,7 @@ class WebFixture {
                       "\r\nConnection: close\r\n";
     for (const std::string& header : reply.headers) out += header + "\r\n";
     out += "\r\n" + reply.body.substr(0, reply.sent_bytes);
-    std::size_t sent = 0;
-    while (sent < out.size()) {
-      const ssize_t n = ::send(peer.get(), out.data() + sent, out.size() - sent, MSG_NOSIGNAL);
-      if (n <= 0) return;
-      sent += static_cast<std::size_t>(n);
-    }
+    peer.send(out);
   }
 
   static WebRequest parsed(const std::string& head) {
@@ -123,12 +79,9 @@ class WebFixture {
   }
 
   Answer answer_;
-  OwnedFd listener_;
-  int port_ = 0;
-  std::thread acceptor_;
-  std::vector<std::thread> connections_;  // of the acceptor until it has ended
   mutable std::mutex mutex_;
   std::vector<WebRequest> asked_;
+  test::LoopbackServer server_;  // ends first
 };
 
 }  // namespace troupe

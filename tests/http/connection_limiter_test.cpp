@@ -97,14 +97,14 @@ TEST_F(ServerTest, AConnectionBeyondTheLimitGets429AndMayAskForHealth) {
   setup.limits.max_connections = 3;
   start();
   answer_all();
-  std::vector<std::unique_ptr<Client>> idle;
-  for (int i = 0; i < 3; ++i) idle.push_back(std::make_unique<Client>(port));
+  std::vector<std::unique_ptr<RawClient>> idle;
+  for (int i = 0; i < 3; ++i) idle.push_back(std::make_unique<RawClient>(port));
   for (const auto& client : idle) {
     client->get("/v1/models");
     EXPECT_EQ(client->receive().status, 200);
   }
   for (const char* path : {"/v1/models", "/v1/chat/completions", "/metrics", "/nowhere"}) {
-    Client extra(port);
+    RawClient extra(port);
     extra.get(path);
     const Response response = extra.receive();
     EXPECT_EQ(response.status, 429) << path;
@@ -112,11 +112,11 @@ TEST_F(ServerTest, AConnectionBeyondTheLimitGets429AndMayAskForHealth) {
     EXPECT_TRUE(response.header("Retry-After").has_value());
     EXPECT_TRUE(extra.closed());
   }
-  Client poster(port);
+  RawClient poster(port);
   poster.post("/v1/completions", R"({"prompt":"x"})");
   EXPECT_EQ(poster.receive().status, 429);
   for (const char* path : {"/health", "/health/live", "/health/ready", "/ping"}) {
-    Client probe(port);
+    RawClient probe(port);
     probe.get(path);
     EXPECT_EQ(probe.receive().status, 200) << path;
     EXPECT_TRUE(probe.closed());  // its place is for the next probe
@@ -125,7 +125,7 @@ TEST_F(ServerTest, AConnectionBeyondTheLimitGets429AndMayAskForHealth) {
   EXPECT_EQ(backend.turned_away_count(), 9);
   idle.pop_back();
   for (int i = 0; i < 3000 && server->connections() > 2; ++i) std::this_thread::sleep_for(milliseconds(10));
-  Client next(port);
+  RawClient next(port);
   next.get("/v1/models");
   EXPECT_EQ(next.receive().status, 200);
 }
@@ -133,9 +133,9 @@ TEST_F(ServerTest, AConnectionBeyondTheLimitGets429AndMayAskForHealth) {
 TEST_F(ServerTest, IdleConnectionsBeyondTheLimitGiveWayToAProbe) {
   setup.limits.max_connections = 2;
   start();
-  std::vector<std::unique_ptr<Client>> idle;
-  for (int i = 0; i < 100; ++i) idle.push_back(std::make_unique<Client>(port));
-  Client probe(port);
+  std::vector<std::unique_ptr<RawClient>> idle;
+  for (int i = 0; i < 100; ++i) idle.push_back(std::make_unique<RawClient>(port));
+  RawClient probe(port);
   probe.get("/health");
   EXPECT_EQ(probe.receive().status, 200);
   // One that was the oldest of those beyond the limit was told why it is closed.
@@ -150,7 +150,7 @@ TEST_F(ServerTest, AProxysClientsAreToldApart) {
   setup.limits.max_connections_per_address = 1;
   start();
   const std::string greedy = "X-Forwarded-For: 127.0.0.1, 203.0.113.5\r\n";
-  Client first(port), second(port), third(port);
+  RawClient first(port), second(port), third(port);
   first.post("/v1/completions", R"({"prompt":"x"})", greedy);
   ASSERT_TRUE(backend.wait_calls(1));
   second.post("/v1/completions", R"({"prompt":"x"})", "X-Forwarded-For: 198.51.100.1\r\n" + greedy);
@@ -169,7 +169,7 @@ TEST_F(ServerTest, AProxysClientsAreToldApart) {
 TEST_F(ServerTest, ForwardedForIsNotBelievedFromOthers) {
   setup.limits.max_connections_per_address = 1;
   start();
-  Client first(port), second(port);
+  RawClient first(port), second(port);
   first.get("/health");
   EXPECT_EQ(first.receive().status, 200);
   second.get("/v1/models", "X-Forwarded-For: 203.0.113.6\r\n");
@@ -179,7 +179,7 @@ TEST_F(ServerTest, ForwardedForIsNotBelievedFromOthers) {
 TEST_F(ServerTest, UnknownFieldsAreToldInAHeader) {
   start();
   answer_all();
-  Client client(port);
+  RawClient client(port);
   client.post("/v1/completions", R"({"prompt":"x","zebra":1,"evil\r\nSet-Cookie: a=\"b\"":2})");
   const Response warned = client.receive();
   EXPECT_EQ(warned.header("Warning"), "299 troupe \"without effect: zebra, evil??Set-Cookie:?a=?b?\"");
@@ -192,7 +192,7 @@ TEST_F(ServerTest, StrictRequestsRefusesUnknownFields) {
   setup.limits.strict_requests = true;
   start();
   answer_all();
-  Client client(port);
+  RawClient client(port);
   const std::string messages = R"("messages":[{"role":"user","content":"a"}])";
   const std::pair<const char*, std::string> bodies[] = {{"/v1/completions", R"("prompt":"x")"},
                                                         {"/v1/chat/completions", messages},

@@ -21,7 +21,7 @@ class CorpusTest : public ServerTest {
   /// The error object, complete, with everything a client may look for.
   static void expect_error(const Response& response, int status, const std::string& code,
                            const json& param = nullptr) {
-    ASSERT_EQ(response.status, status) << response.head << response.body;
+    ASSERT_EQ(response.status, status) << response.body;
     EXPECT_EQ(response.header("Content-Type"), "application/json");
     EXPECT_TRUE(response.header("x-request-id").has_value());
     const json error = response.error();
@@ -34,7 +34,7 @@ class CorpusTest : public ServerTest {
 
   /// Sends, expects the error, and the connection to end without anything else being answered.
   void refused_and_closed(const std::string& bytes, int status, const std::string& code) {
-    Client client(port);
+    RawClient client(port);
     client.send(bytes);
     expect_error(client.receive(), status, code);
     EXPECT_TRUE(client.closed()) << bytes.substr(0, 80);
@@ -44,7 +44,7 @@ class CorpusTest : public ServerTest {
 
   /// Posts a body; the connection must answer the next request too.
   void refused(const std::string& body, int status, const std::string& code, const json& param = nullptr) {
-    Client client(port);
+    RawClient client(port);
     client.post("/v1/chat/completions", body);
     expect_error(client.receive(), status, code, param);
     client.get("/health");
@@ -69,7 +69,7 @@ TEST_F(CorpusTest, Row2TooManyHeaders) {
 TEST_F(CorpusTest, AHundredHeadersAndAnEightKilobyteTargetPass) {
   std::string request = "GET /health?" + std::string((8 << 10) - 8, 'q') + " HTTP/1.1\r\nHost: localhost\r\n";
   for (int i = 0; i < 99; ++i) request += "a:b\r\n";
-  Client client(port);
+  RawClient client(port);
   client.send(request + "\r\n");
   EXPECT_EQ(client.receive().status, 200);
   client.send(request + "a:b\r\n\r\n");
@@ -130,7 +130,7 @@ TEST_F(CorpusTest, Row9ManySmallChunks) {
     request += std::to_string(part.size()) + "\r\n" + part + "\r\n";
   }
   request += "0\r\n\r\n";
-  Client client(port);
+  RawClient client(port);
   client.send(request);
   EXPECT_EQ(client.receive().status, 200);
   EXPECT_EQ(to_text(std::get<ChatRequest>(backend.call(0).body).conversation.messages).size(),
@@ -158,7 +158,7 @@ TEST_F(CorpusTest, Row10LinesThatAreNotHeaders) {
 }
 
 TEST_F(CorpusTest, Row14BodyShorterThanDeclared) {
-  Client client(port);
+  RawClient client(port);
   client.send(kPost + "Content-Length: 100\r\n\r\n{}");
   client.close();
   EXPECT_TRUE(backend.wait_status(499));
@@ -167,7 +167,7 @@ TEST_F(CorpusTest, Row14BodyShorterThanDeclared) {
 }
 
 TEST_F(CorpusTest, Row17MethodsThatAPageDoesNotTake) {
-  Client client(port);
+  RawClient client(port);
   const std::vector<std::array<std::string, 3>> rows = {{"GET", "/v1/chat/completions", "POST, OPTIONS"},
                                                         {"post", "/v1/chat/completions", "POST, OPTIONS"},
                                                         {"DELETE", "/v1/models", "GET, HEAD, OPTIONS"},
@@ -190,7 +190,7 @@ TEST_F(CorpusTest, Row17MethodsThatAPageDoesNotTake) {
 }
 
 TEST_F(CorpusTest, Row18PathsThatAreNoPage) {
-  Client client(port);
+  RawClient client(port);
   for (const char* path : {"/v1/nope", "/v1//chat/completions", "/v1/%2e%2e/metrics", "/v1\\chat",
                            "/V1/models", "/v1/models/", "/v1/chat/completions/", "/pages/",
                            "/health/../metrics", "/%68ealth", "*", "/docs/", "/pages/../docs"}) {
@@ -209,7 +209,7 @@ TEST_F(CorpusTest, Row19OtherProtocolsOnThePlainPort) {
 }
 
 TEST_F(CorpusTest, Row12And20BodiesOfAnotherKind) {
-  Client client(port);
+  RawClient client(port);
   client.send(
       "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
       "Content-Encoding: gzip\r\nContent-Length: 2\r\n\r\n{}");
@@ -268,7 +268,7 @@ TEST_F(CorpusTest, Row26NumbersThatJsonDoesNotKnow) {
 }
 
 TEST_F(CorpusTest, Row27And28UnknownAndRepeatedFields) {
-  Client client(port);
+  RawClient client(port);
   client.post("/v1/chat/completions",
               R"({"model":"first","zebra":1,"model":"last","messages":[{"role":"user","content":"hi"}]})");
   EXPECT_EQ(client.receive().status, 200);
@@ -291,18 +291,18 @@ TEST_F(CorpusLimitsTest, Row11BodyOneByteTooLong) {
   const std::string fill = "{\"messages\":[{\"role\":\"user\",\"content\":\"";
   const std::string exact = fill + std::string(1000 - fill.size() - 4, 'x') + "\"}]}";
   {
-    Client client(port);
+    RawClient client(port);
     client.post("/v1/chat/completions", exact);
     EXPECT_EQ(client.receive().status, 200);
   }
   {  // by its length alone: refused before a byte of the body is there
-    Client client(port);
+    RawClient client(port);
     client.send(kPost + "Content-Length: 1001\r\n\r\n");
     expect_error(client.receive(), 413, "request_too_large");
     EXPECT_TRUE(client.closed());
   }
   {
-    Client client(port);
+    RawClient client(port);
     client.send(kPost + "Transfer-Encoding: chunked\r\n\r\n3e9\r\n" + exact + " \r\n0\r\n\r\n");
     expect_error(client.receive(), 413, "request_too_large");
     EXPECT_TRUE(client.closed());
@@ -311,8 +311,8 @@ TEST_F(CorpusLimitsTest, Row11BodyOneByteTooLong) {
 }
 
 TEST_F(CorpusLimitsTest, Row13HeadersThatNeverEnd) {
-  Client silent(port);
-  Client slow(port);
+  RawClient silent(port);
+  RawClient slow(port);
   slow.send("GET /health HT");
   const Response response = slow.receive();
   expect_error(response, 408, "request_timeout");
@@ -322,14 +322,14 @@ TEST_F(CorpusLimitsTest, Row13HeadersThatNeverEnd) {
 }
 
 TEST_F(CorpusLimitsTest, Row14SlowBody) {
-  Client slow(port);
+  RawClient slow(port);
   slow.send(kPost + "Content-Length: 100\r\n\r\n{");
   expect_error(slow.receive(), 408, "request_timeout");
   EXPECT_TRUE(slow.closed());
 }
 
 TEST_F(CorpusLimitsTest, ConnectionsWithoutRequestsAreClosed) {
-  Client client(port);
+  RawClient client(port);
   client.get("/health");
   EXPECT_EQ(client.receive().status, 200);
   EXPECT_TRUE(client.closed());
@@ -337,7 +337,7 @@ TEST_F(CorpusLimitsTest, ConnectionsWithoutRequestsAreClosed) {
 
 TEST_F(CorpusLimitsTest, APendingAnswerIsNotATimeout) {
   backend.script = nullptr;
-  Client client(port);
+  RawClient client(port);
   client.post("/v1/chat/completions", kChat);
   ASSERT_TRUE(backend.wait_calls(1));
   std::this_thread::sleep_for(milliseconds(1600));

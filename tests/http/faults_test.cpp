@@ -109,7 +109,7 @@ class FaultsTest : public ::testing::Test {
   /// True when a client is served, perhaps not the first one: what was armed may end its connection.
   bool serves() {
     for (int i = 0; i < 20; ++i) {
-      Client client(port);
+      RawClient client(port);
       client.get("/v1/models/unknown", "X-Request-Id: probe\r\n", "POST");  // is refused by the server itself
       if (!client.readable(kPatience)) return false;
       if (client.receive().status == 405) return true;
@@ -137,7 +137,7 @@ TEST_F(FaultsTest, NoFailedAllocationEndsTheListenerOrTheDeadlines) {
     const std::uint64_t before = server->faults();
     backend.arm(successes, 1);
     const auto ask = [&] {
-      Client client(port);
+      RawClient client(port);
       client.get("/health");  // the first one arms the I/O thread: what it does next fails
       return !client.readable(kPatience) || server->faults() > before;
     };
@@ -147,7 +147,7 @@ TEST_F(FaultsTest, NoFailedAllocationEndsTheListenerOrTheDeadlines) {
   EXPECT_GT(backend.at(FaultPlace::connection), 0u);
   EXPECT_GT(backend.at(FaultPlace::accepting), 0u);
   EXPECT_EQ(backend.reported(), server->faults());
-  Client silent(port);
+  RawClient silent(port);
   silent.send("GET /hea");
   EXPECT_EQ(silent.receive().status, 408) << "deadlines no longer hold";
   EXPECT_TRUE(silent.closed());
@@ -160,18 +160,18 @@ TEST_F(FaultsTest, ARoundOfDeadlinesThatFailsIsNotTheLast) {
   setup.limits.header_timeout_s = 1;
   start();
   for (long successes = 0; successes < 8; ++successes) {
-    Client idle(port);
+    RawClient idle(port);
     idle.get("/health");
     ASSERT_EQ(idle.receive().status, 200);
     backend.arm(successes, 1);
     const std::uint64_t before = server->faults();
-    Client arming(port);
+    RawClient arming(port);
     arming.get("/health");
     (void)arming.receive();
     ASSERT_TRUE(wait([&] { return server->faults() > before; }));
   }
   EXPECT_GT(backend.at(FaultPlace::deadlines), 0u);
-  Client silent(port);
+  RawClient silent(port);
   silent.send("GET /hea");
   EXPECT_EQ(silent.receive().status, 408) << "deadlines no longer hold";
 }
@@ -182,12 +182,12 @@ TEST_F(FaultsTest, AParserWithoutMemoryEndsTheConnection) {
   const std::string body = R"({"prompt":")" + std::string(300 << 10, 'x') + R"("})";
   for (long successes = 0; successes < 24; ++successes) {
     backend.arm(successes, std::numeric_limits<int>::max());
-    Client client(port);
+    RawClient client(port);
     client.post("/v1/completions", body);
     EXPECT_TRUE(client.closed()) << successes;
     EXPECT_TRUE(client.rest().empty()) << client.rest();
     backend.arm(0, 1);  // and so the thread may allocate again
-    Client freeing(port);
+    RawClient freeing(port);
     freeing.post("/v1/completions", body);
     EXPECT_EQ(freeing.receive().status, 503);
   }
@@ -200,7 +200,7 @@ TEST_F(FaultsTest, AFaultInAParserIsTheRequestsAnswer) {
   start();
   for (const std::size_t bytes : {std::size_t{10}, std::size_t{60} << 10, std::size_t{300} << 10}) {
     const troupe::testing::ThrownFault fault("parsing");
-    Client client(port);
+    RawClient client(port);
     client.post("/v1/completions", R"({"prompt":")" + std::string(bytes, 'x') + R"("})");
     EXPECT_EQ(client.receive().status, 500) << bytes;
     EXPECT_EQ(fault.thrown(), 1);
@@ -232,7 +232,7 @@ TEST(ThrowingBackendTest, EveryConnectionEndsAndIsForgotten) {
   Server server(setup, backend);
   ASSERT_TRUE(server.start().ok());
   for (int i = 0; i < 8; ++i) {
-    Client client(port);
+    RawClient client(port);
     client.post("/v1/completions", R"({"prompt":"x"})");
     EXPECT_TRUE(client.closed());
   }

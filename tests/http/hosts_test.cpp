@@ -73,7 +73,7 @@ class HostsTest : public ServerTest {
  protected:
   /// The status of a request with these header lines, Host among them.
   Response ask(const std::string& line, const std::string& headers) {
-    Client client(port);
+    RawClient client(port);
     client.send(line + "\r\n" + headers + "\r\n");
     return client.receive();
   }

@@ -2,19 +2,22 @@
 #include "http/client/load_client.h"
 
 #include <gtest/gtest.h>
-#include <netinet/tcp.h>
 
 #include <atomic>
 #include <functional>
 #include <mutex>
 #include <thread>
 
-#include "http/support.h"
+#include "base/clock.h"
+#include "support/loopback_server.h"
+#include "support/patience.h"
 
 namespace troupe::http {
 namespace {
 
 using std::chrono::milliseconds;
+using troupe::test::LoopbackPeer;
+using troupe::test::LoopbackServer;
 
 const std::string kHead =
     "HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nTransfer-Encoding: chunked\r\n\r\n";
@@ -30,28 +33,15 @@ std::string text_event(const std::string& text) {
 const std::string kUsage = chunk("data: {\"choices\":[],\"usage\":{\"completion_tokens\":7}}\n\n");
 const std::string kDone = chunk("data: [DONE]\n\n") + "0\r\n\r\n";
 
-/// Hands each connection, with the request it brought, to `serve` on a thread of its own, and hangs up behind
-/// it.
+/// Hands each connection, with the request it brought, to `serve`, and keeps count.
 class LocalServer {
  public:
-  using Serve = std::function<void(int fd, const std::string& request)>;
+  using Serve = std::function<void(LoopbackPeer peer, const std::string& request)>;
 
-  explicit LocalServer(Serve serve) : serve_(std::move(serve)) {
-    fd_ = test::listen_on_loopback(&port);
-    acceptor_ = std::thread([this] {
-      for (int peer; (peer = ::accept(fd_, nullptr, nullptr)) >= 0;) {
-        const std::lock_guard lock(mutex_);
-        threads_.emplace_back([this, peer] { turn(peer); });
-      }
-    });
-  }
-  ~LocalServer() {
-    ::shutdown(fd_, SHUT_RDWR);
-    acceptor_.join();
-    for (std::thread& thread : threads_) thread.join();
-    ::close(fd_);
-  }
+  explicit LocalServer(Serve serve)
+      : serve_(std::move(serve)), server_([this](LoopbackPeer peer) { turn(peer); }) {}
 
+  int port() const { return server_.port(); }
   std::vector<std::string> requests() {
     const std::lock_guard lock(mutex_);
     return requests_;
@@ -59,27 +49,17 @@ class LocalServer {
 
   /// Until so many have been inside at one time.
   void wait_inside(int count) const {
-    const auto end = std::chrono::steady_clock::now() + test::kPatience;
+    const auto end = std::chrono::steady_clock::now() + troupe::test::kPatience;
     while (most_inside < count && std::chrono::steady_clock::now() < end) {
       std::this_thread::sleep_for(milliseconds(1));
     }
   }
 
-  int port = 0;
   std::atomic<int> inside{0}, most_inside{0};
 
  private:
-  void turn(int peer) {
-    std::string request;
-    char bytes[65536];
-    std::size_t whole = std::string::npos;
-    while (request.size() < whole) {
-      const ssize_t got = ::recv(peer, bytes, sizeof bytes, 0);
-      if (got <= 0) break;
-      request.append(bytes, static_cast<std::size_t>(got));
-      const std::size_t head = request.find("\r\n\r\n"), length = request.find("Content-Length: ");
-      if (head != std::string::npos) whole = head + 4 + std::stoul(request.substr(length + 16));
-    }
+  void turn(LoopbackPeer peer) {
+    const std::string request = peer.receive_request();
     {
       const std::lock_guard lock(mutex_);
       requests_.push_back(request);
@@ -87,32 +67,27 @@ class LocalServer {
     }
     serve_(peer, request);
     --inside;
-    ::close(peer);
   }
 
   Serve serve_;
-  int fd_ = -1;
   std::mutex mutex_;
   std::vector<std::string> requests_;
-  std::vector<std::thread> threads_;
-  std::thread acceptor_;
+  LoopbackServer server_;  // ends first
 };
 
-void say(int fd, const std::string& bytes) { ::send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
-
 LoadRun load(const LocalServer& server, int requests, int concurrency = 0, double limit_s = 60) {
-  return run_load({.port = server.port, .concurrency = concurrency, .limit_s = limit_s},
+  return run_load({.port = server.port(), .concurrency = concurrency, .limit_s = limit_s},
                   std::vector<LoadRequest>(static_cast<std::size_t>(requests), {"{}", 0}));
 }
 
 TEST(LoadClient, TimesTheEventsThatCarryText) {
-  LocalServer server([](int fd, const std::string&) {
-    say(fd, kHead + text_event(""));
+  LocalServer server([](LoopbackPeer peer, const std::string&) {
+    peer.send(kHead + text_event(""));
     std::this_thread::sleep_for(milliseconds(30));
-    say(fd, text_event("a"));
+    peer.send(text_event("a"));
     std::this_thread::sleep_for(milliseconds(20));
-    say(fd, text_event("b") + text_event("\\\"text\\\":\\\"\\\""));
-    say(fd, kUsage + kDone);
+    peer.send(text_event("b") + text_event("\\\"text\\\":\\\"\\\""));
+    peer.send(kUsage + kDone);
   });
   const LoadRun run = load(server, 1);
   ASSERT_TRUE(run.all_ok());
@@ -131,10 +106,10 @@ TEST(LoadClient, TimesTheEventsThatCarryText) {
 }
 
 TEST(LoadClient, SendsWhatItWasGiven) {
-  LocalServer server([](int fd, const std::string&) { say(fd, kHead + kDone); });
+  LocalServer server([](LoopbackPeer peer, const std::string&) { peer.send(kHead + kDone); });
   const std::string body(3'000'000, 'x');  // more than a socket takes at once
   const LoadRun run =
-      run_load({.port = server.port, .path = "/v1/chat/completions", .api_key = "k"}, {{body, 0}});
+      run_load({.port = server.port(), .path = "/v1/chat/completions", .api_key = "k"}, {{body, 0}});
   EXPECT_TRUE(run.all_ok());
   const std::string request = server.requests().at(0);
   EXPECT_TRUE(request.starts_with("POST /v1/chat/completions HTTP/1.1\r\n"));
@@ -143,11 +118,9 @@ TEST(LoadClient, SendsWhatItWasGiven) {
 }
 
 TEST(LoadClient, ReadsBytesCutAnywhere) {
-  LocalServer server([](int fd, const std::string&) {
-    const int one = 1;
-    ::setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
+  LocalServer server([](LoopbackPeer peer, const std::string&) {
     for (const char byte : kHead + text_event("a") + text_event("b") + kUsage + kDone) {
-      say(fd, std::string(1, byte));
+      peer.send({&byte, 1});
     }
   });
   const LoadRun run = load(server, 1);
@@ -157,10 +130,11 @@ TEST(LoadClient, ReadsBytesCutAnywhere) {
 }
 
 TEST(LoadClient, ReadsChats) {
-  LocalServer server([](int fd, const std::string&) {
-    say(fd, kHead + chunk("data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n") +
-                chunk("data: {\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\n") +
-                chunk("data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n") + kDone);
+  LocalServer server([](LoopbackPeer peer, const std::string&) {
+    peer.send(kHead +
+              chunk("data: {\"choices\":[{\"delta\":{\"role\":\"assistant\",\"content\":\"\"}}]}\n\n") +
+              chunk("data: {\"choices\":[{\"delta\":{\"content\":\"hi\"}}]}\n\n") +
+              chunk("data: {\"choices\":[{\"delta\":{},\"finish_reason\":\"stop\"}]}\n\n") + kDone);
   });
   const LoadRun run = load(server, 1);
   EXPECT_TRUE(run.all_ok());
@@ -168,10 +142,10 @@ TEST(LoadClient, ReadsChats) {
 }
 
 TEST(LoadClient, AClosedLoopHasSoManyInside) {
-  LocalServer server([&](int fd, const std::string&) {
+  LocalServer server([&](LoopbackPeer peer, const std::string&) {
     server.wait_inside(3);
     std::this_thread::sleep_for(milliseconds(20));
-    say(fd, kHead + text_event("a") + kDone);
+    peer.send(kHead + text_event("a") + kDone);
   });
   const LoadRun run = load(server, 12, 3);
   EXPECT_TRUE(run.all_ok());
@@ -181,14 +155,14 @@ TEST(LoadClient, AClosedLoopHasSoManyInside) {
 }
 
 TEST(LoadClient, AnOpenLoopDoesNotWaitForAnswers) {
-  LocalServer server([&](int fd, const std::string&) {
+  LocalServer server([&](LoopbackPeer peer, const std::string&) {
     server.wait_inside(5);
-    say(fd, kHead + text_event("a") + kDone);
+    peer.send(kHead + text_event("a") + kDone);
   });
   std::vector<LoadRequest> requests;
   for (int i = 0; i < 5; ++i) requests.push_back({"{}", 0.02 * i});
   const std::int64_t before = now_ns();
-  const LoadRun run = run_load({.port = server.port, .limit_s = 60}, requests);
+  const LoadRun run = run_load({.port = server.port(), .limit_s = 60}, requests);
   EXPECT_TRUE(run.all_ok());
   EXPECT_EQ(server.most_inside, 5);
   for (std::size_t i = 0; i < 5; ++i) {
@@ -197,8 +171,8 @@ TEST(LoadClient, AnOpenLoopDoesNotWaitForAnswers) {
 }
 
 TEST(LoadClient, AnErrorIsAnAnswerWithItsStatus) {
-  LocalServer server([](int fd, const std::string&) {
-    say(fd, "HTTP/1.1 429 Too Many Requests\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}");
+  LocalServer server([](LoopbackPeer peer, const std::string&) {
+    peer.send("HTTP/1.1 429 Too Many Requests\r\nContent-Length: 2\r\nConnection: close\r\n\r\n{}");
   });
   const LoadRun run = load(server, 2);
   EXPECT_FALSE(run.all_ok());
@@ -210,20 +184,20 @@ TEST(LoadClient, AnErrorIsAnAnswerWithItsStatus) {
 }
 
 TEST(LoadClient, AnErrorWithinAStreamIsOne) {
-  LocalServer server([](int fd, const std::string&) {
-    say(fd,
-        kHead + text_event("a") + chunk("data: {\"error\":{\"message\":\"the worker died\"}}\n\n") + kDone);
+  LocalServer server([](LoopbackPeer peer, const std::string&) {
+    peer.send(kHead + text_event("a") + chunk("data: {\"error\":{\"message\":\"the worker died\"}}\n\n") +
+              kDone);
   });
   EXPECT_FALSE(load(server, 1).all_ok());
 }
 
 TEST(LoadClient, AServerThatHangsUp) {
   std::atomic<int> turn{0};
-  LocalServer server([&](int fd, const std::string&) {
+  LocalServer server([&](LoopbackPeer peer, const std::string&) {
     switch (turn++) {
       case 0: break;  // without a word
-      case 1: say(fd, kHead + text_event("a")); break;
-      default: say(fd, kHead + text_event("a") + kDone);
+      case 1: peer.send(kHead + text_event("a")); break;
+      default: peer.send(kHead + text_event("a") + kDone);
     }
   });
   const LoadRun run = load(server, 3, 1);
@@ -236,7 +210,7 @@ TEST(LoadClient, AServerThatHangsUp) {
 
 TEST(LoadClient, NobodyListens) {
   int port = 0;
-  ::close(test::listen_on_loopback(&port));
+  ::close(troupe::test::listen_on_loopback(&port));
   const LoadRun run = run_at_once(port, "/", {"{}", "{}"}, 5);
   EXPECT_FALSE(run.all_ok());
   EXPECT_EQ(run.answers.size(), 2u);
@@ -245,16 +219,19 @@ TEST(LoadClient, NobodyListens) {
 
 TEST(LoadClient, GivesUpAtTheLimit) {
   std::atomic<bool> over{false};
-  LocalServer server([&](int fd, const std::string& request) {
-    say(fd, kHead + text_event("a"));
-    if (request.find("quick") != request.npos) return say(fd, kDone);
+  LocalServer server([&](LoopbackPeer peer, const std::string& request) {
+    peer.send(kHead + text_event("a"));
+    if (request.find("quick") != request.npos) {
+      peer.send(kDone);
+      return;
+    }
     while (!over) std::this_thread::sleep_for(milliseconds(2));
   });
   const auto start = std::chrono::steady_clock::now();
   const LoadRun run =
-      run_load({.port = server.port, .limit_s = 2}, {{"quick", 0}, {"slow", 0}, {"late", 60}});
+      run_load({.port = server.port(), .limit_s = 2}, {{"quick", 0}, {"slow", 0}, {"late", 60}});
   over = true;
-  EXPECT_LT(std::chrono::steady_clock::now() - start, test::kPatience);
+  EXPECT_LT(std::chrono::steady_clock::now() - start, troupe::test::kPatience);
   EXPECT_TRUE(run.answers[0].ok);
   EXPECT_FALSE(run.answers[1].ok);
   EXPECT_EQ(run.answers[1].events, 1);
@@ -264,23 +241,23 @@ TEST(LoadClient, GivesUpAtTheLimit) {
 
 TEST(LoadClient, AnEventWithoutAnEndIsNotKept) {
   std::atomic<bool> over{false};
-  LocalServer server([&](int fd, const std::string&) {
-    say(fd, kHead);
+  LocalServer server([&](LoopbackPeer peer, const std::string&) {
+    peer.send(kHead);
     const std::string block = chunk(std::string(1 << 20, 'x'));
     for (int i = 0; i < 64; ++i) {
-      if (::send(fd, block.data(), block.size(), MSG_NOSIGNAL) <= 0) return;
+      if (!peer.send(block)) return;
     }
     while (!over) std::this_thread::sleep_for(milliseconds(2));
   });
   const auto start = std::chrono::steady_clock::now();
   EXPECT_FALSE(load(server, 1).all_ok());
   over = true;
-  EXPECT_LT(std::chrono::steady_clock::now() - start, test::kPatience);  // not the limit of the run
+  EXPECT_LT(std::chrono::steady_clock::now() - start, troupe::test::kPatience);  // not the limit of the run
 }
 
 TEST(LoadClient, KnowsAnAddress) {
   for (const char* host : {"127.0.0.1", "::1", "localhost"}) EXPECT_TRUE(has_address(host)) << host;
-  for (const char* host : {"1.2.3.4.5", "two words", "[::1]"}) EXPECT_FALSE(has_address(host)) << host;
+  for (const char* host : {"", "1.2.3.4.5", "two words", "[::1]"}) EXPECT_FALSE(has_address(host)) << host;
 }
 
 TEST(Percentile, TakesTheNearestRank) {

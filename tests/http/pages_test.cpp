@@ -49,7 +49,7 @@ TEST(Pages, HoldNothingThatTheirPolicyForbids) {
 class PagesTest : public ServerTest {
  protected:
   Response ask(std::string_view method, std::string_view path, std::string_view extra = {}) {
-    Client client(port);
+    RawClient client(port);
     client.get(path, extra, method);
     return client.receive(method == "HEAD" || method == "OPTIONS");
   }
@@ -92,7 +92,7 @@ TEST_F(PagesTest, AreNotSentAgainWhenTheBrowserHasThem) {
   const std::string etag = first.header("ETag").value_or("");
   ASSERT_EQ(etag.size(), 34u);
   EXPECT_EQ(first.header("Cache-Control"), "no-cache");
-  Client client(port);
+  RawClient client(port);
   for (const std::string& known : {etag, "W/" + etag, "\"x\", " + etag}) {
     client.get("/", "If-None-Match: " + known + "\r\n");
     const Response again = client.receive(true);
@@ -106,7 +106,7 @@ TEST_F(PagesTest, AreNotSentAgainWhenTheBrowserHasThem) {
 
 TEST_F(PagesTest, AreNotOnAMetricsPort) {
   start(/*separate_metrics=*/true);
-  Client client(metrics_port);
+  RawClient client(metrics_port);
   for (const char* path : {"/", "/topology", "/v1/troupe/events"}) {
     client.get(path);
     EXPECT_EQ(client.receive().status, 404) << path;
@@ -166,7 +166,7 @@ TEST_F(PagesTest, TheStreamOfEventsIsHandedOverWithTheRequestToFollow) {
   setup.http.admin_api_keys = {"secret"};
   start();
   const std::string key = "Authorization: Bearer secret\r\n";
-  Client client(port);
+  RawClient client(port);
   client.get("/v1/troupe/events?x=1&request=chatcmpl%2Dab", key);
   ASSERT_TRUE(backend.wait_calls(1));
   const auto info = std::get<InfoRequest>(backend.call(0).body);
@@ -181,7 +181,7 @@ TEST_F(PagesTest, TheStreamOfEventsIsHandedOverWithTheRequestToFollow) {
   EXPECT_EQ(head.status, 200);
   EXPECT_EQ(head.header("Content-Type"), "text/event-stream; charset=utf-8");
   EXPECT_FALSE(head.header("Content-Length").has_value());
-  Client other(port);  // an id that cannot be one is no id
+  RawClient other(port);  // an id that cannot be one is no id
   other.get("/v1/troupe/events?request=%00", key);
   ASSERT_TRUE(backend.wait_calls(2));
   EXPECT_EQ(std::get<InfoRequest>(backend.call(1).body).name, "");

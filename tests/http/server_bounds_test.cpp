@@ -17,7 +17,7 @@ TEST_F(ServerBounds, BoundsWhatIsKeptForASlowReader) {
   setup.limits.max_stream_buffer_bytes = 256 << 10;
   setup.limits.write_timeout_s = 600;  // is not what ends it
   start();
-  Client client(port, 4096);
+  RawClient client(port, 4096);
   client.post("/v1/completions", R"({"prompt":"x","stream":true})");
   ASSERT_TRUE(backend.wait_calls(1));
   for (int i = 0; i < 40; ++i)
@@ -38,7 +38,7 @@ TEST_F(ServerBounds, BoundsWhatIsKeptForASlowReader) {
 TEST_F(ServerBounds, ABatchLargerThanTheBufferIsBackPressureAndNoFault) {
   setup.limits.max_stream_buffer_bytes = 64 << 10;
   start();
-  Client client(port);
+  RawClient client(port);
   client.post("/v1/completions", R"({"prompt":"x","stream":true})");
   ASSERT_TRUE(backend.wait_calls(1));
   std::string batch;
@@ -63,7 +63,7 @@ TEST_F(ServerBounds, AWholeAnswerIsNotKeptForAReaderThatTrickles) {
     deliver(exchange, std::move(output));
   };
   start();
-  Client client(port, 4096);
+  RawClient client(port, 4096);
   client.post("/v1/completions", R"({"prompt":"x"})");
   ASSERT_TRUE(backend.wait_calls(1));
   for (int i = 0; i < 200 && server->connections() > 0; ++i) {
@@ -80,7 +80,7 @@ TEST_F(ServerBounds, AWholeAnswerInPartsIsOneBody) {
     deliver(exchange, std::move(output));
   };
   start();
-  Client client(port);
+  RawClient client(port);
   client.post("/v1/completions", R"({"prompt":"x"})");
   const Response response = client.receive();
   EXPECT_EQ(response.body, "[1" + std::string(300 << 10, ' ') + ",2]");
@@ -91,9 +91,9 @@ TEST_F(ServerBounds, BoundsWhatIsUnsentOnAllConnections) {
   setup.limits.max_stream_buffer_bytes = 64 << 20;
   setup.limits.max_unsent_bytes = 16 << 20;
   start();
-  std::vector<std::unique_ptr<Client>> clients;
+  std::vector<std::unique_ptr<RawClient>> clients;
   for (std::size_t i = 0; i < 4; ++i) {
-    clients.push_back(std::make_unique<Client>(port, 4096));
+    clients.push_back(std::make_unique<RawClient>(port, 4096));
     clients.back()->post("/v1/completions", R"({"prompt":"x"})");
     ASSERT_TRUE(backend.wait_calls(i + 1));
   }
@@ -114,11 +114,11 @@ TEST_F(ServerBounds, BoundsTheBodiesOfAllConnections) {
   start();
   const std::string head =
       "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
-  std::vector<std::unique_ptr<Client>> clients;
+  std::vector<std::unique_ptr<RawClient>> clients;
   int refused = 0;
   for (int i = 0; i < 8; ++i) {  // each sends 1 MiB of its 1.5
-    clients.push_back(std::make_unique<Client>(port));
-    Client& client = *clients.back();
+    clients.push_back(std::make_unique<RawClient>(port));
+    RawClient& client = *clients.back();
     client.send(head + "Content-Length: 1572864\r\n\r\n");
     if (!client.send(std::string(1 << 20, 'x')) || client.readable(milliseconds(200))) ++refused;
   }
@@ -127,12 +127,12 @@ TEST_F(ServerBounds, BoundsTheBodiesOfAllConnections) {
   EXPECT_EQ(response.status, 503);
   EXPECT_TRUE(response.header("Retry-After"));
   answer_all();
-  Client small(port);  // a small one is read in any case
+  RawClient small(port);  // a small one is read in any case
   small.post("/v1/chat/completions", kChat);
   EXPECT_EQ(small.receive().status, 200);
   clients.clear();  // their memory is free again
   for (int i = 0; i < 100; ++i) {
-    Client large(port);
+    RawClient large(port);
     large.post("/v1/completions", R"({"prompt":")" + std::string(2 << 20, 'x') + "\"}");
     if (const Response last = large.receive(); last.status == 200) return;
     std::this_thread::sleep_for(milliseconds(50));
@@ -145,10 +145,10 @@ TEST_F(ServerBounds, RefusesABodyByItsHeadWhenThereIsNoRoom) {
   start();
   const std::string head =
       "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
-  Client first(port);
+  RawClient first(port);
   first.send(head + "Content-Length: 1000000\r\n\r\n" + std::string(900'000, 'x'));
   EXPECT_FALSE(first.readable(milliseconds(200)));
-  Client client(port);
+  RawClient client(port);
   client.send(head + "Content-Length: 400000\r\n\r\n");
   EXPECT_EQ(client.receive().status, 503);
   EXPECT_TRUE(client.closed());
@@ -160,7 +160,7 @@ TEST_F(ServerBounds, ABodyThatFindsNoRoomEvenAloneIsTooLarge) {
   start();
   const std::string head =
       "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n";
-  Client declared(port);
+  RawClient declared(port);
   declared.send(head + "Content-Length: 2000000\r\n\r\n");
   const Response refused = declared.receive();
   EXPECT_EQ(refused.status, 413);
@@ -175,7 +175,7 @@ TEST_F(ServerBounds, ABodyThatFindsNoRoomEvenAloneIsTooLarge) {
 TEST_F(ServerBounds, AChunkedBodyThatFindsNoRoomEvenAloneIsTooLarge) {
   setup.limits.max_buffered_bytes = 1 << 20;
   start();
-  Client chunked(port);
+  RawClient chunked(port);
   chunked.send(
       "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
       "Transfer-Encoding: chunked\r\n\r\n");
@@ -189,14 +189,14 @@ TEST_F(ServerBounds, AChunkedBodyThatFindsNoRoomEvenAloneIsTooLarge) {
 constexpr std::size_t kSmall = 60'000;
 
 /// Connections that have sent all but the last byte of a small body.
-std::vector<std::unique_ptr<Client>> incomplete_bodies(int port, int count) {
+std::vector<std::unique_ptr<RawClient>> incomplete_bodies(int port, int count) {
   const std::string all =
       "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "
       "application/json\r\nContent-Length: " +
       std::to_string(kSmall) + "\r\n\r\n" + std::string(kSmall - 1, 'x');
-  std::vector<std::unique_ptr<Client>> clients;
+  std::vector<std::unique_ptr<RawClient>> clients;
   for (int i = 0; i < count; ++i) {
-    clients.push_back(std::make_unique<Client>(port));
+    clients.push_back(std::make_unique<RawClient>(port));
     clients.back()->send(all);
   }
   return clients;
@@ -261,7 +261,7 @@ TEST_F(ServerBounds, SmallBodiesTakeTheirSizeAndGiveItBack) {
 TEST_F(ServerBounds, ParsesLargeBodiesApart) {
   answer_all();
   start();
-  Client client(port);
+  RawClient client(port);
   client.post("/v1/completions", R"({"prompt":"small"})");
   EXPECT_EQ(client.receive().status, 200);
   EXPECT_EQ(backend.asked_from.load(), backend.submitted_from.load());
@@ -297,7 +297,7 @@ TEST_F(ServerBounds, TheThreadThatParsesBeatsWithEveryBody) {
   start();
   EXPECT_EQ(server->parser_beats(1), 0u) << "there is nothing to do";
   const std::string body = R"({"prompt":")" + std::string(300 << 10, 'x') + R"("})";
-  Client first(port), second(port);
+  RawClient first(port), second(port);
   first.post("/v1/completions", body);
   while (parsing == 0) std::this_thread::sleep_for(milliseconds(1));
   const std::uint64_t beats = server->parser_beats(1);
@@ -316,7 +316,7 @@ TEST_F(ServerBounds, TheThreadThatParsesBeatsWithEveryBody) {
 TEST_F(ServerBounds, AClientThatLeavesWhileItsBodyIsParsedIsForgotten) {
   start();
   for (int i = 0; i < 20; ++i) {
-    Client client(port);
+    RawClient client(port);
     client.post("/v1/completions", R"({"prompt":")" + std::string(2 << 20, 'x') + "\"}");
   }
   EXPECT_TRUE(becomes_active(0));

@@ -10,7 +10,7 @@ namespace {
 
 TEST_F(ServerTest, NamesThePartThatStandsStill) {
   start();
-  Client client(port);
+  RawClient client(port);
   const auto status_of = [&](const char* path) {
     client.get(path);
     const Response response = client.receive();
@@ -28,7 +28,7 @@ TEST_F(ServerTest, NamesThePartThatStandsStill) {
 
 TEST_F(ServerTest, AnswersHealthFromTheSnapshot) {
   start();
-  Client client(port);
+  RawClient client(port);
   for (const auto& [state, status] :
        std::vector<std::pair<Health::State, int>>{{Health::State::loading, 503},
                                                   {Health::State::ready, 200},
@@ -59,7 +59,7 @@ TEST_F(ServerTest, AnswersHealthFromTheSnapshot) {
 
 TEST_F(ServerTest, HandsACallOverAndWritesItsAnswer) {
   start();
-  Client client(port);
+  RawClient client(port);
   client.post("/v1/chat/completions", R"({"messages":[{"role":"user","content":"hi"}],"seed":7,"zebra":1})",
               "x-request-id: abc-1\r\n");
   ASSERT_TRUE(backend.wait_calls(1));
@@ -86,7 +86,7 @@ TEST_F(ServerTest, HandsACallOverAndWritesItsAnswer) {
 TEST_F(ServerTest, MakesARequestIdWhereTheGivenOneIsNotSane) {
   start();
   answer_all();
-  Client client(port);
+  RawClient client(port);
   std::vector<std::string> ids;
   for (const std::string& extra : {std::string(), "x-request-id: a b\r\n" + std::string(),
                                    "x-request-id: " + std::string(200, 'a') + "\r\n"}) {
@@ -101,7 +101,7 @@ TEST_F(ServerTest, MakesARequestIdWhereTheGivenOneIsNotSane) {
 
 TEST_F(ServerTest, StreamsFramesInOrder) {
   start();
-  Client client(port);
+  RawClient client(port);
   client.post("/v1/completions", R"({"prompt":"x","stream":true})");
   ASSERT_TRUE(backend.wait_calls(1));
   const Exchange exchange = backend.call(0).exchange;
@@ -128,7 +128,7 @@ TEST_F(ServerTest, StreamsFramesInOrder) {
 
 TEST_F(ServerTest, AWholeErrorAfterTheHeadBecomesAnEventAndDone) {
   start();
-  Client client(port);
+  RawClient client(port);
   client.post("/v1/completions", R"({"prompt":"x","stream":true})");
   ASSERT_TRUE(backend.wait_calls(1));
   const Exchange exchange = backend.call(0).exchange;
@@ -146,7 +146,7 @@ TEST_F(ServerTest, TellsAStreamWithAnErrorFromOneThatWentWell) {
   start();
   std::string error = "data: {\"id\":\"an \\\"error\\\": told by the model\"}\n\n";
   for (int failed = 0; failed < 2; ++failed) {
-    Client client(port);
+    RawClient client(port);
     client.post("/v1/completions", R"({"prompt":"x","stream":true})");
     ASSERT_TRUE(backend.wait_calls(static_cast<std::size_t>(failed) + 1));
     const Exchange exchange = backend.call(static_cast<std::size_t>(failed)).exchange;
@@ -182,7 +182,7 @@ TEST_F(ServerTest, AHeadThatIsRefusedIsNoPartOfTheFailedStreamBefore) {
 
 TEST_F(ServerTest, AnAnswerIsActiveUntilItsLastByteIsSent) {
   start();
-  Client client(port, 4096);
+  RawClient client(port, 4096);
   client.post("/v1/chat/completions", kChat);
   ASSERT_TRUE(backend.wait_calls(1));
   server->drain();
@@ -198,7 +198,7 @@ TEST_F(ServerTest, AnAnswerIsActiveUntilItsLastByteIsSent) {
 
 TEST_F(ServerTest, Http10GetsAnUnchunkedStreamThatEndsWithTheConnection) {
   start();
-  Client client(port);
+  RawClient client(port);
   client.send(
       "POST /v1/completions HTTP/1.0\r\nContent-Type: application/json\r\nContent-Length: 28\r\n\r\n"
       R"({"prompt":"x","stream":true})");
@@ -213,7 +213,7 @@ TEST_F(ServerTest, Http10GetsAnUnchunkedStreamThatEndsWithTheConnection) {
 TEST_F(ServerTest, AnswersPipelinedRequestsInOrder) {
   start();
   answer_all();
-  Client client(port);
+  RawClient client(port);
   std::string burst;
   for (int i = 0; i < 1000; ++i) {
     const std::string id = "x-request-id: r" + std::to_string(i) + "\r\n";
@@ -237,7 +237,7 @@ TEST_F(ServerTest, AnswersPipelinedRequestsInOrder) {
 TEST_F(ServerTest, ReadsARequestThatComesByteByByte) {
   start();
   answer_all();
-  Client client(port);
+  RawClient client(port);
   const std::string request =
       "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
       "Transfer-Encoding: chunked\r\n\r\n5\r\n" +
@@ -255,7 +255,7 @@ TEST_F(ServerTest, ReadsARequestThatComesByteByByte) {
 TEST_F(ServerTest, HeadersAsLongAsTheirLimitPassWhateverItIs) {
   setup.limits.max_header_bytes = 300 << 10;
   start();
-  Client client(port);
+  RawClient client(port);
   std::string headers;
   for (int i = 0; i < 5; ++i) headers += "X: " + std::string(58 << 10, 'x') + "\r\n";
   client.get("/health", headers);
@@ -267,7 +267,7 @@ TEST_F(ServerTest, HeadersAsLongAsTheirLimitPassWhateverItIs) {
 TEST_F(ServerTest, AnswersExpectContinue) {
   start();
   answer_all();
-  Client client(port);
+  RawClient client(port);
   client.send(
       "POST /v1/chat/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
       "Expect: 100-continue\r\nContent-Length: 45\r\n\r\n");
@@ -280,14 +280,14 @@ TEST_F(ServerTest, AnswersExpectContinue) {
 TEST_F(ServerTest, CancelsWhenTheClientLeavesBeforeOrDuringItsAnswer) {
   start();
   {
-    Client client(port);
+    RawClient client(port);
     client.post("/v1/chat/completions", kChat);
     ASSERT_TRUE(backend.wait_calls(1));
     client.close();
     ASSERT_TRUE(backend.wait_cancelled(1));
   }
   {
-    Client client(port);
+    RawClient client(port);
     client.post("/v1/completions", R"({"prompt":"x","stream":true})");
     ASSERT_TRUE(backend.wait_calls(2));
     deliver(backend.call(1).exchange, {.body = "data: 1\n\n"});
@@ -307,7 +307,7 @@ TEST_F(ServerTest, CutsOffAReaderThatStops) {
   setup.limits.write_timeout_s = 1;
   setup.limits.max_stream_buffer_bytes = 64 << 20;
   start();
-  Client client(port, 4096);
+  RawClient client(port, 4096);
   client.post("/v1/completions", R"({"prompt":"x","stream":true})");
   ASSERT_TRUE(backend.wait_calls(1));
   for (int i = 0; i < 40; ++i) deliver(backend.call(0).exchange, {.body = std::string(100 << 10, 'x')});
@@ -316,7 +316,7 @@ TEST_F(ServerTest, CutsOffAReaderThatStops) {
 
 TEST_F(ServerTest, AReaderThatIsOnlySlowGetsEverything) {
   start();
-  Client client(port, 4096);
+  RawClient client(port, 4096);
   client.post("/v1/completions", R"({"prompt":"x","stream":true})");
   ASSERT_TRUE(backend.wait_calls(1));
   for (int i = 0; i < 8; ++i)
@@ -332,7 +332,7 @@ TEST_F(ServerTest, AReaderThatIsOnlySlowGetsEverything) {
 TEST_F(ServerTest, RefusesGenerationUntilReadyButShowsTheModels) {
   start();
   answer_all();
-  Client client(port);
+  RawClient client(port);
   backend.state = Health::State::loading;
   client.post("/v1/chat/completions", kChat);
   const Response response = client.receive();
@@ -351,21 +351,21 @@ TEST_F(ServerTest, RefusesGenerationUntilReadyButShowsTheModels) {
 
 TEST_F(ServerTest, DrainsRunningRequestsAndRefusesNewOnes) {
   start();
-  Client idle(port);
+  RawClient idle(port);
   idle.get("/health");
   EXPECT_EQ(idle.receive().status, 200);
-  Client busy(port);
+  RawClient busy(port);
   busy.post("/v1/chat/completions", kChat);
   ASSERT_TRUE(backend.wait_calls(1));
   server->drain();
   EXPECT_TRUE(idle.closed());
-  Client late(port);
+  RawClient late(port);
   late.post("/v1/chat/completions", kChat);
   const Response refused = late.receive();
   EXPECT_EQ(refused.status, 503);
   EXPECT_EQ(refused.error().at("code"), "draining");
   EXPECT_EQ(refused.header("Connection"), "close");
-  Client probe(port);
+  RawClient probe(port);
   probe.get("/health/ready");
   EXPECT_EQ(probe.receive().status, 503);
   EXPECT_EQ(server->active(), 1u);
@@ -379,7 +379,7 @@ TEST_F(ServerTest, DrainsRunningRequestsAndRefusesNewOnes) {
 
 TEST_F(ServerTest, StoppingCancelsWhatIsActive) {
   start();
-  Client client(port);
+  RawClient client(port);
   client.post("/v1/chat/completions", kChat);
   ASSERT_TRUE(backend.wait_calls(1));
   server->stop();
@@ -392,13 +392,13 @@ TEST_F(ServerTest, StoppingCancelsWhatIsActive) {
 TEST_F(ServerTest, BoundsConnectionsPerAddressAndForgetsClosedOnes) {
   setup.limits.max_connections_per_address = 3;
   start();
-  std::vector<std::unique_ptr<Client>> clients;
+  std::vector<std::unique_ptr<RawClient>> clients;
   for (int i = 0; i < 3; ++i) {
-    clients.push_back(std::make_unique<Client>(port));
+    clients.push_back(std::make_unique<RawClient>(port));
     clients.back()->get("/health");
     EXPECT_EQ(clients.back()->receive().status, 200);
   }
-  Client extra(port);
+  RawClient extra(port);
   EXPECT_EQ(extra.receive().status, 429);  // also when it asks nothing
   EXPECT_TRUE(extra.closed());
   clients.pop_back();
@@ -412,9 +412,9 @@ TEST_F(ServerTest, SpreadsConnectionsOverThreadsAndDeliversToTheRightOne) {
   server = std::make_unique<Server>(setup, backend);
   ASSERT_TRUE(server->start().ok());
   ASSERT_EQ(server->io_threads(), 3u);
-  std::vector<std::unique_ptr<Client>> clients;
+  std::vector<std::unique_ptr<RawClient>> clients;
   for (int i = 0; i < 9; ++i) {
-    clients.push_back(std::make_unique<Client>(port));
+    clients.push_back(std::make_unique<RawClient>(port));
     clients.back()->post("/v1/chat/completions", kChat, "x-request-id: r" + std::to_string(i) + "\r\n");
     ASSERT_TRUE(backend.wait_calls(static_cast<std::size_t>(i) + 1));
   }
@@ -433,10 +433,10 @@ TEST_F(ServerTest, OperationsPagesStandOnTheirOwnPortWhenThereIsOne) {
   setup.http.api_keys = {"secret"};
   start(true);
   answer_all();
-  Client main(port);
+  RawClient main(port);
   main.get("/metrics", "Authorization: Bearer secret\r\n");
   EXPECT_EQ(main.receive().status, 404);
-  Client metrics(metrics_port);
+  RawClient metrics(metrics_port);
   metrics.get("/metrics");
   EXPECT_EQ(metrics.receive().status, 200);
   metrics.get("/config-info");
@@ -450,7 +450,7 @@ TEST_F(ServerTest, OperationsPagesStandOnTheirOwnPortWhenThereIsOne) {
 TEST_F(ServerTest, DecodesTheModelsName) {
   start();
   answer_all();
-  Client client(port);
+  RawClient client(port);
   client.get("/v1/models/a%2Fb");
   EXPECT_EQ(client.receive().status, 200);
   const auto info = std::get<InfoRequest>(backend.call(0).body);
@@ -476,7 +476,7 @@ TEST_F(ServerTest, TheKeyGuardsEverythingButHealth) {
                                         "x-api-key: wrong\r\nAuthorization: Bearer wrong\r\n",
                                         "Authorization: Bearer \xC3\xA9\r\n"};
   for (const std::string& header : bad) {
-    Client client(port);
+    RawClient client(port);
     for (const char* path : {"/v1/models", "/metrics", "/config-info", "//v1/models", "/V1/models", "/nope",
                              "/v1/chat/completions", "/health/", "/Health"}) {
       client.get(path, header);
@@ -491,7 +491,7 @@ TEST_F(ServerTest, TheKeyGuardsEverythingButHealth) {
     EXPECT_EQ(client.receive().status, 401);
   }
   EXPECT_EQ(backend.count(), 0u);
-  Client client(port);
+  RawClient client(port);
   client.get("/health");
   EXPECT_EQ(client.receive().status, 200);
   for (const char* key : {"Authorization: Bearer first\r\n", "authorization: bearer second\r\n",
@@ -499,7 +499,7 @@ TEST_F(ServerTest, TheKeyGuardsEverythingButHealth) {
     client.get("/v1/models", key);
     EXPECT_EQ(client.receive().status, 200);
   }
-  Client huge(port);
+  RawClient huge(port);
   huge.get("/v1/models", "Authorization: Bearer " + std::string(1 << 20, 'k') + "\r\n");
   EXPECT_EQ(huge.receive().status, 431);
 }

@@ -13,7 +13,7 @@ namespace {
 TEST_F(ServerTest, AnIdleConnectionEndsEvenIfAnotherProcessHoldsADuplicate) {
   setup.limits.idle_timeout_s = 1;
   start();
-  Client client(port);
+  RawClient client(port);
   client.get("/health");
   EXPECT_EQ(client.receive().status, 200);
   const pid_t holder = fork();
@@ -28,7 +28,7 @@ TEST_F(ServerTest, AnIdleConnectionEndsEvenIfAnotherProcessHoldsADuplicate) {
 
 TEST_F(ServerTest, ConnectionsAreClosedByExec) {
   start();
-  Client client(port);
+  RawClient client(port);
   client.get("/health");
   EXPECT_EQ(client.receive().status, 200);
   int sockets = 0;

@@ -12,7 +12,7 @@ TEST_F(ServerTest, ALostStreamOfANamedEventEndsWithAnErrorEvent) {
       {"/v1/responses", R"({"input":"x","stream":true})"},
       {"/v1/messages", R"({"messages":[{"role":"user","content":"x"}],"max_tokens":5,"stream":true})"}};
   for (std::size_t i = 0; i < 2; ++i) {
-    Client client(port);
+    RawClient client(port);
     client.post(rows[i].first, rows[i].second);
     ASSERT_TRUE(backend.wait_calls(i + 1));
     const Call& call = backend.call(i);
@@ -34,7 +34,7 @@ TEST_F(ServerTest, ErrorsOfMessagesAreInTheirOwnWords) {
   setup.http.api_keys = {"key"};
   start();
   const auto type_of = [&](const std::string& request_body, const std::string& headers, int status) {
-    Client client(port);
+    RawClient client(port);
     client.post("/v1/messages", request_body, headers);
     const Response response = client.receive();
     EXPECT_EQ(response.status, status) << response.body;
@@ -49,7 +49,7 @@ TEST_F(ServerTest, ErrorsOfMessagesAreInTheirOwnWords) {
   EXPECT_EQ(type_of("{", key, 400), "invalid_request_error");
   backend.state = Health::State::loading;
   EXPECT_EQ(type_of("{}", key, 503), "overloaded_error");
-  Client client(port);
+  RawClient client(port);
   client.get("/v1/messages", key);
   const Response response = client.receive();
   EXPECT_EQ(response.status, 405);
@@ -61,7 +61,7 @@ TEST_F(ServerTest, ErrorsOfMessagesAreInTheirOwnWords) {
 
 TEST_F(ServerTest, TheDocumentOfTheRoutesIsServed) {
   start();
-  Client client(port);
+  RawClient client(port);
   client.get("/openapi.json");
   const Response response = client.receive();
   EXPECT_EQ(response.status, 200);

@@ -1,10 +1,6 @@
 #pragma once
-// A server on a loopback port before a scripted backend, and a client that sends raw bytes.
-#include <arpa/inet.h>
+// A server on a loopback port before a scripted backend.
 #include <gtest/gtest.h>
-#include <netinet/in.h>
-#include <poll.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -23,13 +19,16 @@
 
 #include "http/api/openai.h"
 #include "http/server/server.h"
+#include "support/loopback_server.h"
 #include "support/patience.h"
+#include "support/raw_client.h"
 
 namespace troupe::http::test {
 
 using nlohmann::json;
 using std::chrono::milliseconds;
 using troupe::test::kPatience;
+using troupe::test::listen_on_loopback;
 
 /// Keeps what it was given; answers through `script` when one is set.
 class FakeBackend : public Backend {
@@ -139,155 +138,6 @@ class FakeBackend : public Backend {
   std::vector<std::string> handshake_failures_;
 };
 
-inline int listen_on_loopback(int* port) {
-  const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  if (::bind(fd, reinterpret_cast<sockaddr*>(&address), size) != 0 || ::listen(fd, 1024) != 0) std::abort();
-  ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
-  *port = ntohs(address.sin_port);
-  return fd;
-}
-
-struct Response {
-  int status = 0;
-  std::string head;
-  std::string body;  ///< decoded when it came in chunks
-  bool complete = false;
-
-  std::optional<std::string> header(const std::string& name) const {
-    std::size_t at = head.find("\r\n" + name + ": ");
-    if (at == head.npos) return {};
-    at += name.size() + 4;
-    return head.substr(at, head.find("\r\n", at) - at);
-  }
-  json error() const { return json::parse(body).at("error"); }
-};
-
-class Client {
- public:
-  /// A small `receive_buffer` makes a reader that stops reading noticeable at once.
-  explicit Client(int port, int receive_buffer = 0) {
-    fd_ = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    if (receive_buffer > 0) ::setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &receive_buffer, sizeof receive_buffer);
-    sockaddr_in address{};
-    address.sin_family = AF_INET;
-    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    address.sin_port = htons(static_cast<std::uint16_t>(port));
-    if (::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) std::abort();
-  }
-  ~Client() { close(); }
-  Client(const Client&) = delete;
-
-  void close() {
-    if (fd_ >= 0) ::close(fd_);
-    fd_ = -1;
-  }
-  /// False when the server stopped taking bytes.
-  bool send(std::string_view bytes) {
-    while (!bytes.empty()) {
-      const ssize_t n = ::send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-      if (n <= 0) return false;
-      bytes.remove_prefix(static_cast<std::size_t>(n));
-    }
-    return true;
-  }
-  void post(std::string_view path, std::string_view body, std::string_view extra = {}) {
-    send("POST " + std::string(path) +
-         " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
-         std::to_string(body.size()) + "\r\n" + std::string(extra) + "\r\n" + std::string(body));
-  }
-  void get(std::string_view path, std::string_view extra = {}, std::string_view method = "GET") {
-    send(std::string(method) + " " + std::string(path) + " HTTP/1.1\r\nHost: localhost\r\n" +
-         std::string(extra) + "\r\n");
-  }
-
-  /// One response; `complete` is false when the connection ended or the time ran out before.
-  Response receive(bool no_body = false) {
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    Response response;
-    while (data_.find("\r\n\r\n") == data_.npos) {
-      if (!fill(deadline)) return response;
-    }
-    const std::size_t end = data_.find("\r\n\r\n") + 4;
-    response.head = data_.substr(0, end);
-    data_.erase(0, end);
-    response.status = std::stoi(response.head.substr(9, 3));
-    if (response.status == 100) return receive();
-    if (no_body) {
-      response.complete = true;
-    } else if (const auto length = response.header("Content-Length")) {
-      const std::size_t size = std::stoul(*length);
-      while (data_.size() < size) {
-        if (!fill(deadline)) return response;
-      }
-      response.body = data_.substr(0, size);
-      data_.erase(0, size);
-      response.complete = true;
-    } else {
-      response.complete = receive_chunks(response.body, deadline);
-    }
-    return response;
-  }
-
-  /// True when the server has closed its side, after reading whatever was still under way.
-  bool closed() {
-    const auto deadline = std::chrono::steady_clock::now() + kPatience;
-    while (fill(deadline)) {
-    }
-    return ended_;
-  }
-  const std::string& rest() const { return data_; }
-  /// Reads at most so many bytes and forgets them.
-  void read_some(std::size_t bytes) {
-    char buffer[256];
-    (void)::recv(fd_, buffer, std::min(bytes, sizeof buffer), MSG_DONTWAIT);
-  }
-  /// True when something can be read within the time.
-  bool readable(milliseconds time) {
-    pollfd waiting{fd_, POLLIN, 0};
-    return ::poll(&waiting, 1, static_cast<int>(time.count())) > 0;
-  }
-  bool fill_some() { return fill(std::chrono::steady_clock::now() + kPatience); }
-
- private:
-  bool fill(std::chrono::steady_clock::time_point deadline) {
-    const auto left =
-        std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now()).count();
-    pollfd waiting{fd_, POLLIN, 0};
-    if (left <= 0 || ::poll(&waiting, 1, static_cast<int>(left)) <= 0) return false;
-    char buffer[16384];
-    const ssize_t n = ::recv(fd_, buffer, sizeof buffer, 0);
-    if (n <= 0) {
-      ended_ = true;
-      return false;
-    }
-    data_.append(buffer, static_cast<std::size_t>(n));
-    return true;
-  }
-  bool receive_chunks(std::string& body, std::chrono::steady_clock::time_point deadline) {
-    for (;;) {
-      std::size_t line;
-      while ((line = data_.find("\r\n")) == data_.npos) {
-        if (!fill(deadline)) return false;
-      }
-      const std::size_t size = std::stoul(data_.substr(0, line), nullptr, 16);
-      while (data_.size() < line + 2 + size + 2) {
-        if (!fill(deadline)) return false;
-      }
-      body += data_.substr(line + 2, size);
-      data_.erase(0, line + 2 + size + 2);
-      if (size == 0) return true;
-    }
-  }
-
-  int fd_ = -1;
-  std::string data_;
-  bool ended_ = false;
-};
-
 /// Options first, then start(); the server listens on `port` (and `metrics_port`).
 class ServerTest : public ::testing::Test {
  protected:
@@ -324,9 +174,8 @@ class ServerTest : public ::testing::Test {
   }
   /// The server still turns: another client is answered.
   void expect_alive() {
-    Client client(port);
-    client.get("/health");
-    EXPECT_EQ(client.receive().status, 200);
+    const auto health = http::Client({.port = port}).request("GET", "/health");
+    EXPECT_TRUE(health.ok() && health->status == 200) << health.status().message;
   }
 
   ServerSetup setup;

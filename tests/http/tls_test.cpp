@@ -66,7 +66,7 @@ class TlsTest : public ServerTest {
     std::ofstream(path, std::ios::trunc) << pem.certificate;
     const auto tls = make_client_tls({.ca_file = path});
     EXPECT_TRUE(tls.ok()) << tls.status().message;
-    return http::Client({.port = port, .api_key = api_key, .tls = *tls, .read_timeout_ms = 20'000});
+    return http::Client({.port = port, .api_key = api_key, .tls = *tls, .idle_timeout_ms = 20'000});
   }
 
   const troupe::test::TempDirectory directory_;
@@ -78,7 +78,7 @@ TEST_F(TlsTest, RequestsAndAnswersOfManyRecords) {
   backend.script = [this](Exchange exchange) {
     deliver(exchange, {.kind = Output::Kind::whole, .body = std::string(3 << 20, 'x')});
   };
-  const http::Client client = trusting(own_);
+  http::Client client = trusting(own_);
   const auto answer =
       client.request("POST", "/v1/completions", R"({"prompt":")" + std::string(1 << 20, 'a') + "\"}");
   ASSERT_TRUE(answer.ok()) << answer.status().message;
@@ -150,7 +150,7 @@ TEST_F(TlsTest, AClientChecksNameAndAuthority) {
 
 TEST_F(TlsTest, AClientWithoutTlsIsToldAndCounted) {
   start_tls(own_);
-  Client plain(port);
+  RawClient plain(port);
   plain.get("/health");
   const Response response = plain.receive();
   EXPECT_EQ(response.status, 400);
@@ -167,7 +167,7 @@ TEST_F(TlsTest, BrokenHandshakesHurtNobody) {
   for (const std::string& bytes :
        {std::string("\x16\x03\x01\xff\xff"), std::string("\x16\x03\x01\x00\x04zzzz"),
         std::string(70000, '\0'), std::string("\x16"), std::string()}) {
-    Client broken(port);
+    RawClient broken(port);
     broken.send(bytes);
     if (bytes.size() > 5) {
       EXPECT_TRUE(broken.closed());
@@ -180,7 +180,7 @@ TEST_F(TlsTest, TheMetricsPortStaysPlain) {
   setup.http.certificate_pem = own_.certificate;
   setup.http.private_key_pem = own_.key;
   start(/*separate_metrics=*/true);
-  Client probe(metrics_port);
+  RawClient probe(metrics_port);
   probe.get("/health");
   EXPECT_EQ(probe.receive().status, 200);
 }
