@@ -1,6 +1,7 @@
 // The HTTP front end alone: 64 streams, one token a chunk, from a backend that only builds the chunks, to
 // clients in the same process, so that server and clients share the machine's cores as they would with a
-// load generator on the same host.
+// load generator on the same host. They are bare sockets, so that the bound and the server have the same
+// reader.
 //
 //   sse_server.stream      tokens a second over 64 streams, each token its own event and chunk. Bound: the
 //                          same frames through bare send and recv, one call each; the server may pass it,
