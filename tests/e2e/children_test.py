@@ -1,11 +1,13 @@
 """What the processes of a server hold: each has the descriptors and the environment that it needs, and no key of another."""
+import http.client
 import os
 import pathlib
 import re
+import signal
 import tempfile
 import unittest
 
-from server import PATIENCE, Server, children_of, wait_until
+from server import DEMO_MODEL, PATIENCE, Server, children_of, wait_until
 
 ECHO = ("--device", "echo")
 SECRETS = {"FD_API_KEY": "sekret-env", "TROUPE_API_KEY": "sekret-second", "HF_TOKEN": "sekret-hub",
@@ -153,6 +155,27 @@ class Service(unittest.TestCase):
             self.assertIn(f'"http":{server.port},', out)
             self.assertEqual(err, "troupe status: ignored, since the platform sets them for a service of that name: TROUPE_PORT\n")
             self.assertEqual(server.command("status", "--port", server.port)[0], 0)
+
+
+class Front(unittest.TestCase):
+    def test_a_front_reads_no_tokenizer(self):
+        """What it needs of one it gets from the supervisor: it starts although the file is gone."""
+        with tempfile.TemporaryDirectory() as folder:
+            for file in DEMO_MODEL.iterdir():
+                (pathlib.Path(folder) / file.name).symlink_to(file.resolve())
+            with Server(*ECHO, model=folder) as server:
+                (pathlib.Path(folder) / "tokenizer.json").unlink()
+                first = server.process_pid("front")
+                os.kill(first, signal.SIGKILL)
+
+                def answered():
+                    try:
+                        return server.post("/v1/completions", {"prompt": "yes and no", "max_tokens": 3}).status == 200
+                    except (OSError, http.client.HTTPException):  # the one that is dying has accepted it
+                        return False
+
+                wait_until(answered, "another front")
+                self.assertNotEqual(server.process_pid("front"), first)
 
 
 class Keys(unittest.TestCase):

@@ -1,6 +1,6 @@
-// Stands in for front, engine and worker: attaches to its link, speaks on its control channel, and behaves as
-// options.model.served_model_name tells it: a list of WHO=HOW, where WHO is front, engine or
-// worker.
+// Stands in for front, engine, worker and text process: attaches to its link, speaks on its control channel,
+// and behaves as options.model.served_model_name tells it: a list of WHO=HOW, where WHO is front, engine,
+// worker or text-INDEX.
 //
 //   ok            (default) ready at once; a drain takes 50 ms
 //   crash         ready, then killed by a signal after 30 ms
@@ -11,10 +11,12 @@
 //   hung          ready, then gives no sign of life
 //   silent        never ready
 //   once          crashes in its first life, is ok in the next
+//   declining     is ok in its first life, early in the next
 //   serving       like crash, but reports served requests before
 //   together      of a worker among four: ends by itself when an epoch ends in which all four have met
 //
-// What happens to it is appended to LOG_DIR/events, one line each.
+// What happens to it is appended to LOG_DIR/events, one line each. The front distrusts the child that
+// LOG_DIR/distrusted names, once for each time that the file comes.
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -37,7 +39,7 @@ using namespace troupe;
 using namespace troupe::supervisor;
 using namespace std::chrono_literals;
 
-std::string g_events;
+std::string g_events, g_distrusted;
 
 constexpr int kTogether = 4;
 
@@ -79,12 +81,12 @@ int live_together(ipc::LowerEnd& end, Control& control) {
 
 template <class End>
 int live(const std::string& who, const std::string& how, Control& control, const ChildArguments& arguments) {
-  const bool front = who == "front";
-  auto end = End::attach((front ? arguments.link_step_fds : arguments.step_fds).front(),
-                         (front ? arguments.link_cache_fds : arguments.cache_fds).front());
+  const bool front = who == "front", linked = front || who.starts_with("text-");
+  auto end = End::attach((linked ? arguments.link_step_fds : arguments.step_fds).front(),
+                         (linked ? arguments.link_cache_fds : arguments.cache_fds).front());
   if (!end.ok()) return 3;
   note(who + " start " + std::to_string(getpid()) + " epoch " + std::to_string(end->epoch()));
-  if (how == "early") return 7;
+  if (how == "early" || (how == "declining" && end->epoch() > 1)) return 7;
   if (how == "fatal") {
     (void)control.send({{"event", "fatal"}, {"message", who + " finds no model here"}});
     return 1;
@@ -114,6 +116,10 @@ int live(const std::string& who, const std::string& how, Control& control, const
   for (;;) {
     const Packet packet = control.receive(Clock::now() + 20ms);
     if (packet.kind == Packet::Kind::closed) return 4;
+    if (std::string child; front && std::getline(std::ifstream(g_distrusted), child)) {
+      unlink(g_distrusted.c_str());
+      (void)control.send({{"event", "distrusted"}, {"child", child}, {"why", "it sent nonsense"}});
+    }
     const std::string order = packet.kind == Packet::Kind::message ? packet.text("do") : "";
     if (order == "status") {
       (void)control.send(
@@ -145,7 +151,7 @@ int live(const std::string& who, const std::string& how, Control& control, const
 
 int main(int argc, char** argv) {
   if (argc < 2) return 2;
-  const std::string who = argv[1];
+  std::string who = argv[1];
   const auto arguments = parse_child_arguments(std::vector<std::string>(argv + 2, argv + argc));
   if (!arguments.ok()) {
     std::fprintf(stderr, "fake child: %s\n", arguments.status().message.c_str());
@@ -156,7 +162,9 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "fake child: %s\n", options.status().message.c_str());
     return 2;
   }
+  if (who == "text") who += "-" + std::to_string(arguments->rank);
   g_events = options->log.dir + "/events";
+  g_distrusted = options->log.dir + "/distrusted";
   if (!options->http.file_api_keys.empty()) note(who + " has " + options->http.file_api_keys.front());
   const std::string& script = options->model.served_model_name;
   std::string how = "ok";
@@ -166,7 +174,9 @@ int main(int argc, char** argv) {
   }
   if ((who == "front") != (arguments->listen_fd >= 0)) return 5;
   if (who == "engine" && arguments->link_step_fds.size() != 1) return 5;
+  const bool text = who.starts_with("text-");
+  if (text && (arguments->link_step_fds.size() != 1 || !arguments->step_fds.empty())) return 5;
   Control control{ipc::Fd(arguments->control_fd)};
-  return who != "worker" ? live<ipc::UpperEnd>(who, how, control, *arguments)
-                         : live<ipc::LowerEnd>(who, how, control, *arguments);
+  return who == "worker" || text ? live<ipc::LowerEnd>(who, how, control, *arguments)
+                                 : live<ipc::UpperEnd>(who, how, control, *arguments);
 }

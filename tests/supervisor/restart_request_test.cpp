@@ -39,15 +39,18 @@ class RestartRequestTest : public SuperviseTest {
 
 TEST_F(RestartRequestTest, EachKindIsReplacedWhichCountsAsNoDeath) {
   setup_.options.process.max_restarts = 0;  // a death would end the server
+  setup_.texts = 2;
   const pid_t server = start();
   ASSERT_TRUE(state_becomes("ready"));
-  for (const std::string kind : {"engine", "front", "worker"}) {
+  for (const std::string kind : {"engine", "front", "worker", "text-1"}) {
     EXPECT_EQ(ask(restart_of(kind == "worker" ? "worker-0" : kind)), (Json{{"ok", true}}));
     ASSERT_TRUE(eventually([&] { return pids_of(kind).size() == 2; })) << kind;
     ASSERT_TRUE(state_becomes("ready"));
   }
   EXPECT_EQ(count("front drained"), 1) << "it finishes its requests first";
   EXPECT_EQ(count("engine stopped"), 1);
+  EXPECT_EQ(count("text-1 stopped"), 1);
+  EXPECT_EQ(pids_of("text-0").size(), 1u);
   EXPECT_EQ(read("stderr").find("started again"), std::string::npos) << read("stderr");
   kill(server, SIGTERM);
   EXPECT_EQ(wait_for(server), 0);

@@ -145,7 +145,7 @@ class SuperviseTest : public ::testing::Test {
     return static_cast<bool>(stat >> number >> name >> state) && state != "Z";
   }
   bool children_gone() const {
-    for (const char* who : {"front", "engine", "worker"}) {
+    for (const char* who : {"front", "engine", "worker", "text-0", "text-1"}) {
       for (const pid_t pid : pids_of(who)) {
         if (alive(pid)) return false;
       }
