@@ -39,7 +39,7 @@ class RestartRequestTest : public SuperviseTest {
 
 TEST_F(RestartRequestTest, EachKindIsReplacedWhichCountsAsNoDeath) {
   setup_.options.process.max_restarts = 0;  // a death would end the server
-  setup_.texts = 2;
+  setup_.counts.texts = 2;
   const pid_t server = start();
   ASSERT_TRUE(state_becomes("ready"));
   for (const std::string kind : {"engine", "front", "worker", "text-1"}) {

@@ -9,7 +9,7 @@ class TextChildTest : public SuperviseTest {
  protected:
   void SetUp() override {
     SuperviseTest::SetUp();
-    setup_.texts = 2;
+    setup_.counts.texts = 2;
     setup_.options.process.max_restarts = 0;  // a death that counts ends the server
   }
   /// Another process has taken the place of text-0, and of no other child.
