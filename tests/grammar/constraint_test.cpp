@@ -125,9 +125,11 @@ TEST_F(ConstraintTest, ABusyMachineMakesNoFormTooComplex) {
   const auto source = prepare(Form::Kind::regex, "([a-z]{1,10}){1,10}", "f", tokenizer_, true);
   ASSERT_TRUE(source.ok());
   const BusyMachine busy;
-  const auto form = compile(table, *source, 1);
-  EXPECT_TRUE(form.ok()) << form.status().message;
-  EXPECT_GT(busy.interruptions(), 1);
+  for (int tries = 0; busy.interruptions() < 2; ++tries) {  // a fast machine compiles it between two of them
+    ASSERT_LT(tries, 1000);
+    const auto form = compile(table, *source, 1);
+    ASSERT_TRUE(form.ok()) << form.status().message;
+  }
 }
 
 TEST_F(ConstraintTest, EveryKindOfForm) {
