@@ -23,6 +23,7 @@ BlockHash name_of(std::string_view together, const ipc::NamesKey& key) {
 }  // namespace
 
 EngineRouter::EngineRouter(Setup setup) : setup_(std::move(setup)) {
+  if (setup_.policy != config::RoutingPolicy::cache) return;  // it looks at no names
   for (std::uint32_t engine = 0; engine < setup_.names.size(); ++engine)
     at(engine).names = CachedNames(setup_.names[engine]);
   if (setup_.names.empty()) return;

@@ -84,21 +84,20 @@ Result<ipc::PortLock> choose(const std::string& dir, ipc::PortKind kind, int aft
 }
 
 /// Of several engines a list may name one port for each: that of its first rank.
-Status take_queues(const std::string& dir, ipc::PortKind kind, const PortedWorkers& workers, int after,
+Status take_queues(const std::string& dir, ipc::PortKind kind, const ProcessCounts& counts, int after,
                    std::set<int>& used, std::vector<int>& numbers, std::vector<ipc::PortLock>& locks) {
-  const int given = static_cast<int>(numbers.size()), all = workers.engines * workers.ranks;
-  if (given > 1 && given != all && given != workers.engines) {
-    const std::string engines =
-        workers.engines == 1 ? "" : std::to_string(workers.engines) + " engines with ";
+  const int given = static_cast<int>(numbers.size()), all = counts.workers();
+  if (given > 1 && given != all && given != counts.engines) {
+    const std::string engines = counts.engines == 1 ? "" : std::to_string(counts.engines) + " engines with ";
     return invalid(std::string(ipc::flag_of(kind)) + " names " + std::to_string(given) + " ports for " +
                    engines + std::to_string(all) + " workers; one is needed, or one for each" +
-                   (workers.engines > 1 && workers.ranks > 1 ? " engine or worker" : ""));
+                   (counts.engines > 1 && counts.ranks > 1 ? " engine or worker" : ""));
   }
   if (given == 1) after = numbers.front();
   std::vector<int> taken;
   for (int worker = 0; worker < all; ++worker) {
-    const bool each = given == all || worker % workers.ranks == 0;
-    const int place = given == all ? worker : worker / workers.ranks;
+    const bool each = given == all || worker % counts.ranks == 0;
+    const int place = given == all ? worker : worker / counts.ranks;
     const auto number = static_cast<std::size_t>(place);
     auto lock = !each || place >= given ? choose(dir, kind, taken.empty() ? after : taken.back(), used)
                                         : ipc::PortLock::acquire(dir, kind, numbers[number]);
@@ -113,7 +112,7 @@ Status take_queues(const std::string& dir, ipc::PortKind kind, const PortedWorke
 
 }  // namespace
 
-Result<Ports> take_ports(config::Options& options, const PortedWorkers& workers, Opening opening) {
+Result<Ports> take_ports(config::Options& options, const ProcessCounts& counts, Opening opening) {
   using ipc::PortKind;
   const std::string& dir = options.process.runtime_dir;
   config::HttpOptions& http = options.http;
@@ -148,12 +147,12 @@ Result<Ports> take_ports(config::Options& options, const PortedWorkers& workers,
   config::ProcessOptions& process = options.process;
   for (const int port : process.engine_worker_queue_ports) used.insert(port);
   for (const int port : process.cache_queue_ports) used.insert(port);
-  if (Status s = take_queues(dir, PortKind::engine_worker_queue, workers, http.port, used,
+  if (Status s = take_queues(dir, PortKind::engine_worker_queue, counts, http.port, used,
                              process.engine_worker_queue_ports, ports.step_queues);
       !s.ok()) {
     return s;
   }
-  if (Status s = take_queues(dir, PortKind::cache_queue, workers, http.port, used, process.cache_queue_ports,
+  if (Status s = take_queues(dir, PortKind::cache_queue, counts, http.port, used, process.cache_queue_ports,
                              ports.cache_queues);
       !s.ok()) {
     return s;

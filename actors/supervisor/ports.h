@@ -23,16 +23,19 @@ struct Ports {
 /// Whether the HTTP sockets listen, or are bound only, to learn that they could.
 enum class Opening { listen, bind_only };
 
-/// The workers that have queue ports.
-struct PortedWorkers {
+/// How many processes there are of each kind, beside the front.
+struct ProcessCounts {
   int engines = 1;
-  int ranks = 1;  ///< of each engine
+  int ranks = 1;  ///< workers of each engine
+  int texts = 0;
+
+  int workers() const { return engines * ranks; }
 };
 
 /// Takes every port for the workers. An HTTP port 0 and unset queue ports are chosen and written back
 /// into the options; so are those of further ranks where only the first rank's is set. A port in use is an
 /// error that names port and flag, and the pid when the owner is another instance.
-Result<Ports> take_ports(config::Options& options, const PortedWorkers& workers,
+Result<Ports> take_ports(config::Options& options, const ProcessCounts& counts,
                          Opening opening = Opening::listen);
 
 }  // namespace troupe::supervisor

@@ -71,7 +71,7 @@ std::string engine_name(std::size_t index, std::size_t engines) {
 
 Result<Resources> Resources::take(config::Options options, const ProcessCounts& counts,
                                   std::vector<RanksMemory> memories, Opening opening) {
-  auto ports = take_ports(options, {counts.engines, counts.ranks}, opening);
+  auto ports = take_ports(options, counts, opening);
   if (!ports.ok()) return ports.status();
   auto file = make_options_file(options);
   if (!file.ok()) return file.status();

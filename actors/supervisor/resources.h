@@ -14,15 +14,6 @@
 
 namespace troupe::supervisor {
 
-/// How many processes there are of each kind, beside the front.
-struct ProcessCounts {
-  int engines = 1;
-  int ranks = 1;  ///< workers of each engine
-  int texts = 0;
-
-  int workers() const { return engines * ranks; }
-};
-
 /// What one engine and its workers inherit.
 struct EngineResources {
   std::vector<ipc::LinkFds> links;  ///< by rank
