@@ -13,47 +13,29 @@ CAF_ALLOW_UNSAFE_MESSAGE_TYPE(troupe::Beat)
 
 namespace troupe {
 
-template <class I>
-typename I::result_type inspect(I& f, Status& x) {
-  return f(caf::meta::type_name("Status"), x.code, x.message, x.param, x.reason);
-}
-template <class I>
-typename I::result_type inspect(I& f, RequestKey& x) {
-  return f(caf::meta::type_name("RequestKey"), x.hi, x.lo);
-}
-template <class I>
-typename I::result_type inspect(I& f, BlockHash& x) {
-  return f(caf::meta::type_name("BlockHash"), x.hi, x.lo);
-}
+/// The inspector of `type`, whose members follow; of a message that has none, nothing does.
+#define TROUPE_INSPECT(type, ...)                                     \
+  template <class I>                                                  \
+  typename I::result_type inspect(I& f, [[maybe_unused]] type& x) {   \
+    return f(caf::meta::type_name(#type) __VA_OPT__(, ) __VA_ARGS__); \
+  }
+
+TROUPE_INSPECT(Status, x.code, x.message, x.param, x.reason)
+TROUPE_INSPECT(RequestKey, x.hi, x.lo)
+TROUPE_INSPECT(BlockHash, x.hi, x.lo)
 
 namespace wire {
-template <class I>
-typename I::result_type inspect(I& f, Sampling& x) {
-  return f(caf::meta::type_name("Sampling"), x.temperature, x.top_p, x.min_p, x.top_k, x.repetition_penalty,
-           x.presence_penalty, x.frequency_penalty, x.min_tokens, x.seed, x.choice, x.logprobs,
-           x.prompt_logprobs);
-}
-template <class I>
-typename I::result_type inspect(I& f, LogitBias& x) {
-  return f(caf::meta::type_name("LogitBias"), x.token, x.bias);
-}
-template <class I>
-typename I::result_type inspect(I& f, Logprob& x) {
-  return f(caf::meta::type_name("Logprob"), x.token, x.logprob);
-}
-template <class I>
-typename I::result_type inspect(I& f, Capacity& x) {
-  return f(caf::meta::type_name("Capacity"), x.kv_blocks, x.block_tokens, x.max_slots, x.max_tokens_per_step,
-           x.max_model_len, x.vocab_size, x.max_steps_in_flight, x.max_logprobs, x.weight_bytes, x.kv_bytes,
-           x.arena_bytes, x.swap_blocks);
-}
+TROUPE_INSPECT(Sampling, x.temperature, x.top_p, x.min_p, x.top_k, x.repetition_penalty, x.presence_penalty,
+               x.frequency_penalty, x.min_tokens, x.seed, x.choice, x.logprobs, x.prompt_logprobs)
+TROUPE_INSPECT(LogitBias, x.token, x.bias)
+TROUPE_INSPECT(Logprob, x.token, x.logprob)
+TROUPE_INSPECT(Capacity, x.kv_blocks, x.block_tokens, x.max_slots, x.max_tokens_per_step, x.max_model_len,
+               x.vocab_size, x.max_steps_in_flight, x.max_logprobs, x.weight_bytes, x.kv_bytes, x.arena_bytes,
+               x.swap_blocks)
 }  // namespace wire
 
 namespace grammar {
-template <class I>
-typename I::result_type inspect(I& f, ThinkingRule& x) {
-  return f(caf::meta::type_name("ThinkingRule"), x.end, x.open, x.budget, x.forced, x.denied);
-}
+TROUPE_INSPECT(ThinkingRule, x.end, x.open, x.budget, x.forced, x.denied)
 }  // namespace grammar
 
 namespace http {
@@ -91,11 +73,6 @@ typename I::result_type inspect(I& f, AnswerForm& x) {
 }
 }  // namespace http
 
-#define TROUPE_INSPECT(type, ...)                       \
-  template <class I>                                    \
-  typename I::result_type inspect(I& f, type& x) {      \
-    return f(caf::meta::type_name(#type), __VA_ARGS__); \
-  }
 TROUPE_INSPECT(Source, x.conversation, x.texts, x.ids, x.keep_tokens)
 TROUPE_INSPECT(AnswerLimits, x.tools, x.parallel_calls, x.response, x.thinking_share)
 TROUPE_INSPECT(Generation, x.sampling, x.choices, x.best_of, x.max_tokens, x.ignore_eos, x.stop_ids,
@@ -188,42 +165,15 @@ TROUPE_INSPECT(ProbeAnswer, x.mailbox)
 TROUPE_INSPECT(ActorReport, x.name, x.number, x.answered, x.restarts, x.mailbox, x.answer_ns)
 TROUPE_INSPECT(ActorReports, x.actors)
 TROUPE_INSPECT(EngineStatus, x.state, x.scheduler, x.engines, x.cache, x.open_requests, x.max_requests)
-template <class I>
-typename I::result_type inspect(I& f, Expire&) {
-  return f(caf::meta::type_name("Expire"));
-}
-template <class I>
-typename I::result_type inspect(I& f, Drain&) {
-  return f(caf::meta::type_name("Drain"));
-}
-template <class I>
-typename I::result_type inspect(I& f, ResetPrefixCache&) {
-  return f(caf::meta::type_name("ResetPrefixCache"));
-}
-template <class I>
-typename I::result_type inspect(I& f, Abandon&) {
-  return f(caf::meta::type_name("Abandon"));
-}
-template <class I>
-typename I::result_type inspect(I& f, Probe&) {
-  return f(caf::meta::type_name("Probe"));
-}
-template <class I>
-typename I::result_type inspect(I& f, ProbeAll&) {
-  return f(caf::meta::type_name("ProbeAll"));
-}
-template <class I>
-typename I::result_type inspect(I& f, RetryAlone&) {
-  return f(caf::meta::type_name("RetryAlone"));
-}
-template <class I>
-typename I::result_type inspect(I& f, TakeMade&) {
-  return f(caf::meta::type_name("TakeMade"));
-}
-template <class I>
-typename I::result_type inspect(I& f, RetryMasks&) {
-  return f(caf::meta::type_name("RetryMasks"));
-}
+TROUPE_INSPECT(Expire)
+TROUPE_INSPECT(Drain)
+TROUPE_INSPECT(ResetPrefixCache)
+TROUPE_INSPECT(Abandon)
+TROUPE_INSPECT(Probe)
+TROUPE_INSPECT(ProbeAll)
+TROUPE_INSPECT(RetryAlone)
+TROUPE_INSPECT(TakeMade)
+TROUPE_INSPECT(RetryMasks)
 #undef TROUPE_INSPECT
 
 }  // namespace troupe
