@@ -189,18 +189,16 @@ void encoded(SessionHostSelf self, std::uint64_t exchange, Encoded& result) {
 }
 
 /// Forms that a process which is gone was compiling are asked for again.
-void forget_compiles(SessionHostSelf self, std::uint32_t engine) {
+void forget_compiles(SessionHostSelf self) {
   auto& state = self->state;
-  std::erase_if(state.compiling, [&](const auto& entry) {
-    return entry.second.engine == engine && !state.book->runs(entry.second);
-  });
+  std::erase_if(state.compiling, [&](const auto& entry) { return !state.book->runs(entry.second); });
 }
 
 void engine_up(SessionHostSelf self, const EngineUp& up) {
   auto& state = self->state;
   Effects effects;
   const std::vector<std::uint64_t> ready = state.book->engine_up({up.engine, up.epoch}, now_ns(), effects);
-  forget_compiles(self, up.engine);
+  forget_compiles(self);
   act(self, effects);
   if (!ready.empty()) {
     state.parts.log.info("engine_up",
@@ -213,7 +211,7 @@ void engine_down(SessionHostSelf self, const EngineDown& down) {
   auto& state = self->state;
   Effects effects;
   state.book->engine_down({down.engine, down.epoch}, now_ns(), effects);
-  forget_compiles(self, down.engine);
+  forget_compiles(self);
   state.parts.log.warning("engine_down", {kv("engine", down.engine), kv("epoch", down.epoch),
                                           kv("why", down.why), kv("requests", state.book->size())});
   act(self, effects);
