@@ -32,6 +32,7 @@ KINDS = [
     ("/v1/messages", {"messages": [{"role": "user", "content": "Tell me of the sea"}], "temperature": 0, "max_tokens": 50,
                       "model": "default"}),
 ]
+VICTIMS = ["engine", "worker", "text", "forms"]
 # What differs from answer to answer, with a death or without one.
 UNSTABLE = {"id", "created", "created_at", "cached_tokens", "cache_read_input_tokens", "item_id", "call_id", "completed_at"}
 
@@ -91,24 +92,27 @@ def pid_of_one(server, kind, draw):
     return draw.choice(processes)
 
 
-def kill_one(server, draw):
-    kind = draw.choice(["engine", "worker", "text", "forms"])
+def kill_one(server, kind, draw):
+    """Whether there was a process of the kind to kill."""
     if kind == "forms":
         engine = pid_of_one(server, "engine", draw)
         pid = next(iter(children_of(engine)), None) if engine else None
     else:
         pid = pid_of_one(server, kind, draw)
-    if not pid:
-        return None
-    os.kill(pid, signal.SIGKILL)
-    return kind
+    if pid:
+        os.kill(pid, signal.SIGKILL)
+    return bool(pid)
 
 
 def main():
     parser = arguments(__doc__, 6, "kills")
     parser.add_argument("--engines", type=int, default=1)
+    parser.add_argument("--each", action="store_true", help="--count kills of each kind of process, in random order")
+    parser.add_argument("--pause", type=float, default=0.5, help="seconds between two kills at least; at most three times that")
     options = parser.parse_args()
     draw = random.Random(5)
+    victims = VICTIMS * options.count if options.each else draw.choices(VICTIMS, k=options.count)
+    draw.shuffle(victims)
     with Server("--max-restarts", "1000/60", "--guided-decoding-disable-any-whitespace",
                 "--data-parallel-size", options.engines) as server:
         wait_until(lambda: all(process["state"] == "ready" for process in server.status()["processes"]), "every process", 60)
@@ -120,11 +124,11 @@ def main():
             thread.start()
         kills = collections.Counter()
         try:
-            while sum(kills.values()) < options.count:
-                time.sleep(0.5 + draw.random())
+            while victims:
+                time.sleep(options.pause * (1 + 2 * draw.random()))
                 wait_until(server.is_ready, "ready between two kills", 60)
-                if kind := kill_one(server, draw):
-                    kills[kind] += 1
+                if kill_one(server, victims[-1], draw):
+                    kills[victims.pop()] += 1
             time.sleep(1)
         finally:
             stop.set()
