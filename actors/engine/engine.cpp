@@ -81,11 +81,8 @@ Status Engine::Impl::build(const config::Options& options, const EngineFds& fds)
   setup.fronts = fronts;
   ready = setup.ready;
   const auto forwarder = std::make_shared<TraceForwarder>(fronts.front());
-  // Each engine writes files of its own, in the directory that is named for the actor.
-  LogOptions logs = options.log;
-  for (const auto& [actor, directory] : options.log.actor_dirs)
-    logs.actor_dirs.emplace(numbered(actor, fds.index), directory);
-  setup.log = [options = std::move(logs), forwarder, index = fds.index](const std::string& actor) {
+  // Each engine writes files of its own.
+  setup.log = [options = options.log, forwarder, index = fds.index](const std::string& actor) {
     auto opened = Log::open(numbered(actor, index), options);
     return (opened.ok() ? *opened : Log()).observed_by(forwarder);
   };
