@@ -2,12 +2,11 @@
 import concurrent.futures
 import os
 import signal
-import subprocess
 import tempfile
 import time
 import unittest
 
-from server import BINARY, Server, run_serve, wait_until
+from server import Server, run_serve, wait_until
 from streams import Stream
 
 FLAGS = ("--dtype", "float32", "--max-model-len", 512, "--cpu-threads", 1, "--cpu-kv-bytes", "192MiB")
@@ -133,11 +132,12 @@ class Engines(unittest.TestCase):
                        f"scheduler={apart}") as server:
             wait_until(lambda: all(p["state"] == "ready" for p in server.status()["processes"]), "both engines")
             for name in ("log-a", "log-b"):
-                server.post("/v1/completions", {"prompt": "One", "max_tokens": 1}, {"x-request-id": name})
+                server.post("/v1/completions", {"prompt": "One", "max_tokens": 1}, headers={"x-request-id": name})
 
             def logs(*words):
-                return subprocess.run([BINARY, "logs", "--port", str(server.port), "--runtime-dir", server.runtime_dir, *words],
-                                      capture_output=True, text=True, check=True).stdout
+                code, out, err = server.command("logs", "--port", server.port, *words)
+                self.assertEqual(code, 0, err)
+                return out
 
             self.assertLessEqual({"scheduler", "scheduler-1", "cache-1"}, set(logs().split()))
             found = {name: logs("--request", name) for name in ("log-a", "log-b")}
