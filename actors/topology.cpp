@@ -23,9 +23,6 @@ namespace {
 /// An engine that has given no sign of life for so long gets no new request while another one does.
 constexpr auto kEngineResponds = std::chrono::nanoseconds(std::chrono::milliseconds(1500)).count();
 
-/// The first of several has no number.
-std::string numbered(std::uint32_t index) { return index == 0 ? "" : "-" + std::to_string(index); }
-
 /// Looking up a form of 8 MB takes less than a second.
 constexpr auto kFormSilence = std::chrono::seconds(30);
 
@@ -68,6 +65,10 @@ PrefixCaching prefix_caching(const config::CacheOptions& options, const ipc::Blo
 }
 
 }  // namespace
+
+std::string numbered(const std::string& name, std::int64_t index) {
+  return index == 0 ? name : name + "-" + std::to_string(index);
+}
 
 SupervisedActors::SystemConfig::SystemConfig() {
   // One pool thread unless there are cores to spare: the actors of a step run one after the other anyway, so
@@ -150,7 +151,7 @@ std::shared_ptr<SupervisedActors::Watched> SupervisedActors::watch(const std::st
   const auto same = [&name](const WatchedPart& other) { return other.part.name.starts_with(name); };
   const auto earlier = std::count_if(watched_.begin(), watched_.end(), same);
   WatchedPart& watched = watched_.emplace_back();
-  watched.part.name = earlier == 0 ? name : name + "-" + std::to_string(earlier);
+  watched.part.name = numbered(name, earlier);
   watched.part.patience = patience;
   watched.actor = std::make_shared<Watched>(std::move(actor));
   return watched.actor;
@@ -177,7 +178,7 @@ FrontSystem::FrontSystem(FrontSetup setup) {
     };
     link.welcomed = setup.welcomed;
     link.router = router;
-    watch_thread("engine_link" + numbered(i) + "'s receiver",
+    watch_thread(numbered("engine_link", i) + "'s receiver",
                  [pulse = link.receiver_pulse] { return pulse->beats(); });
     sides.push_back(std::make_shared<EngineLinkSide>(setup.engines[i]));
     engines_.push_back(system().spawn(engine_link_behavior, std::move(link)));
@@ -190,7 +191,7 @@ FrontSystem::FrontSystem(FrontSetup setup) {
                          [distrusted = setup.distrusted, i](const std::string& why) {
                            if (distrusted) distrusted(i, why);
                          }};
-    watch_thread("tokenizer" + numbered(i) + "'s receiver",
+    watch_thread(numbered("tokenizer", i) + "'s receiver",
                  [pulse = parts.receiver_pulse] { return pulse->beats(); });
     tokenizers.push_back(system().spawn(tokenizer_behavior, std::move(parts)));
     add("tokenizer", tokenizers.back());
@@ -333,8 +334,7 @@ EngineSystem::EngineSystem(EngineSetup setup) {
     links.push_back(
         system().spawn(worker_link_behavior, WorkerLinkParts{link, setup.spec_hash, rank, link_log, pulse}));
     add("worker_link", links.back());
-    const std::string number = numbered(static_cast<std::uint32_t>(rank));
-    watch_thread("worker_link" + number + "'s receiver", [pulse] { return pulse->beats(); });
+    watch_thread(numbered("worker_link", rank) + "'s receiver", [pulse] { return pulse->beats(); });
   }
   // One rank needs no group, and its messages no further hop.
   rank_group_actor group;
@@ -383,7 +383,7 @@ EngineSystem::EngineSystem(EngineSetup setup) {
     parts.ready = setup.ready;
     parts.log = setup.log("front_link");
     parts.topology = [this] { return topology_json(arrows()); };
-    watch_thread("front_link" + numbered(i) + "'s receiver",
+    watch_thread(numbered("front_link", i) + "'s receiver",
                  [pulse = parts.receiver_pulse] { return pulse->beats(); });
     fronts_.push_back(system().spawn(front_link_behavior, std::move(parts)));
     add("front_link", fronts_.back());

@@ -36,6 +36,9 @@ constexpr const char* to_string(ActorProcess process) {
   return process == ActorProcess::front ? "front" : "engine";
 }
 
+/// What one of several is called: the first, index 0, has no number.
+std::string numbered(const std::string& name, std::int64_t index);
+
 /// One row of the table of actors. CAF's mailboxes are unbounded: each sender limits what it has out, as the
 /// row says, with what happens at the limit.
 struct Role {

@@ -51,6 +51,7 @@ void describe(const char* what, char (&text)[kLongest]) {
     } catch (const std::exception& error) {
       std::fprintf(stderr, "troupe: %s\n", error.what());
     } catch (...) {
+      std::fputs("troupe: an exception of no standard type\n", stderr);
     }
   }
   std::abort();

@@ -21,7 +21,12 @@ const char* to_string(LogLevel level) {
 }
 
 std::string log_path(const std::string& actor, const LogOptions& options) {
-  const auto own = options.actor_dirs.find(actor);
+  auto own = options.actor_dirs.find(actor);
+  if (own == options.actor_dirs.end()) {  // one of several: without its number
+    const std::size_t last = actor.find_last_not_of("0123456789");
+    if (last != std::string::npos && last > 0 && last + 1 < actor.size() && actor[last] == '-')
+      own = options.actor_dirs.find(actor.substr(0, last));
+  }
   const std::string directory = own == options.actor_dirs.end() ? options.dir + "/" + actor : own->second;
   return directory + "/" + actor + ".log";
 }

@@ -14,7 +14,8 @@ struct LogOptions {
   /// Directory that holds one directory per actor: DIR/scheduler/scheduler.log. Relative to the
   /// working directory of the server.
   std::string dir = "log";
-  /// Actors whose files go elsewhere: actor name to the directory that takes the place of DIR/ACTOR.
+  /// Actors whose files go elsewhere: actor name to the directory that takes the place of DIR/ACTOR. It is
+  /// also that of ACTOR-0, ACTOR-1 … which have none of their own.
   std::map<std::string, std::string> actor_dirs;
   /// Events below this level are not formatted at all. debug adds a line per step and costs throughput.
   LogLevel level = LogLevel::info;

@@ -130,7 +130,11 @@ std::vector<std::string> list_actors(const LogOptions& options) {
     if (fs::is_regular_file(entry.path() / (name + ".log"), error)) names.insert(name);
   }
   for (const auto& [actor, directory] : options.actor_dirs) {
-    if (fs::is_regular_file(log_path(actor, options), error)) names.insert(actor);
+    for (const auto& entry : fs::directory_iterator(directory, error)) {
+      const std::string name = entry.path().stem().string();
+      if (entry.path() == fs::path(log_path(name, options)) && entry.is_regular_file(error))
+        names.insert(name);
+    }
   }
   return {names.begin(), names.end()};
 }

@@ -338,7 +338,8 @@ FieldList log_fields(Options& options) {
        .env = "FD_LOG_DIR"},
       {.name = "actor-log-dir",
        .slot = &o.actor_dirs,
-       .help = "ACTOR=DIRECTORY: this actor's logs go there; repeat it for several"},
+       .help = "ACTOR=DIRECTORY: the logs of this actor go there, also of scheduler-1 beside scheduler; "
+               "repeat it for several"},
       {.name = "log-level",
        .slot = choice(o.level, {"debug", "info", "warning", "error", "off"}),
        .help = "debug adds a line per step",

@@ -79,7 +79,7 @@ LinkEnd::LinkEnd(LinkMonitor link, Side side)
 }
 
 LinkEnd::LinkEnd(LinkEnd&& from) noexcept
-    : LinkMonitor(std::move(from)),
+    : LinkMonitor(static_cast<LinkMonitor&&>(from)),  // the base alone
       side_(from.side_),
       attached_(std::exchange(from.attached_, false)),
       beats_in_receive_(from.beats_in_receive_),

@@ -40,7 +40,7 @@ struct FloatRow {
   __device__ static float output_scale(const GenericArgs&, const char*, int) { return 1; }
 };
 
-/// A row of codes; a code in a group comes with its scale, rounded to T.
+/// A row of codes; a code in a group comes with its scale, exactly whatever T is.
 template <class T>
 struct CodeRow {
   using X = T;
@@ -61,8 +61,7 @@ struct CodeRow {
     const int bits = static_cast<unsigned char>(row[place.byte]) >> place.shift;
     const auto code = static_cast<float>(static_cast<int>(static_cast<unsigned>(bits) << shift) >> shift);
     if (format.group == 0) return code;
-    return to_float(
-        from_float<T>(code * to_float(scales[static_cast<std::size_t>(input / format.group) * pitch])));
+    return code * to_float(scales[static_cast<std::size_t>(input / format.group) * pitch]);
   }
   __device__ static float output_scale(const GenericArgs& a, const char* weight, int output) {
     if (a.format.group != 0) return 1;

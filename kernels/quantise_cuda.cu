@@ -30,13 +30,13 @@ struct QuantiseWeightsArgs {
 /// The scale of inputs begin … end - 1 of a row, in all lanes.
 template <class T>
 __device__ __forceinline__ float scale_of(const T* row, int begin, int end, float largest_code,
-                                          bool rounded) {
+                                          bool of_group) {
   unsigned largest = 0;
   for (int i = begin + static_cast<int>(threadIdx.x) % 32; i < end; i += 32) {
     largest = max(largest, magnitude_bits(to_float(row[i])));
   }
   const float scale = __fdiv_rn(warp_magnitude(largest), largest_code);
-  return rounded ? to_float(from_float<Bf16>(scale)) : scale;
+  return of_group ? group_scale(scale) : scale;
 }
 
 template <class T>

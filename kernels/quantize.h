@@ -2,14 +2,16 @@
 // How numbers become codes and scales. Both devices and tools/generate/quantise_reference.py follow these
 // rules to the bit.
 //
-//   scale = largest magnitude / largest code, in fp32; of a group (WeightFormat::group) rounded to bf16
+//   scale = largest magnitude / largest code, in fp32; of a group (WeightFormat::group) group_scale() of it
 //   code  = number / scale in fp32, rounded to the nearest, ties to even, and clamped to the largest code
 //
 // int8 and int4 share a scale over an output's inputs or over a group of them, fp8 over a block of 128
 // outputs × 128 inputs. A scale of 0 has codes of 0. A number that is not finite makes its scale a NaN, by
 // which the loader finds it; the codes are then unspecified.
 #include <algorithm>
+#include <bit>
 #include <cmath>
+#include <cstdint>
 #include <limits>
 
 #include "gpu/dtype.h"
@@ -31,9 +33,17 @@ inline float larger_magnitude(float largest, float number) {
   return magnitude > largest ? magnitude : largest;
 }
 
+/// The first 5 significant bits of a scale that is not negative. Times a code of int4, which has 3 bits, it
+/// is a bf16 exactly: whether a product multiplies codes or their sum by it, the weights are the same. Cut
+/// and not rounded, the largest magnitude is below 7.5 scales, so it too is within half a scale of its code,
+/// and the other numbers are the closer to theirs.
+constexpr float group_scale(float scale) {
+  return std::bit_cast<float>(std::bit_cast<std::uint32_t>(scale) & 0xfff80000u);
+}
+
 inline float scale_for(const WeightFormat& format, float largest) {
   const float scale = largest / largest_code(format.kind);
-  return format.group == 0 ? scale : bf16_to_float(float_to_bf16(scale));
+  return format.group == 0 ? scale : group_scale(scale);
 }
 
 /// Of int8 and int4.

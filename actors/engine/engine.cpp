@@ -17,15 +17,6 @@ namespace {
 // How often fronts are told of a part that stands still.
 constexpr Duration kTellAgain = std::chrono::milliseconds(250);
 
-/// What the model's tokens print: shared with the other processes, else read from the tokenizer's files.
-Result<std::shared_ptr<const VocabularyImage>> read_texts(const config::ModelOptions& model,
-                                                          int vocabulary_fd) {
-  if (const auto shared = map_vocabulary(vocabulary_fd); shared.ok()) return *shared;
-  const auto tokenizer = Tokenizer::load(model.directory, model.tokenizer);
-  if (!tokenizer.ok()) return tokenizer.status();
-  return VocabularyImage::copy_of(**tokenizer);
-}
-
 /// Reads what the actors need to know of the model.
 Status read_model(const config::Options& options, int vocabulary_fd, EngineSetup& setup) {
   const std::string& directory = options.model.directory;
@@ -34,7 +25,7 @@ Status read_model(const config::Options& options, int vocabulary_fd, EngineSetup
   setup.spec_hash = model::storage_hash(*spec, options);
   setup.vocabulary = spec->vocab;
   if (!options.guided.on()) return {};
-  const auto texts = read_texts(options.model, vocabulary_fd);
+  const auto texts = read_texts(options.model, vocabulary_fd, Log());  // the front has logged why
   if (!texts.ok()) return texts.status();
   const auto generation = model::read_generation_config(directory);
   if (!generation.ok()) return generation.status();
@@ -90,13 +81,9 @@ Status Engine::Impl::build(const config::Options& options, const EngineFds& fds)
   setup.fronts = fronts;
   ready = setup.ready;
   const auto forwarder = std::make_shared<TraceForwarder>(fronts.front());
-  // Each engine writes files of its own, in the directory that is named for the actor.
-  const std::string number = fds.index == 0 ? "" : "-" + std::to_string(fds.index);
-  LogOptions logs = options.log;
-  for (const auto& [actor, directory] : options.log.actor_dirs)
-    logs.actor_dirs.emplace(actor + number, directory);
-  setup.log = [options = std::move(logs), forwarder, number](const std::string& actor) {
-    auto opened = Log::open(actor + number, options);
+  // Each engine writes files of its own.
+  setup.log = [options = options.log, forwarder, index = fds.index](const std::string& actor) {
+    auto opened = Log::open(numbered(actor, index), options);
     return (opened.ok() ? *opened : Log()).observed_by(forwarder);
   };
   actors = std::make_unique<EngineSystem>(std::move(setup));

@@ -35,29 +35,6 @@ struct ModelFiles {
   model::GenerationConfig generation;
 };
 
-/// Null when none can be used.
-std::shared_ptr<const VocabularyImage> shared_texts(int fd, const Log& log) {
-  const auto shared = map_vocabulary(fd);
-  if (shared.ok()) return *shared;
-  if (shared.status().code != Code::not_found)
-    log.warning("own_vocabulary", {kv("why", shared.status().message)});
-  return nullptr;
-}
-
-/// What tokens print, and in `answers` what the tokenizer alone can tell: shared by the supervisor, else read
-/// from the tokenizer's files.
-Result<std::shared_ptr<const VocabularyImage>> read_texts(const config::ModelOptions& model,
-                                                          int vocabulary_fd, config::AnswerOptions& answers,
-                                                          const Log& log) {
-  if (auto shared = shared_texts(vocabulary_fd, log)) return shared;
-  const auto tokenizer = Tokenizer::load(model.directory, model.tokenizer);
-  if (!tokenizer.ok()) return tokenizer.status();
-  auto thinking_end = encode_thinking_end(answers, **tokenizer);
-  if (!thinking_end.ok()) return thinking_end.status();
-  answers.found_thinking_end = *std::move(thinking_end);
-  return VocabularyImage::copy_of(**tokenizer);
-}
-
 Result<ModelFiles> read_model(const config::Options& options, int vocabulary_fd, const Log& log) {
   ModelFiles files;
   const std::string& directory = options.model.directory;
@@ -66,7 +43,7 @@ Result<ModelFiles> read_model(const config::Options& options, int vocabulary_fd,
   files.spec = *std::move(spec);
 
   config::AnswerOptions answers = options.answers;
-  const auto texts = read_texts(options.model, vocabulary_fd, answers, log);
+  const auto texts = read_texts(options.model, vocabulary_fd, log, &answers);
   if (!texts.ok()) return texts.status();
 
   auto loaded = ChatTemplate::load(directory, options.model.chat_template, options.model.tokenizer);

@@ -72,13 +72,15 @@ function together(name, actors) {
 }
 
 function colourGraph(state) {
-  const way = new Set((followed(state)?.steps ?? []).map((step) => step.actor));
+  // Of several engines the actors have a number behind their names: scheduler-1.
+  const way = new Set((followed(state)?.steps ?? []).map((step) => step.actor.replace(/-\d+$/, "")));
   const workers = (state.server?.processes ?? []).filter((process) => process.name.startsWith("worker"));
   for (const [name, { box, below }] of nodes) {
     let look = "good", text = "";
     if (name === "worker") {
       look = workers.length > 0 && workers.every((worker) => worker.state === "ready") ? "good" : "bad";
-      text = workers.map((worker) => worker.state || "starting").join(", ");
+      const states = [...new Set(workers.map((worker) => worker.state || "starting"))].join(", ");
+      text = workers.length > 1 ? `${workers.length}: ${states}` : states;
     } else if (name === "HTTP") {
       look = state.state === "ready" ? "good" : "late";
       text = state.state;

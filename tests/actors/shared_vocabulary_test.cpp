@@ -4,6 +4,7 @@
 
 #include "ipc/memory_file.h"
 #include "support/byte_tokenizer.h"
+#include "text/tokenizer/tokenizer.h"
 
 namespace troupe {
 namespace {
@@ -30,6 +31,29 @@ TEST(SharedVocabulary, OneThatCannotBeUsedIsAnError) {
   ASSERT_TRUE(writable.ok());
   EXPECT_EQ(map_vocabulary(writable->get()).status().code, Code::invalid_argument)
       << "it could change under its readers";
+}
+
+TEST(SharedVocabulary, TextsAreReadFromTheTokenizersFilesWhereNoneIsShared) {
+  const config::ModelOptions model{.directory = TROUPE_TEST_DATA "/text/byte_level"};
+  const auto own = read_texts(model, -1, Log());
+  ASSERT_TRUE(own.ok()) << own.status().message;
+  EXPECT_EQ((*own)->eos_id(), (*Tokenizer::load(model.directory))->eos_id());
+  const testing::ByteTokenizer tokenizer({"<think>"});
+  const auto file = ipc::make_constant_file("troupe-vocabulary", VocabularyImage::bytes_of(tokenizer));
+  ASSERT_TRUE(file.ok());
+  const auto shared = read_texts({.directory = "/nowhere"}, file->get(), Log());
+  ASSERT_TRUE(shared.ok()) << shared.status().message;
+  EXPECT_EQ((*shared)->token_id("<think>"), tokenizer.token_id("<think>"));
+  EXPECT_EQ(read_texts({.directory = "/nowhere"}, -1, Log()).status().code, Code::not_found);
+}
+
+// The front decodes with it, and needs the tokens of --thinking-end-text, which the tokenizer alone can tell.
+TEST(SharedVocabulary, WhatTheTokenizerAloneCanTellIsFoundWithTheTexts) {
+  const config::ModelOptions model{.directory = TROUPE_TEST_DATA "/text/byte_level"};
+  config::AnswerOptions answers{.reasoning_parser = "ernie-45-vl", .thinking_end_text = "ok</think>"};
+  const auto texts = read_texts(model, -1, Log(), &answers);
+  ASSERT_TRUE(texts.ok()) << texts.status().message;
+  EXPECT_FALSE(answers.found_thinking_end.empty());
 }
 
 }  // namespace

@@ -218,6 +218,14 @@ TEST_F(LogFiles, OneDirectoryPerActor) {
   EXPECT_EQ(read_lines(directory_ + "/elsewhere/scheduler.log").size(), 1u);
   EXPECT_EQ(read_lines(directory_ + "/worker-0/worker-0.log").size(), 2u);
   EXPECT_EQ(log_path("worker-0", options_), directory_ + "/worker-0/worker-0.log");
+  LogOptions apart = options_;
+  apart.actor_dirs = {{"worker", "/w"}, {"worker-1", "/w1"}, {"-", "/never"}};
+  EXPECT_EQ(log_path("worker", apart), "/w/worker.log");
+  EXPECT_EQ(log_path("worker-0", apart), "/w/worker-0.log");
+  EXPECT_EQ(log_path("worker-1", apart), "/w1/worker-1.log");
+  EXPECT_EQ(log_path("worker-10", apart), "/w/worker-10.log");
+  for (const char* other : {"worker-", "worker0", "worker-a", "-0", "0"})
+    EXPECT_EQ(log_path(other, apart), directory_ + "/" + other + "/" + other + ".log");
   EXPECT_EQ(fs::status(directory_ + "/worker-0").permissions() & fs::perms::others_all, fs::perms::none);
 }
 

@@ -1,4 +1,5 @@
 """Tests of tools/check/check_*.py: for each rule, a small tree that breaks it, which the tool must report."""
+import json
 import pathlib
 import re
 import subprocess
@@ -297,6 +298,39 @@ class FormatRules(unittest.TestCase):
             status, output = run("check_format.py", {**{clean: "int x;\n" for clean in CLEAN}, name: "int  x ;\n"})
             self.assertEqual(status, 1, output)
             self.assertRegex(output, rf"^{re.escape(name)}: not as clang-format leaves it")
+
+
+class TidyRules(unittest.TestCase):
+    def look(self, text, *arguments):
+        with tempfile.TemporaryDirectory() as folder:
+            path = pathlib.Path(folder, "base/a.cpp")
+            path.parent.mkdir()
+            path.write_text(text, encoding="utf-8")
+            pathlib.Path(folder, "build").mkdir()
+            command = {"directory": folder, "file": "base/a.cpp", "command": "c++ -std=c++20 -c base/a.cpp"}
+            pathlib.Path(folder, "build/compile_commands.json").write_text(json.dumps([command]), encoding="utf-8")
+            done = subprocess.run([sys.executable, TOOLS / "check_tidy.py", folder, *arguments], capture_output=True, text=True,
+                                  check=False)
+            return done.returncode, done.stdout + done.stderr
+
+    def test_sound_code_passes(self):
+        self.assertEqual(self.look("int twice(int x) { return 2 * x; }\n"), (0, ""))
+
+    def test_a_fault_is_found(self):
+        for arguments in ([], ["--files", "base/a.cpp"]):
+            status, output = self.look("bool odd(int x) {\n  return x == x;\n}\n", *arguments)
+            self.assertEqual(status, 1, output)
+            self.assertRegex(output, r"^base/a\.cpp:2: .*\[misc-redundant-expression\]")
+
+    def test_code_that_does_not_compile_is_a_finding(self):
+        status, output = self.look("int x = ;\n")
+        self.assertEqual(status, 1, output)
+        self.assertIn("base/a.cpp:1: expected expression", output)
+
+    def test_a_file_that_no_build_knows_is_refused(self):
+        status, output = self.look("int x;\n", "--files", "base/b.cpp")
+        self.assertEqual(status, 1, output)
+        self.assertIn("base/b.cpp: ", output)
 
 
 if __name__ == "__main__":

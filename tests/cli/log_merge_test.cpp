@@ -91,6 +91,19 @@ TEST_F(LogMerge, ActorsWithDirectoriesOfTheirOwn) {
   EXPECT_EQ(merged({"cache"}), "c1|");
 }
 
+// A server with several engines has scheduler.log and scheduler-1.log in the directory named for the
+// scheduler.
+TEST_F(LogMerge, FurtherActorsOfAKindAreInTheDirectoryOfTheFirst) {
+  options_.actor_dirs = {{"scheduler", options_.dir + "/apart/"}, {"cache-1", options_.dir + "/apart"}};
+  write(options_.dir + "/apart/scheduler.log", "2026-01-01T00:00:01.0Z s0\n");
+  write(options_.dir + "/apart/scheduler-1.1.log", "2026-01-01T00:00:02.0Z s1 old\n");
+  write(options_.dir + "/apart/scheduler-1.log", "2026-01-01T00:00:03.0Z s1\n");
+  write(options_.dir + "/apart/cache-1.log", "2026-01-01T00:00:04.0Z c1\n");
+  write(options_.dir + "/apart/cache.log", "2026-01-01T00:00:05.0Z another server's\n");
+  EXPECT_EQ(list_actors(options_), (std::vector<std::string>{"cache-1", "scheduler", "scheduler-1"}));
+  EXPECT_EQ(merged(list_actors(options_)), "s0|s1 old|s1|c1|");
+}
+
 TEST_F(LogMerge, FollowingGoesOnWhereMergingEnded) {
   const std::string current = options_.dir + "/a/a.log";
   write(current, "2026-01-01T00:00:01.0Z a1\n2026-01-01T00:00:02.0Z cut in");

@@ -2,6 +2,7 @@
 import concurrent.futures
 import os
 import signal
+import tempfile
 import time
 import unittest
 
@@ -124,6 +125,25 @@ class Engines(unittest.TestCase):
         code, _, err = self.server.command("restart", "engine", "--index", "2", "--port", str(self.server.port))
         self.assertEqual(code, 1)
         self.assertIn("there is no engine-2", err)
+
+    def test_logs_and_traces_are_of_all_engines(self):
+        with tempfile.TemporaryDirectory() as apart, \
+                Server(*FLAGS, "--data-parallel-size", 2, "--routing-policy", "round-robin", "--actor-log-dir",
+                       f"scheduler={apart}") as server:
+            wait_until(lambda: all(p["state"] == "ready" for p in server.status()["processes"]), "both engines")
+            for name in ("log-a", "log-b"):
+                server.post("/v1/completions", {"prompt": "One", "max_tokens": 1}, headers={"x-request-id": name})
+
+            def logs(*words):
+                code, out, err = server.command("logs", "--port", server.port, *words)
+                self.assertEqual(code, 0, err)
+                return out
+
+            self.assertLessEqual({"scheduler", "scheduler-1", "cache-1"}, set(logs().split()))
+            found = {name: logs("--request", name) for name in ("log-a", "log-b")}
+            actors = sorted(actor for text in found.values() for actor in ("scheduler", "scheduler-1")
+                            if f"actor={actor} " in text)
+            self.assertEqual(actors, ["scheduler", "scheduler-1"], found)
 
     def test_both_caches_are_reset(self):
         answer = self.server.post("/reset_prefix_cache", {}, headers={"Authorization": "Bearer admin"})

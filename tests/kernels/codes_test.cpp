@@ -35,7 +35,10 @@ struct Codes {
         float magnitude = 0;
         for (int i = begin; i < end; ++i) magnitude = std::max(magnitude, std::abs(at(i)));
         float scale = magnitude / largest;
-        if (format.group != 0) scale = bf16_to_float(float_to_bf16(scale));
+        if (format.group != 0 && scale > 0) {  // its first five bits
+          const int below = std::ilogb(scale) - 4;
+          scale = std::scalbn(std::floor(std::scalbn(scale, -below)), below);
+        }
         scales.push_back(scale);
         for (int i = begin; i < end; ++i) {
           const float code = scale > 0 ? std::nearbyint(at(i) / scale) : 0.0f;
@@ -146,7 +149,7 @@ class CodesTest : public testing::TestWithParam<std::tuple<WeightFormat, Case>> 
       auto weight = static_cast<float>(made.codes[at]);
       if (format().group != 0) {
         const float scale = made.scales[static_cast<std::size_t>(o * made.groups + i / format().group)];
-        weight = rounded_to(DType::bf16, weight * scale);
+        weight *= scale;
       }
       sum += static_cast<double>(weight) *
              static_cast<double>(x_[static_cast<std::size_t>(row * c().inputs + i)]);
@@ -379,6 +382,8 @@ TEST_P(CodeMakingTest, StoredCodesAreTakenAsTheyAre) {
       const std::vector<float> numbers = random_floats(static_cast<std::size_t>(outputs * inputs), 4, 0.05f);
       Codes made(GetParam(), outputs, inputs, numbers);
       made.codes[5] = -most - 1;  // no quantisation of ours makes it, but files have it
+      for (float& scale : made.scales)
+        scale += std::ldexp(1.0f, std::ilogb(scale) - 7);  // all of a bf16's bits
       const int gap = 24, stride = (inputs + 7) / 8 * 8 + gap, scale_stride = made.groups + 3;
       std::vector<std::uint8_t> codes(static_cast<std::size_t>(outputs * stride * bits / 8), 0xa5);
       std::vector<float> scales(static_cast<std::size_t>(outputs * scale_stride), 9);

@@ -17,12 +17,12 @@ inline double nearest_even(double x) {
   return std::fmod(below, 2) == 0 ? below : below + 1;
 }
 
-/// Eight significant bits, as a bf16 has above its subnormals.
-inline float nearest_bf16(float x) {
+/// The first five significant bits; not of subnormals.
+inline float first_five_bits(float x) {
   if (!std::isfinite(x) || x == 0) return x;
   int exponent = 0;
   const double fraction = std::frexp(double(x), &exponent);  // 0.5 … 1
-  return float(std::ldexp(nearest_even(std::ldexp(fraction, 8)), exponent - 8));
+  return float(std::ldexp(std::floor(std::ldexp(fraction, 5)), exponent - 5));
 }
 
 struct Codes {
@@ -43,7 +43,7 @@ inline Codes quantised(const WeightFormat& format, const std::vector<float>& num
       if (std::abs(numbers[i]) > largest) largest = std::abs(numbers[i]);
     }
     float scale = largest / float(most);
-    if (format.group != 0) scale = nearest_bf16(scale);
+    if (format.group != 0) scale = first_five_bits(scale);
     result.scales.push_back(scale);
     for (std::size_t i = first; i < last; ++i) {
       double code = 0;

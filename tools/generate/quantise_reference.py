@@ -6,12 +6,13 @@ sums, so they agree with the devices to fp32's precision only. Matrices are [out
 
 Rules, all in fp32, divisions and products rounded to the nearest, ties to even:
 
-    scale = largest magnitude / largest code      (a group's scale is then rounded to bf16)
+    scale = largest magnitude / largest code      (a group's scale is then cut to 5 significant bits, towards 0)
     code  = number / scale, rounded to the nearest code, ties to even, and clamped to the largest; 0 if the scale is 0
 
     int8         largest code 127, a scale for each output
     int4         largest code 7, a scale for each output, or for each group of 32, 64 or 128 inputs of an output
     fp8          e4m3, largest code 448, a scale for 128 outputs x 128 inputs; blocks at the edges are smaller
+                 code * a group's scale is then a bf16 exactly, so a scale may multiply codes or their sum
     activations  CPU: int8 codes, a scale for 32 channels of a row. CUDA with fp8 weights: e4m3, for 128 channels of a row
     KV           K after rotation and V, rounded to the activations' dtype: int8 or e4m3, a scale for each token and head
 
@@ -24,6 +25,7 @@ import numpy as np
 F32 = np.float32
 LARGEST = {"int8": F32(127), "int4": F32(7), "fp8": F32(448)}
 FP8_BLOCK = 128
+GROUP_SCALE_BITS = 5  # of a bf16's 8, so that times a code of 3 bits it is one still
 CPU_CHANNELS = 32  # that share a scale of int8 activations
 CUDA_CHANNELS = 128  # that share a scale of fp8 activations
 
@@ -55,6 +57,12 @@ def bf16_values(bits):
 def to_bf16(values):
     """fp32 values that are rounded to bf16."""
     return bf16_values(bf16_bits(values))
+
+
+def to_group_scales(values):
+    """Finite fp32 values >= 0 with their first GROUP_SCALE_BITS significant bits alone."""
+    bits = np.ascontiguousarray(values, dtype=F32).view(np.uint32)
+    return (bits & ~np.uint32((1 << 24 - GROUP_SCALE_BITS) - 1)).view(F32)
 
 
 def to_e4m3(values):
@@ -117,7 +125,7 @@ def quantise(matrix, form):
         codes, scales = quantise_rows(matrix, form.kind)
         return codes, scales[:, 0]
     groups = in_groups(matrix, form.group)
-    scales = to_bf16(np.abs(groups).max(2) / LARGEST[form.kind])
+    scales = to_group_scales(np.abs(groups).max(2) / LARGEST[form.kind])
     return codes_of(matrix, spread(scales, form, matrix.shape), form.kind), scales
 
 
@@ -131,10 +139,9 @@ def spread(scales, form, shape):
     return np.repeat(scales, form.group, 1)[:, :inputs]
 
 
-def dequantise(codes, scales, form, rounded=False):
-    """fp32 weights code * scale; `rounded`: to bf16, as CUDA has them where scales are in groups."""
-    values = codes * spread(scales, form, codes.shape)
-    return to_bf16(values) if rounded else values
+def dequantise(codes, scales, form):
+    """fp32 weights code * scale; with scales of groups bf16 values."""
+    return codes * spread(scales, form, codes.shape)
 
 
 def quantise_kv(values, kind):
@@ -182,13 +189,10 @@ def multiply_on_cpu_quickly(x, codes, scales, form):
 
 
 def multiply_on_cuda(x, codes, scales, form):
-    """x holds bf16 values. fp8: x is quantised per row and 128 channels; a block's sum is multiplied by both scales.
-    Groups: weights are bf16(code * scale). Otherwise the scale of an output multiplies its fp32 sum."""
+    """x holds bf16 values. fp8: x is quantised per row and 128 channels; a block's sum is multiplied by both scales."""
     if form.kind == "fp8":
-        return multiply_exactly(quantised_rows(x, "fp8", CUDA_CHANNELS), codes, scales, form)
-    if form.group:
-        return x @ dequantise(codes, scales, form, rounded=True).T
-    return x @ codes.T * scales
+        x = quantised_rows(x, "fp8", CUDA_CHANNELS)
+    return multiply_exactly(x, codes, scales, form)
 
 
 # ---------------------------------------------------------------- sums by which a test compares codes and scales
@@ -216,6 +220,7 @@ def scale_sum(scales, form):
 
 def check():
     assert to_bf16(F32(1.00390625)) == 1 and to_bf16(F32(1.01171875)) == 1.015625  # ties go to the even neighbour
+    assert to_group_scales(F32([1.0624, 1.0625, 1.99, 0])).tolist() == [1, 1.0625, 1.9375, 0]
     expected = {0.0: 0, 448.0: 448, 500.0: 448, 17.0: 16, 19.0: 20, 2.0**-9: 2.0**-9, 2.0**-10: 0, 3 * 2.0**-10: 2.0**-8,
                 -0.3: -0.3125, 15.5: 16}
     for value, rounded in expected.items():
@@ -225,6 +230,11 @@ def check():
     assert scales.tolist() == [2, 0] and codes.tolist() == [[127, -2, 0, 2], [0, 0, 0, 0]]  # 0.5 -> 0, 1.5 and 2.5 -> 2
     codes, scales = quantise(np.concatenate([np.full((1, 32), -7.0), np.full((1, 40), 3.5)], 1), Format("int4", 32))
     assert scales.tolist() == [[1, 0.5, 0.5]] and codes[0, 31:33].tolist() == [-7, 7] and codes.shape == (1, 72)
+    codes, scales = quantise(np.full((1, 32), 7.4), Format("int4", 32))
+    assert scales.tolist() == [[1]] and codes[0, 0] == 7  # the largest number too is within half a scale of its code
+    scales = to_group_scales(np.random.default_rng(2).uniform(1, 2, 10000))
+    for code in range(-8, 8):
+        assert (to_bf16(code * scales) == code * scales).all()
     codes, scales = quantise(np.pad([[448.0]], ((0, 129), (0, 150)), constant_values=1), Format("fp8"))
     assert scales.shape == (2, 2) and scales[0, 0] == 1 and codes[0, 1] == 1 and codes[129, 150] == 448
     generator = np.random.default_rng(1)

@@ -6,8 +6,7 @@ A model computes in one of three arithmetics:
 
     exact  activations are not rounded; weights are code * scale
     cpu    activations are bf16; before a quantised product they become int8 codes of 32 channels
-    cuda   activations are bf16; before an fp8 product they become e4m3 codes of 128 channels; weights with scales in groups
-           are bf16(code * scale)
+    cuda   activations are bf16; before an fp8 product they become e4m3 codes of 128 channels
 """
 import json
 import pathlib

@@ -44,7 +44,8 @@ struct Int4Codes {
   }
 };
 
-/// int4 whose scales belong to groups of inputs. An operand is the codes times a scale, rounded to bf16.
+/// int4 whose scales belong to groups of inputs. An operand is code * scale: exact for group_scale()'s
+/// scales.
 struct GroupedInt4Codes : Int4Codes {
   static constexpr bool kOutputScales = false, kGroupScales = true;
 
