@@ -1,5 +1,6 @@
 #pragma once
-// The most likely tokens of rows that want more of them than a SampleResult holds, up to the whole vocabulary.
+// The most likely tokens of rows that want more of them than a SampleResult holds, up to the whole
+// vocabulary.
 #include <cstdint>
 
 #include "kernels/sample.h"

@@ -108,7 +108,8 @@ __device__ Key threshold_of(const float* logits, int vocab, int wanted, TopShare
       const int digit = counts ? static_cast<int>(key >> shift & (kDigits - 1)) : kDigits;
       // Logits are alike in their upper digits: a warp's equal digits are counted at once.
       const unsigned peers = __match_any_sync(kAll, digit);
-      if (counts && lane() == __ffs(static_cast<int>(peers)) - 1) atomicAdd(shared.bins + digit, __popc(peers));
+      if (counts && lane() == __ffs(static_cast<int>(peers)) - 1)
+        atomicAdd(shared.bins + digit, __popc(peers));
     });
     __syncthreads();
     const Digit digit = digit_of(wanted, shared);
@@ -241,13 +242,11 @@ __global__ void __launch_bounds__(kTopThreads, 1) top_logprobs_kernel(const TopA
 void run(Cuda& device, const TopLogprobs& op) {
   if (op.count == 0) return;
   TROUPE_CHECK(reinterpret_cast<std::uintptr_t>(op.top) % sizeof(cuda::Key) == 0);
-  troupe::cuda::launch(device, cuda::top_logprobs_kernel,
-                       {.grid = static_cast<unsigned>(op.count), .block = cuda::kTopThreads},
-                       cuda::TopArgs{.top = op.top,
-                                     .rows = op.rows,
-                                     .logits = op.logits,
-                                     .vocab = op.vocab,
-                                     .stride = op.stride});
+  troupe::cuda::launch(
+      device, cuda::top_logprobs_kernel,
+      {.grid = static_cast<unsigned>(op.count), .block = cuda::kTopThreads},
+      cuda::TopArgs{
+          .top = op.top, .rows = op.rows, .logits = op.logits, .vocab = op.vocab, .stride = op.stride});
 }
 
 }  // namespace troupe::kernels

@@ -138,8 +138,8 @@ TEST_P(TopLogprobsTest, AreTheLogprobsOfSampleAndScoreToTheBit) {
   for (const int vocab : {90, 1003, 103424}) {
     std::vector<float> logits = random_floats(std::size_t(padded(vocab)), 11, 4);
     const auto all = top({{.logits_row = 0, .count = vocab}}, logits, vocab);
-    const auto few = sampled(device(), {{.temperature = 0, .logprobs = kMaxTopLogprobs}}, logits, vocab,
-                             padded(vocab))[0];
+    const auto few =
+        sampled(device(), {{.temperature = 0, .logprobs = kMaxTopLogprobs}}, logits, vocab, padded(vocab))[0];
     ASSERT_EQ(few.top_count, kMaxTopLogprobs);
     EXPECT_EQ(few.token, all[0].token);
     EXPECT_EQ(few.logprob, all[0].logprob);
