@@ -313,10 +313,10 @@ TEST_F(PlanCheckTest, ResultsFitARecord) {
   wide.max_tokens_per_step = wide.max_model_len = 10'000;
   wide.kv_blocks = 200;
   wide.max_logprobs = 40;
-  PlanCheck checked(wide);
   std::vector<BlockId> blocks(157);
   for (int i = 0; i < 157; ++i) blocks[static_cast<std::size_t>(i)] = i;
   for (const auto& [top, fits] : {std::pair{40, false}, std::pair{20, true}, std::pair{0, true}}) {
+    PlanCheck checked(wide);
     wire::Sampling scored;
     scored.prompt_logprobs = top;
     plans.start(kPlanSlot, 10'000, 10'000, scored)
@@ -346,10 +346,17 @@ TEST_F(PlanCheckTest, ARowMayWantAsManyLogprobsAsAResultHolds) {
 TEST_F(PlanCheckTest, LateRowsThatSampleAreAnsweredInTheResultToo) {
   wire::Capacity wide = plan_capacity();
   wide.max_tokens_per_step = 100'000;
-  PlanCheck checked(wide);
+  wide.max_logprobs = wide.vocab_size = wire::kMostTopLogprobs;
+  constexpr SlotRef kScored{0, 1};
+  constexpr std::int32_t kTop = 260'000;
   constexpr std::size_t kRow = sizeof(wire::ResultRow) + sizeof(TokenId);
-  const auto most = static_cast<int>((wire::kMaxResultBytes - sizeof(wire::StepResult)) / kRow);
+  constexpr std::size_t kTaken =
+      sizeof(wire::StepResult) + kRow + sizeof(wire::TokenLogprobs) + kTop * sizeof(wire::Logprob);
+  const auto most = static_cast<int>((wire::kMaxResultBytes - kTaken) / kRow);
   for (const auto& [rows, fits] : {std::pair{most, false}, std::pair{most - 100, true}}) {
+    PlanCheck checked(wide);
+    plans.start(kScored, 1, 1, {.logprobs = kTop}).ids(kScored, 0, {1}).blocks(kScored, 0, {0});
+    plans.row(kScored, 0, 1, true);
     for (int i = 0; i < rows; ++i) plans.row(kPlanSlot, 0, 1, true);
     const wire::RecordView view = plans.plan(1);
     EXPECT_EQ(checked.admit(view, *view.as<wire::StepPlan>()).ok(), fits) << rows;

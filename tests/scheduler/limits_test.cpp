@@ -195,9 +195,8 @@ TEST(SchedulerLimits, WholeVocabulariesAreSharedOutAmongSteps) {
              .budget = 512,
              .max_length = 1000,
              .vocab = vocab,
-             .in_flight = 1});
-    rig.capacity.max_logprobs = vocab;
-    rig.attach(2);
+             .in_flight = 1,
+             .max_logprobs = vocab});
     for (std::uint64_t key = 1; key <= 4; ++key) {
       Submit request;
       SequenceSpec& spec = request.sequences.emplace_back();
