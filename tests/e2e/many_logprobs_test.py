@@ -113,7 +113,7 @@ class WholeVocabulary(ServerCase):
                 self.assertEqual(len(position["top_logprobs"]), VOCAB if body["top_logprobs"] == -1 else 30)
 
     def test_a_form(self):
-        choice = self.post(CHAT, messages=FRANCE, logprobs=True, top_logprobs=-1, guided_choice=["Berlin", "Rome"], max_tokens=4)
+        choice = self.post(CHAT, messages=FRANCE, logprobs=True, top_logprobs=-1, guided_choice=["Berlin", "Rome"], max_tokens=8)
         self.assertIn(choice["message"]["content"], ("Berlin", "Rome"))
         for position in choice["logprobs"]["content"]:
             self.check_distribution([t["logprob"] for t in position["top_logprobs"]])
