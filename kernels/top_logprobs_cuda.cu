@@ -4,8 +4,8 @@
 // Keys are ordered() logits with their ids, all different: so neither the selection nor the order depends on
 // the order of atomic operations. Few requests want more than 20 tokens; they do not need the speed of a
 // cluster per row.
-#include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "base/check.h"
 #include "kernels/cuda/launch.cuh"
@@ -24,10 +24,11 @@ constexpr int kTile = 4096;  // keys that are sorted in shared memory
 constexpr int kDigitBits = 8;
 constexpr int kDigits = 1 << kDigitBits;
 
+// Without initial values, since it lies in shared memory.
 struct Digit {
-  int value = 0;
-  int above = 0;   // keys with a larger one
-  int number = 0;  // keys with this one
+  int value;
+  int above;   // keys with a larger one
+  int number;  // keys with this one
 };
 
 struct TopShared {
@@ -38,7 +39,7 @@ struct TopShared {
   int taken;
   float normaliser;
 };
-static_assert(sizeof(TopShared) <= 48 * 1024);
+static_assert(sizeof(TopShared) <= 48 * 1024 && std::is_trivially_default_constructible_v<TopShared>);
 
 struct TopArgs {
   TopLogprob* top;
@@ -86,7 +87,7 @@ __device__ float normaliser_of(const float* logits, int vocab, float largest, To
 /// Finds the digit in which the wanted-th largest of the counted keys lies.
 __device__ Digit digit_of(int wanted, TopShared& shared) {
   if (thread() == 0) {
-    Digit found{.value = kDigits - 1};
+    Digit found{.value = kDigits - 1, .above = 0, .number = 0};
     while (found.above + shared.bins[found.value] < wanted) found.above += shared.bins[found.value--];
     found.number = shared.bins[found.value];
     shared.digit = found;
@@ -95,8 +96,7 @@ __device__ Digit digit_of(int wanted, TopShared& shared) {
   return shared.digit;
 }
 
-/// The smallest key of which there are `wanted` keys or fewer that are not smaller: exactly `wanted`.
-/// 1 <= wanted <= vocab.
+/// The wanted-th largest key: so many keys are not below it. 1 <= wanted <= vocab.
 __device__ Key threshold_of(const float* logits, int vocab, int wanted, TopShared& shared) {
   Key prefix = 0;  // the digits of the threshold found so far
   for (int shift = 64 - kDigitBits;; shift -= kDigitBits) {
