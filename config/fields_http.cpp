@@ -43,24 +43,10 @@ Status check_hosts(std::string_view value) {
   return {};
 }
 
-/// Why a number of alternatives is more than a device gives; "-1" asks for the whole vocabulary.
-std::string too_many_logprobs(std::string_view value) {
-  int count = 0;
-  std::from_chars(value.data(), value.data() + value.size(), count);
-  if (count >= 0 && count <= kMostLogprobs) return {};
-  return "a device gives at most " + std::to_string(kMostLogprobs) + " alternatives beside a token";
-}
-
 /// `max`: the largest number that holds as a limit, if something else gives in before.
 Field limit(std::string_view name, int& member, std::string_view help, std::string_view unit = {},
             double min = 1, double max = 1 << 30) {
   return {.name = name, .slot = &member, .help = help, .unit = unit, .min = min, .max = max};
-}
-
-Field limit_logprobs(std::string_view name, int& member, std::string_view help, double min) {
-  Field field = limit(name, member, help, {}, min);
-  field.refusal = too_many_logprobs;
-  return field;
 }
 
 Field limit_bytes(std::string_view name, std::int64_t& member, std::string_view help) {
@@ -218,9 +204,10 @@ std::vector<Field> limit_fields(LimitOptions& o) {
       limit("max-best-of", o.max_best_of, "candidates per prompt"),
       limit("max-stop-strings", o.max_stop_strings, "stop strings of one request", {}, 0),
       limit("max-stop-bytes", o.max_stop_bytes, "one stop string", "bytes"),
-      limit_logprobs("max-logprobs", o.max_logprobs, "top_logprobs and prompt_logprobs; at most 20", -1),
-      limit_logprobs("max-completion-logprobs", o.max_completion_logprobs,
-                     "logprobs of a completions request; at most 20", 0),
+      limit("max-logprobs", o.max_logprobs, "top_logprobs and prompt_logprobs; -1: the whole vocabulary", {},
+            -1),
+      limit("max-completion-logprobs", o.max_completion_logprobs,
+            "logprobs of a completions request; -1: the whole vocabulary", {}, -1),
       limit("max-logit-bias", o.max_logit_bias, "entries of logit_bias", {}, 0, kMostLogitBias),
       limit("max-messages", o.max_messages, "messages of one chat request"),
       limit("max-tools", o.max_tools, "tools of one chat request", {}, 0),

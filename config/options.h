@@ -70,9 +70,6 @@ struct HttpOptions {
   int max_concurrency = 512;
 };
 
-/// The most alternatives that a device gives beside a token.
-inline constexpr int kMostLogprobs = 20;
-
 /// Limits on what one client may send. Each is a flag; each refusal names the limit.
 struct LimitOptions {
   int max_connections = 4096;  ///< open sockets; one more gets 429
@@ -104,8 +101,8 @@ struct LimitOptions {
   int max_best_of = 20;                            ///< candidates per prompt
   int max_stop_strings = 16;                       ///< stop strings per request
   int max_stop_bytes = 1 << 10;                    ///< bytes of one stop string
-  int max_logprobs = kMostLogprobs;                ///< top_logprobs and prompt_logprobs
-  int max_completion_logprobs = kMostLogprobs;     ///< logprobs of /v1/completions
+  int max_logprobs = 20;                           ///< top_logprobs and prompt_logprobs; -1: the vocabulary
+  int max_completion_logprobs = 20;                ///< logprobs of /v1/completions; -1: the vocabulary
   int max_logit_bias = 1024;                       ///< entries of logit_bias
   int max_messages = 4096;                         ///< messages of one chat request
   int max_tools = 128;                             ///< tools of one chat request

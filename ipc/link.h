@@ -49,6 +49,9 @@ struct LinkSizes {
   }
 };
 
+// A ring takes records of up to half its data, less a frame.
+static_assert(RingMemory{.capacity = LinkSizes{}.step_up}.max_record() >= wire::kMaxResultBytes);
+
 Result<LinkFds> create_link(const LinkSizes& sizes = {});
 
 enum class Channel : std::uint32_t { step = 0, cache = 1 };

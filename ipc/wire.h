@@ -24,8 +24,11 @@ inline constexpr std::uint32_t kVersion = 7;
 /// Raised with every change of a message that a Message record carries; compared when front and engine greet.
 inline constexpr std::uint32_t kMessagesVersion = 2;
 inline constexpr std::size_t kAlignment = 8;
-/// Longest record. A longer prompt is sent as several TokenRuns in several plans.
+/// Longest record but a StepResult. A longer prompt is sent as several TokenRuns in several plans.
 inline constexpr std::size_t kMaxRecordBytes = std::size_t{1} << 20;
+/// Longest StepResult. Half of its ring, so that one sampled token may show every token of a large vocabulary
+/// beside it.
+inline constexpr std::size_t kMaxResultBytes = (std::size_t{2} << 20) - 64;
 /// Most token ids in one plan (512 KiB of a record).
 inline constexpr std::size_t kMaxTokensInPlan = std::size_t{1} << 17;
 
@@ -91,6 +94,9 @@ struct Logprob {
   TokenId token = 0;
   float logprob = 0;
 };
+
+/// Most top entries of one token: a StepResult holds them with the token and all fixed parts.
+inline constexpr std::int32_t kMostTopLogprobs = (kMaxResultBytes - 256) / sizeof(Logprob);
 
 /// Asked-for logprobs of the token at one position, before any processor touched the logits.
 struct TokenLogprobs {
@@ -379,9 +385,10 @@ class RecordView {
  public:
   /// False when the bytes are too few, misaligned, or their header disagrees with their number.
   static bool open(std::span<const std::byte> bytes, RecordView& out) {
-    if (bytes.size() < sizeof(Header) || bytes.size() > kMaxRecordBytes) return false;
+    if (bytes.size() < sizeof(Header) || bytes.size() > kMaxResultBytes) return false;
     if (reinterpret_cast<std::uintptr_t>(bytes.data()) % kAlignment != 0) return false;
     out.bytes_ = bytes;
+    if (bytes.size() > kMaxRecordBytes && out.header().kind != RecordKind::step_result) return false;
     return out.header().bytes == bytes.size();
   }
 

@@ -20,6 +20,7 @@
 
 namespace troupe::kernels {
 
+/// Most top entries in a SampleResult; TopLogprobs (top_logprobs.h) gives more.
 inline constexpr int kMaxTopLogprobs = 20;
 
 /// The logit of a banned token: it is never drawn while any other token is left.
@@ -76,7 +77,7 @@ struct SampleResult {
   TokenId token = 0;
   SampleError error = SampleError::none;
   float logprob = 0;                  ///< of the token; when row.logprobs >= 0
-  std::int32_t top_count = 0;         ///< min(row.logprobs, vocab)
+  std::int32_t top_count = 0;         ///< min(row.logprobs, vocab, kMaxTopLogprobs)
   TopLogprob top[kMaxTopLogprobs]{};  ///< most likely first; lowest id first among equals
 };
 
@@ -97,7 +98,7 @@ void run(Cuda& device, const Sample& op);
 struct ScoreRow {
   std::int32_t logits_row = 0;
   TokenId token = 0;
-  std::int32_t logprobs = 0;  ///< top entries, 0 … kMaxTopLogprobs
+  std::int32_t logprobs = 0;  ///< top entries, at least 0
 };
 
 /// Fills token, logprob, top and error of each result; logits are only read.

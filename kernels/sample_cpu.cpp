@@ -1,12 +1,12 @@
 #include "kernels/sample.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 
 #include "base/check.h"
 #include "gpu/cpu.h"
 #include "kernels/cpu/filter.h"
+#include "kernels/cpu/log_sum_exp.h"
 #include "kernels/cpu/routines.h"
 #include "kernels/philox.h"
 #include "kernels/sampling_weight.h"
@@ -59,7 +59,7 @@ void top_logits(const Routines& r, const float* logits, int vocab, int count, To
 /// from a logit, it gives the log-probability.
 float score(const Routines& r, const float* logits, int vocab, float largest, int top_count,
             SampleResult& result) {
-  const auto normaliser = static_cast<float>(largest + std::log(r.sum_exp(logits, vocab, largest)));
+  const float normaliser = log_sum_exp(r, logits, vocab, largest);
   result.top_count = std::min({top_count, vocab, kMaxTopLogprobs});
   if (result.top_count > 0) top_logits(r, logits, vocab, result.top_count, result.top);
   for (int i = 0; i < result.top_count; ++i) result.top[i].logprob -= normaliser;

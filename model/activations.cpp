@@ -28,6 +28,7 @@ Activations Activations::make(const ModelSpec& spec, DType dtype, const DecoderL
   made.logits = fp32(picked, spec.vocab);
   if (!alone) made.held_logits = fp32(picked, spec.tokens_held());
   made.results = arena.take<kernels::SampleResult>(picked);
+  made.tops = arena.take<kernels::TopLogprob>(static_cast<std::size_t>(limits.tops));
   made.inverse_frequencies = arena.take<float>(half_head);
   made.bytes = arena.used();
   return made;

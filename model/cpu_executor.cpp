@@ -33,8 +33,9 @@ class CpuExecutor final : public QueuedExecutor {
   void count_progress(std::atomic<std::int64_t>& word) override { device_->pool().count_progress(&word); }
 
  private:
-  void run(const StepBatch& batch, std::span<kernels::SampleResult> scores) override {
-    decoder_->begin(batch, scores);
+  void run(const StepBatch& batch, std::span<kernels::SampleResult> scores,
+           std::span<kernels::TopLogprob> tops) override {
+    decoder_->begin(batch, scores, tops);
   }
   void sample(const StepBatch& batch, std::span<kernels::SampleResult> samples) override {
     decoder_->finish(batch, samples);
@@ -109,7 +110,8 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, con
                           .sequences = capacity.max_slots,
                           .positions = capacity.max_model_len,
                           .kv_blocks = capacity.kv_blocks,
-                          .kv_format = files.formats.kv},
+                          .kv_format = files.formats.kv,
+                          .tops = most_tops(capacity)},
                          nullptr, ranks.get());
   if (!decoder) return decoder.status();
   return std::unique_ptr<Executor>(std::make_unique<CpuExecutor>(

@@ -13,6 +13,7 @@
 #include "kernels/batch.h"
 #include "kernels/copy_blocks.h"
 #include "kernels/sample.h"
+#include "kernels/top_logprobs.h"
 #include "model/checkpoint/spec.h"
 #include "model/ranks/collective.h"
 #include "model/stage.h"
@@ -30,6 +31,7 @@ struct DecoderLimits {
   kernels::KvFormat kv_format = kernels::KvFormat::plain;
   bool kv_ids = false;  ///< KvCache::ids
   bool staged = true;   ///< true: step() and logits() may be called; false: only forward(), sample(), score()
+  int tops = 0;         ///< StepBatch::tops of a step
 };
 
 /// A step whose inputs are already in device memory.
@@ -44,6 +46,8 @@ struct DeviceSamples {
   const std::int32_t* picks = nullptr;       ///< (count) batch rows that sample; null: rows 0 … count - 1
   const kernels::SampleRow* rows = nullptr;  ///< (count); logits_row is an index into `picks`
   int count = 0;                             ///< at most limits.sequences
+  const kernels::TopRow* tops = nullptr;     ///< (top_rows) of the rows, those that want more top entries
+  int top_rows = 0;
 };
 
 /// The same for prompt tokens whose log-probability is wanted.
@@ -51,6 +55,8 @@ struct DeviceScores {
   const std::int32_t* picks = nullptr;
   const kernels::ScoreRow* rows = nullptr;
   int count = 0;
+  const kernels::TopRow* tops = nullptr;
+  int top_rows = 0;
 };
 
 /// Working memory of a step. Columns are padded; the padding is zero and no op writes anything else there.
@@ -68,6 +74,7 @@ struct Activations {
   float* logits = nullptr;       ///< (sequences, vocab)
   float* held_logits = nullptr;  ///< (sequences, tokens held); null where one rank runs alone
   kernels::SampleResult* results = nullptr;  ///< (sequences)
+  kernels::TopLogprob* tops = nullptr;       ///< (limits.tops)
   float* inverse_frequencies = nullptr;      ///< (head_dim / 2), constant
   std::size_t bytes = 0;  ///< all of the above; correct even if they were laid out in an empty View
 
@@ -100,15 +107,17 @@ class Decoder {
                                                void* kv = nullptr, Collective<D>* ranks = nullptr);
 
   /// Runs the batch, which must be within the limits and name only blocks below limits.kv_blocks.
-  /// samples[i] receives the result of batch.samples[i], scores[i] that of batch.scores[i]; sizes must match.
+  /// samples[i] receives the result of batch.samples[i], scores[i] that of batch.scores[i], `tops` the
+  /// batch's tops; sizes must match.
   void step(const StepBatch& batch, std::span<kernels::SampleResult> samples,
-            std::span<kernels::SampleResult> scores) {
-    begin(batch, scores);
+            std::span<kernels::SampleResult> scores, std::span<kernels::TopLogprob> tops = {}) {
+    begin(batch, scores, tops);
     finish(batch, samples);
   }
   /// The two parts of step(): everything up to the logits, and the sampling. Between them the masks of
   /// batch.samples may be set; of the decoder's functions only copy_blocks() may be called.
-  void begin(const StepBatch& batch, std::span<kernels::SampleResult> scores);
+  void begin(const StepBatch& batch, std::span<kernels::SampleResult> scores,
+             std::span<kernels::TopLogprob> tops = {});
   void finish(const StepBatch& batch, std::span<kernels::SampleResult> samples);
 
   /// Runs the batch and writes the raw logits of batch.sample_rows to `out`, (sample_rows.size(), vocab), to
@@ -123,6 +132,8 @@ class Decoder {
   void draw(const kernels::SampleRow* rows, int count);
   void score(const DeviceScores& scores);
   const kernels::SampleResult* results() const { return memory_.results; }
+  /// Where sample() and score() write the entries that their `tops` ask for; limits.tops elements.
+  const kernels::TopLogprob* tops() const { return memory_.tops; }
 
   void copy_blocks(std::span<const kernels::BlockPair> pairs);
   const kernels::KvCache& kv() const { return kv_; }
@@ -148,6 +159,7 @@ class Decoder {
   DeviceStep stage_batch(const StepBatch& batch);
   const kernels::SampleRow* stage_samples(const StepBatch& batch);
   void logits_of(const std::int32_t* picks, int count);
+  void find_tops(const kernels::TopRow* rows, int count);
   void fetch(std::span<kernels::SampleResult> results);
 
   D& device_;
@@ -169,6 +181,7 @@ class Decoder {
   std::vector<kernels::SequenceRows> sequences_;
   std::vector<kernels::SampleRow> samples_;
   std::vector<kernels::ScoreRow> scores_;
+  std::vector<kernels::TopRow> tops_;
 };
 
 }  // namespace troupe::model

@@ -24,7 +24,19 @@ void Decoder<D>::forward(const DeviceStep& step) {
 template <Device D>
 void Decoder<D>::sample(const DeviceSamples& samples) {
   logits_of(samples.picks, samples.count);
+  find_tops(samples.tops, samples.top_rows);
   draw(samples.rows, samples.count);
+}
+
+template <Device D>
+void Decoder<D>::find_tops(const kernels::TopRow* rows, int count) {
+  if (count == 0) return;
+  kernels::run(device_, kernels::TopLogprobs{.top = memory_.tops,
+                                             .rows = rows,
+                                             .logits = memory_.logits,
+                                             .count = count,
+                                             .vocab = spec_.vocab,
+                                             .stride = kernels::padded(spec_.vocab)});
 }
 
 template <Device D>
@@ -46,29 +58,43 @@ void Decoder<D>::score(const DeviceScores& scores) {
                                        .count = scores.count,
                                        .vocab = spec_.vocab,
                                        .stride = kernels::padded(spec_.vocab)});
+  find_tops(scores.tops, scores.top_rows);
 }
 
 template <Device D>
-void Decoder<D>::begin(const StepBatch& batch, std::span<kernels::SampleResult> scores) {
+void Decoder<D>::begin(const StepBatch& batch, std::span<kernels::SampleResult> scores,
+                       std::span<kernels::TopLogprob> tops) {
   TROUPE_CHECK(scores.size() == batch.scores.size());
+  TROUPE_CHECK(tops.size() == static_cast<std::size_t>(batch.tops) && batch.tops <= limits_.tops);
   if (batch.rows() == 0) return;
   stage_.reset();
   forward(stage_batch(batch));
 
   // Prompt tokens are scored in groups, because a prompt may have more rows than memory_.logits holds.
   const auto group = static_cast<std::size_t>(limits_.sequences);
+  std::span<const kernels::TopRow> top_rows = batch.score_tops;
   for (std::size_t first = 0; first < scores.size(); first += group) {
     const std::size_t count = std::min(group, scores.size() - first);
     const auto begin = batch.scores.begin() + static_cast<std::ptrdiff_t>(first);
     scores_.assign(begin, begin + static_cast<std::ptrdiff_t>(count));
     for (std::size_t i = 0; i < count; ++i) scores_[i].logits_row = static_cast<std::int32_t>(i);
+    const auto group_tops = take_below(top_rows, static_cast<std::int32_t>(first + count));
+    tops_.assign(group_tops.begin(), group_tops.end());
+    for (kernels::TopRow& row : tops_) row.logits_row -= static_cast<std::int32_t>(first);
     score({.picks = stage_.put(batch.score_rows.data() + first, count),
            .rows = stage_.put(scores_.data(), count),
-           .count = static_cast<int>(count)});
+           .count = static_cast<int>(count),
+           .tops = stage_.put(tops_.data(), tops_.size()),
+           .top_rows = static_cast<int>(tops_.size())});
     fetch(scores.subspan(first, count));
   }
   const std::size_t count = batch.samples.size();
   if (count > 0) logits_of(stage_.put(batch.sample_rows.data(), count), static_cast<int>(count));
+  find_tops(stage_.put(batch.sample_tops.data(), batch.sample_tops.size()),
+            static_cast<int>(batch.sample_tops.size()));
+  if (tops.empty()) return;
+  device_.download(tops.data(), memory_.tops, tops.size_bytes());
+  device_.sync();
 }
 
 template <Device D>
@@ -158,14 +184,15 @@ inline std::size_t stage_bytes(const DecoderLimits& limits, int vocab) {
   const auto sequences = static_cast<std::size_t>(limits.sequences);
   const auto positions = static_cast<std::size_t>(limits.positions);
   const std::size_t per_row = sizeof(TokenId) + sizeof(std::int32_t) + sizeof(kernels::KvSlot) +
-                              sizeof(std::int32_t) + sizeof(kernels::ScoreRow);
+                              sizeof(std::int32_t) + sizeof(kernels::ScoreRow) + sizeof(kernels::TopRow);
   const std::size_t per_sequence = sizeof(kernels::SequenceRows) + sizeof(kernels::SampleRow) +
+                                   sizeof(kernels::TopRow) +
                                    sizeof(std::int32_t) +
                                    (positions / kernels::kBlockTokens + 1) * sizeof(BlockId) +
                                    positions * sizeof(TokenId) + kMaxSamplingBytes +
                                    kernels::mask_words(vocab) * sizeof(std::uint32_t);
-  // Arrays are rounded up to the alignment: eight per step, five per sequence, two per group of scored rows.
-  const std::size_t pieces = 8 + 5 * sequences + 2 * (rows / std::max<std::size_t>(sequences, 1) + 1);
+  // Arrays are rounded up to the alignment: nine per step, five per sequence, three per group of scored rows.
+  const std::size_t pieces = 9 + 5 * sequences + 3 * (rows / std::max<std::size_t>(sequences, 1) + 1);
   return rows * per_row + sequences * per_sequence + pieces * kDeviceAlignment;
 }
 

@@ -21,10 +21,14 @@ class EchoExecutor final : public QueuedExecutor {
   std::string device() const override { return "echo: no model"; }
 
  private:
-  void run(const StepBatch& batch, std::span<kernels::SampleResult> scores) override {
+  void run(const StepBatch& batch, std::span<kernels::SampleResult> scores,
+           std::span<kernels::TopLogprob> tops) override {
+    tops_ = tops;
     for (std::size_t i = 0; i < scores.size(); ++i) {
       scores[i] = certain(batch.scores[i].token, batch.scores[i].logprobs);
     }
+    for (const kernels::TopRow& row : batch.score_tops)
+      fill_tops(row, batch.scores[static_cast<std::size_t>(row.logits_row)].token);
   }
 
   void sample(const StepBatch& batch, std::span<kernels::SampleResult> samples) override {
@@ -36,9 +40,24 @@ class EchoExecutor final : public QueuedExecutor {
       while (row.mask != nullptr && !allowed()) token = (token + 1) % capacity().vocab_size;
       samples[i] = certain(token, row.logprobs);
     }
+    for (const kernels::TopRow& row : batch.sample_tops)
+      fill_tops(row, samples[static_cast<std::size_t>(row.logits_row)].token);
   }
 
   void copy(std::span<const kernels::BlockPair>) override {}
+
+  /// The rest of the vocabulary stands behind the certain token, in the order of ids.
+  void fill_tops(const kernels::TopRow& row, TokenId token) {
+    const auto at = tops_.subspan(static_cast<std::size_t>(row.first), static_cast<std::size_t>(row.count));
+    at[0] = {token, 0.0f};
+    TokenId id = 0;
+    for (kernels::TopLogprob& top : at.subspan(1)) {
+      if (id == token) ++id;
+      top = {id++, kernels::kBannedLogit};
+    }
+  }
+
+  std::span<kernels::TopLogprob> tops_;  // of the batch that ran last
 };
 
 }  // namespace

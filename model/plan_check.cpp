@@ -245,7 +245,7 @@ Status PlanCheck::take_row(const wire::PlanRow& row, StepSize& size) {
 }
 
 Status PlanCheck::check_fits(const wire::PlanRow& row, const StepSize& size) {
-  if (size.result_bytes <= static_cast<std::int64_t>(wire::kMaxRecordBytes - kAlignmentLoss)) return {};
+  if (size.result_bytes <= static_cast<std::int64_t>(wire::kMaxResultBytes - kAlignmentLoss)) return {};
   return wrong(row.slot, "the logprobs asked for do not fit one result");
 }
 

@@ -8,11 +8,19 @@
 
 #include "base/status.h"
 #include "ipc/wire.h"
+#include "kernels/sample.h"
 
 namespace troupe::model {
 
 /// Most bytes of stop ids and logit biases that one sequence may have.
 inline constexpr std::size_t kMaxSamplingBytes = std::size_t{1} << 18;
+
+/// Most entries that rows of one admitted plan want beyond what a SampleResult holds (StepBatch::tops); 0 if
+/// no row may want that many.
+constexpr std::int32_t most_tops(const wire::Capacity& capacity) {
+  constexpr auto kOfAResult = static_cast<std::int32_t>(wire::kMaxResultBytes / sizeof(wire::Logprob));
+  return capacity.max_logprobs > kernels::kMaxTopLogprobs ? kOfAResult : 0;
+}
 
 /// For one thread. A refused record changes nothing.
 class PlanCheck {

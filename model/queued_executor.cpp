@@ -131,7 +131,8 @@ void QueuedExecutor::begin_step() {
   wire::RecordView record;
   table_.apply(record, front<wire::StepPlan>(plans_, record), batch_);
   scores_.resize(batch_.scores.size());
-  run(batch_, scores_);
+  tops_.resize(static_cast<std::size_t>(batch_.tops));
+  run(batch_, scores_, tops_);
   begun_ = true;
 }
 
@@ -147,7 +148,7 @@ void QueuedExecutor::end_step(std::vector<std::byte>& out) {
   samples_.resize(batch_.samples.size());
   sample(batch_, samples_);
   table_.commit(batch_, samples_);
-  writer_.step(plan.step, batch_, samples_, scores_, started_ns_, now_ns(), out);
+  writer_.step(plan.step, batch_, samples_, scores_, tops_, started_ns_, now_ns(), out);
   gates_.close(plan.step);
   begun_ = false;
   plans_.pop();

@@ -35,8 +35,9 @@ class QueuedExecutor : public Executor {
   void reset(std::uint32_t epoch) final;
 
  protected:
-  /// Runs the batch up to its sampling and answers scores[i] for batch.scores[i].
-  virtual void run(const StepBatch& batch, std::span<kernels::SampleResult> scores) = 0;
+  /// Runs the batch up to its sampling and answers scores[i] for batch.scores[i], and the batch's tops.
+  virtual void run(const StepBatch& batch, std::span<kernels::SampleResult> scores,
+                   std::span<kernels::TopLogprob> tops) = 0;
   /// Samples for the batch that ran last, which has its masks, and answers samples[i] for batch.samples[i].
   virtual void sample(const StepBatch& batch, std::span<kernels::SampleResult> samples) = 0;
   virtual void copy(std::span<const kernels::BlockPair> pairs) = 0;
@@ -73,6 +74,7 @@ class QueuedExecutor : public Executor {
   StepBatch batch_;
   std::vector<kernels::SampleResult> samples_;
   std::vector<kernels::SampleResult> scores_;
+  std::vector<kernels::TopLogprob> tops_;
   std::vector<kernels::BlockPair> pairs_;
   ResultWriter writer_;
 };

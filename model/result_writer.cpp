@@ -4,15 +4,22 @@ namespace troupe::model {
 
 void ResultWriter::step(std::uint64_t step, const StepBatch& batch,
                         std::span<const kernels::SampleResult> samples,
-                        std::span<const kernels::SampleResult> scores, std::int64_t started_ns,
+                        std::span<const kernels::SampleResult> scores,
+                        std::span<const kernels::TopLogprob> tops, std::int64_t started_ns,
                         std::int64_t finished_ns, std::vector<std::byte>& out) {
+  const auto top_of = [tops](const kernels::SampleResult& result, std::int32_t first, std::int32_t wanted) {
+    return first < 0 ? std::span(result.top).first(static_cast<std::size_t>(result.top_count))
+                     : tops.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(wanted));
+  };
   step_.begin(0);
   rows_.clear();
   tokens_.clear();
   logprobs_.clear();
   for (std::size_t i = 0; i < scores.size(); ++i) {
     if (scores[i].error == kernels::SampleError::none) {
-      add_logprobs(batch.scored[i].slot, batch.scored[i].position, scores[i]);
+      const ScoreOutcome& scored = batch.scored[i];
+      add_logprobs(scored.slot, scored.position, scores[i],
+                   top_of(scores[i], scored.first_top, batch.scores[i].logprobs));
     }
   }
   for (const SamplingOutcome& outcome : batch.outcomes) {
@@ -27,7 +34,9 @@ void ResultWriter::step(std::uint64_t step, const StepBatch& batch,
       } else {
         row.count = 1;
         tokens_.push_back(result.token);
-        if (batch.samples[index].logprobs >= 0) add_logprobs(outcome.slot, outcome.position, result);
+        if (const std::int32_t wanted = batch.samples[index].logprobs; wanted >= 0) {
+          add_logprobs(outcome.slot, outcome.position, result, top_of(result, outcome.first_top, wanted));
+        }
       }
     }
     rows_.push_back(row);
@@ -46,12 +55,12 @@ void ResultWriter::step(std::uint64_t step, const StepBatch& batch,
   out.assign(bytes.begin(), bytes.end());
 }
 
-void ResultWriter::add_logprobs(SlotRef slot, std::int32_t position, const kernels::SampleResult& result) {
+void ResultWriter::add_logprobs(SlotRef slot, std::int32_t position, const kernels::SampleResult& result,
+                                std::span<const kernels::TopLogprob> top) {
   top_.clear();
-  for (std::int32_t i = 0; i < result.top_count; ++i)
-    top_.push_back({result.top[i].token, result.top[i].logprob});
-  const wire::Span<wire::Logprob> top = step_.array(top_);
-  logprobs_.push_back({slot, position, {result.token, result.logprob}, top});
+  for (const kernels::TopLogprob& one : top) top_.push_back({one.token, one.logprob});
+  const wire::Span<wire::Logprob> written = step_.array(top_);
+  logprobs_.push_back({slot, position, {result.token, result.logprob}, written});
 }
 
 void ResultWriter::cache_done(const EndedCommand& ended, std::vector<std::byte>& out) {

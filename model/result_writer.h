@@ -21,16 +21,17 @@ struct EndedCommand {
 class ResultWriter {
  public:
   /// Writes the record to `out`. samples[i] is the result of batch.samples[i], scores[i] that of
-  /// batch.scores[i]. Times are from the monotonic clock.
+  /// batch.scores[i], `tops` are those of the batch (StepBatch::tops). Times are from the monotonic clock.
   void step(std::uint64_t step, const StepBatch& batch, std::span<const kernels::SampleResult> samples,
-            std::span<const kernels::SampleResult> scores, std::int64_t started_ns, std::int64_t finished_ns,
-            std::vector<std::byte>& out);
+            std::span<const kernels::SampleResult> scores, std::span<const kernels::TopLogprob> tops,
+            std::int64_t started_ns, std::int64_t finished_ns, std::vector<std::byte>& out);
 
   /// Writes a CacheDone record for an ended command to `out`.
   void cache_done(const EndedCommand& ended, std::vector<std::byte>& out);
 
  private:
-  void add_logprobs(SlotRef slot, std::int32_t position, const kernels::SampleResult& result);
+  void add_logprobs(SlotRef slot, std::int32_t position, const kernels::SampleResult& result,
+                    std::span<const kernels::TopLogprob> top);
 
   wire::RecordWriter<wire::StepResult> step_;
   wire::RecordWriter<wire::CacheDone> done_;

@@ -10,6 +10,7 @@
 #include "model/cuda/step_memory.h"
 #include "model/cuda/step_scratch.h"
 #include "model/decoder.h"
+#include "model/plan_check.h"
 #include "model/swap/swap_sizing.h"
 #include "model/weights.h"
 
@@ -60,6 +61,14 @@ Status too_little(const wire::Capacity& capacity, const std::string& kv, std::ui
                                         advice + ".");
 }
 
+// The most top entries beside a token that requests may ask for. A result has to hold them.
+int most_logprobs(const config::LimitOptions& limits, int vocab) {
+  const auto allowed = [vocab](int limit) { return limit < 0 ? vocab : limit; };
+  return std::min({std::max({kernels::kMaxTopLogprobs, allowed(limits.max_logprobs),
+                             allowed(limits.max_completion_logprobs)}),
+                   vocab, wire::kMostTopLogprobs});
+}
+
 // The limits, which do not depend on the device's memory; `sequences` and `tokens` are its defaults.
 Result<wire::Capacity> common(const config::Options& options, int max_positions, int vocab,
                               int sequences = kDefaultSequences, int tokens = kDefaultTokens) {
@@ -80,10 +89,16 @@ Result<wire::Capacity> common(const config::Options& options, int max_positions,
   capacity.max_model_len = or_default(
       asked.max_model_len, std::min(or_default(asked.found_model_len, max_positions), max_positions));
   capacity.vocab_size = vocab;
-  static_assert(config::kMostLogprobs == kernels::kMaxTopLogprobs,
-                "what --max-logprobs allows, the kernels give");
-  capacity.max_logprobs = std::min(kernels::kMaxTopLogprobs, vocab);
+  capacity.max_logprobs = most_logprobs(options.limits, vocab);
   return capacity;
+}
+
+DecoderLimits limits_of(const wire::Capacity& capacity, const WeightFormats& formats) {
+  return {.rows = capacity.max_tokens_per_step,
+          .sequences = capacity.max_slots,
+          .positions = capacity.max_model_len,
+          .kv_format = formats.kv,
+          .tops = most_tops(capacity)};
 }
 
 // Blocks that max_slots sequences of full length use; more would never be used.
@@ -120,8 +135,7 @@ Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& forma
   Result<wire::Capacity> made = common(options, spec.max_positions, spec.vocab);
   if (!made) return made;
   wire::Capacity& capacity = *made;
-  const DecoderLimits limits{capacity.max_tokens_per_step, capacity.max_slots, capacity.max_model_len, 0,
-                             formats.kv};
+  const DecoderLimits limits = limits_of(capacity, formats);
   capacity.weight_bytes = WeightLayout::make(spec, formats, tied, {}).bytes;
   capacity.arena_bytes = Activations::make(spec, formats.activations, limits, {}).bytes;
   const std::uint64_t fixed = capacity.weight_bytes + capacity.arena_bytes;
@@ -195,7 +209,7 @@ Result<wire::Capacity> cuda_limits(const ModelSpec& spec, const WeightFormats& f
   Result<wire::Capacity> made =
       common(options, spec.max_positions, spec.vocab, sequences, kDefaultCudaTokens);
   if (!made) return made;
-  const DecoderLimits limits{made->max_tokens_per_step, made->max_slots, made->max_model_len, 0, formats.kv};
+  const DecoderLimits limits = limits_of(*made, formats);
   made->weight_bytes = WeightLayout::make(spec, formats, tied, {}).bytes;
   made->arena_bytes =
       Activations::make(spec, formats.activations, limits, {}).bytes + StepMemory::make(*made, {}).bytes;

@@ -2,26 +2,30 @@
 // The input of one decoder step: which tokens run, where their keys and values are stored, and which rows'
 // logits are wanted. Host memory, reused from step to step; the worker's sequence table fills it.
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "base/ids.h"
 #include "kernels/batch.h"
 #include "kernels/sample.h"
+#include "kernels/top_logprobs.h"
 
 namespace troupe::model {
 
 /// Where the result of one plan row that samples is found. One per such row, in plan order.
 struct SamplingOutcome {
   SlotRef slot{};
-  std::int32_t position = 0;  ///< of the sampled token in its sequence
-  std::int32_t sample = -1;   ///< index in StepBatch::samples; -1: late, the slot holds another generation
-  bool gated = false;         ///< a gated row of the step (model/step_gates.h), also if it is late
+  std::int32_t position = 0;    ///< of the sampled token in its sequence
+  std::int32_t sample = -1;     ///< index in StepBatch::samples; -1: late, the slot holds another generation
+  bool gated = false;           ///< a gated row of the step (model/step_gates.h), also if it is late
+  std::int32_t first_top = -1;  ///< index in the step's tops; -1: its top entries are in its result
 };
 
 /// The prompt token whose logprob a ScoreRow asks for.
 struct ScoreOutcome {
   SlotRef slot{};
   std::int32_t position = 0;
+  std::int32_t first_top = -1;  ///< as SamplingOutcome's
 };
 
 /// Pointers in it lead into the sequence table and are valid until that changes. SampleRow::logits_row is an
@@ -37,6 +41,11 @@ struct StepBatch {
   std::vector<kernels::ScoreRow> scores;
   std::vector<std::int32_t> score_rows;  ///< row of scores[i]
   std::vector<ScoreOutcome> scored;      ///< prompt token of scores[i]
+  /// Of `samples` and `scores`, in their order, those that want more than kMaxTopLogprobs top entries; the
+  /// entries of all of them lie in one array.
+  std::vector<kernels::TopRow> sample_tops;
+  std::vector<kernels::TopRow> score_tops;
+  std::int32_t tops = 0;  ///< elements of that array
 
   int rows() const { return static_cast<int>(tokens.size()); }
 
@@ -51,7 +60,28 @@ struct StepBatch {
     scores.clear();
     score_rows.clear();
     scored.clear();
+    sample_tops.clear();
+    score_tops.clear();
+    tops = 0;
+  }
+
+  /// Adds a row of logits that wants so many top entries. Returns the index of the first in the step's tops,
+  /// or -1 if they are few enough for a result.
+  std::int32_t add_tops(std::vector<kernels::TopRow>& rows, std::int32_t logits_row, std::int32_t wanted) {
+    if (wanted <= kernels::kMaxTopLogprobs) return -1;
+    rows.push_back({.logits_row = logits_row, .count = wanted, .first = tops});
+    tops += wanted;
+    return rows.back().first;
   }
 };
+
+/// Takes from the front of `rows`, which rise, those of logits rows below `end`.
+inline std::span<const kernels::TopRow> take_below(std::span<const kernels::TopRow>& rows, std::int32_t end) {
+  std::size_t count = 0;
+  while (count < rows.size() && rows[count].logits_row < end) ++count;
+  const std::span<const kernels::TopRow> taken = rows.first(count);
+  rows = rows.subspan(count);
+  return taken;
+}
 
 }  // namespace troupe::model

@@ -29,7 +29,7 @@ void PlanBuilder::begin(std::uint32_t epoch, std::int32_t max_tokens) {
   tokens_left_ = max_tokens;
   bytes_left_ = wire::kMaxRecordBytes - sizeof(wire::StepPlan) -
                 wire::kAlignment;  // padding behind an odd count of SlotRefs
-  result_left_ = wire::kMaxRecordBytes - sizeof(wire::StepResult) - 4 * wire::kAlignment;
+  result_left_ = wire::kMaxResultBytes - sizeof(wire::StepResult) - 4 * wire::kAlignment;
   finished_.clear();
   started_.clear();
   runs_.clear();
@@ -81,13 +81,14 @@ bool PlanBuilder::blocks(SlotRef slot, std::int32_t first, std::span<const Block
 
 std::int32_t PlanBuilder::fitting(const ScheduledSequence& s, std::int32_t tokens) const {
   const std::size_t sampled = sampled_bytes(s);
-  if (sampled > result_left_) return 0;
-  if (s.sampling.prompt_logprobs < 0) return tokens;
+  // Positions that score the prompt token after them. A row that ends with them does not sample.
   const std::int32_t unscored =
-      s.prompt_tokens - 1 - s.planned;  // positions that score the prompt token after
-  const std::size_t room = (result_left_ - sampled) / score_bytes(s.sampling.prompt_logprobs);
-  if (unscored <= 0 || room >= static_cast<std::size_t>(std::min(unscored, tokens))) return tokens;
-  return static_cast<std::int32_t>(room);
+      s.sampling.prompt_logprobs < 0 ? 0 : std::max(0, s.prompt_tokens - 1 - s.planned);
+  if (unscored == 0) return sampled <= result_left_ ? tokens : 0;
+  const std::size_t each = score_bytes(s.sampling.prompt_logprobs);
+  if (tokens > unscored && static_cast<std::size_t>(unscored) * each + sampled <= result_left_) return tokens;
+  return static_cast<std::int32_t>(
+      std::min(static_cast<std::size_t>(std::min(tokens, unscored)), result_left_ / each));
 }
 
 bool PlanBuilder::row(const ScheduledSequence& s, std::int32_t tokens, std::uint32_t flags) {

@@ -6,8 +6,17 @@
 namespace troupe {
 namespace {
 
-constexpr std::size_t kScores = 16;            // between two looks at the clock
+// Between two looks at the clock. A score may have a whole vocabulary of entries.
+constexpr std::size_t kScores = 16, kEntries = 400;
 constexpr std::size_t kCopyBytes = 128 << 10;  // likewise
+
+/// How many of the scores to write before the next look; at least one.
+std::size_t next_part(std::span<const http::TokenLogprob> scores) {
+  std::size_t count = 0, entries = 0;
+  while (count < std::min(kScores, scores.size()) && entries < kEntries)
+    entries += scores[count++].top.size();
+  return count;
+}
 
 }  // namespace
 
@@ -15,9 +24,9 @@ bool PromptScores::make(http::ScoreList list, const Slice& slice) {
   Made& made = made_[static_cast<std::size_t>(list)];
   while (made.scores < scores_.size()) {
     if (slice.over()) return false;
-    const std::size_t count = std::min(kScores, scores_.size() - made.scores);
-    const auto next = std::span<const http::TokenLogprob>(scores_).subspan(made.scores, count);
-    http::append_scores(made.json, list, next, made.scores == 0, made.offset);
+    const auto rest = std::span<const http::TokenLogprob>(scores_).subspan(made.scores);
+    const std::size_t count = next_part(rest);
+    http::append_scores(made.json, list, rest.first(count), made.scores == 0, made.offset);
     made.scores += count;
   }
   return true;
@@ -66,9 +75,10 @@ bool AnswerChunks::write_part(std::string& out, OfOutput& part, const Slice& sli
   if (part.written == 0 && part.before != nullptr) part.offset = part.before->chars();
   while (part.written < part.scores.size()) {
     if (slice.over()) return false;
-    const std::size_t count = std::min(kScores, part.scores.size() - part.written);
-    http::append_scores(out, part.list, part.scores.subspan(part.written, count),
-                        part.written == 0 && part.before == nullptr, part.offset);
+    const std::span<const http::TokenLogprob> rest = part.scores.subspan(part.written);
+    const std::size_t count = next_part(rest);
+    http::append_scores(out, part.list, rest.first(count), part.written == 0 && part.before == nullptr,
+                        part.offset);
     part.written += count;
   }
   return true;

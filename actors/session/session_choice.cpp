@@ -182,6 +182,7 @@ http::TokenLogprob SessionChoice::named(const PositionLogprobs& position, const 
   };
   http::TokenLogprob out;
   out.token = score(position.chosen);
+  out.top.reserve(static_cast<std::size_t>(tops));
   for (std::int32_t i = 0; i < tops; ++i) {
     out.top.push_back(score(step.tops[static_cast<std::size_t>(position.first_top + i)]));
   }

@@ -168,6 +168,18 @@ std::string read_cache_salt(Fields& fields) {
   return *std::move(salt);
 }
 
+/// Tokens to show beside one. The whole vocabulary, where the limit allows it, may be asked for as -1; a
+/// limit of -1 allows it.
+std::optional<std::int32_t> read_alternatives(Fields& fields, std::string_view name, int limit,
+                                              const RequestRules& rules) {
+  const std::int64_t vocab = rules.model.vocab_size;
+  const std::int64_t all = vocab > 0 ? vocab : std::numeric_limits<std::int32_t>::max();
+  const std::int64_t most = limit < 0 ? all : std::min<std::int64_t>(limit, all);
+  const auto asked = fields.integer(name, most == all ? -1 : 0, most);
+  if (!asked) return {};
+  return static_cast<std::int32_t>(*asked < 0 ? all : *asked);
+}
+
 bool is_identifier(std::string_view text) {
   return !text.empty() && text.size() <= kMaxIdentifier && std::all_of(text.begin(), text.end(), [](char c) {
     return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-' ||
@@ -217,21 +229,18 @@ SamplingRequest read_sampling(Fields& fields, const RequestRules& rules, Api api
 }
 
 void read_logprobs(Fields& fields, const RequestRules& rules, Api api, SamplingRequest& sampling) {
-  const std::int64_t limit = rules.limits.max_logprobs;
-  const auto count = [](std::int64_t value) { return static_cast<std::int32_t>(value); };
+  const int limit = rules.limits.max_logprobs;
   if (api == Api::completions) {
-    if (const auto n = fields.integer("logprobs", 0, rules.limits.max_completion_logprobs)) {
-      sampling.logprobs = count(*n);
-    }
+    sampling.logprobs = read_alternatives(fields, "logprobs", rules.limits.max_completion_logprobs, rules);
   } else {
     const bool wanted = fields.boolean("logprobs");
-    const auto top = fields.integer("top_logprobs", 0, limit);
+    const auto top = read_alternatives(fields, "top_logprobs", limit, rules);
     if (top && *top > 0 && !wanted) {
       fields.fail("top_logprobs", "needs logprobs to be true", "out_of_range");
     }
-    if (wanted) sampling.logprobs = count(top.value_or(0));
+    if (wanted) sampling.logprobs = top.value_or(0);
   }
-  if (const auto n = fields.integer("prompt_logprobs", 0, limit)) sampling.prompt_logprobs = count(*n);
+  sampling.prompt_logprobs = read_alternatives(fields, "prompt_logprobs", limit, rules);
   if (sampling.prompt_logprobs && sampling.stream) {
     fields.fail("prompt_logprobs", "cannot be streamed", "invalid_value");
   }

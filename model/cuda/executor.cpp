@@ -7,6 +7,7 @@
 #include "model/bytes_text.h"
 #include "model/cuda/queue.h"
 #include "model/cuda/step_scratch.h"
+#include "model/plan_check.h"
 #include "model/ranks/exchange_way.h"
 #include "model/ranks/part.h"
 #include "model/ranks/patience.h"
@@ -72,7 +73,8 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
                            .positions = capacity.max_model_len,
                            .kv_format = files.formats.kv,
                            .kv_ids = true,
-                           .staged = false},
+                           .staged = false,
+                           .tops = most_tops(capacity)},
                           model.kv->data(), model.ranks.get());
   if (!decoder) return decoder.status();
   model.decoder = std::move(*decoder);

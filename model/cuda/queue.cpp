@@ -176,6 +176,7 @@ void CudaQueue::launch(const wire::RecordView& record, const wire::StepPlan& pla
   table_.apply(record, plan, flight.batch);
   const PackedStep packed = packer_.pack(record, plan, table_, flight.batch, model_.steps->next_piece());
   flight.scores = packed.scores;
+  flight.copies = packed.scores > 0 || packed.tops > 0;
   Work& work = add_work();
   work.is_step = true;
   work.number = plan.step;
@@ -192,14 +193,14 @@ CudaQueue::Work& CudaQueue::add_work() {
 }
 
 // A step writes its number to its outcome when it ends. That says nothing if the GPU failed, or of copies by
-// the copy engine (scores).
+// the copy engine (scores and tops).
 bool CudaQueue::finished(const Work& work, bool ask_driver) const {
   if (!work.is_step) return work.end.passed();
   if (!model_.steps->finished(work.launched)) {
     if (ask_driver) (void)work.end.passed();
     return false;
   }
-  return flights_[work.launched % flights_.size()].scores == 0 || work.end.passed();
+  return !flights_[work.launched % flights_.size()].copies || work.end.passed();
 }
 
 Result<bool> CudaQueue::poll(std::vector<std::byte>& out, TimePoint deadline) {
@@ -278,6 +279,7 @@ void CudaQueue::write(const Work& work, std::vector<std::byte>& out) {
   const std::int64_t finished = host_ns(outcome.finished_ns, outcome.finished_ns);
   writer_.step(work.number, flight.batch, std::span(samples_).first(count),
                steps.scores(work.launched).first(static_cast<std::size_t>(flight.scores)),
+               steps.tops(work.launched).first(static_cast<std::size_t>(flight.batch.tops)),
                host_ns(outcome.started_ns, outcome.finished_ns), finished, out);
   gates_.close(work.number);
 }

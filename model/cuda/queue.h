@@ -70,6 +70,7 @@ class CudaQueue final : public Executor {
   struct Flight {
     StepBatch batch;
     int scores = 0;
+    bool copies = false;  // scores or tops
   };
 
   Status submit_record(const wire::RecordView& record);

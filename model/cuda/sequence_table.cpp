@@ -96,7 +96,8 @@ void WorkerSequences::add_sample(const wire::PlanRow& row, const Slot& slot, Ste
   const std::int32_t outputs = known - slot.prompt_tokens;
   const bool banned = outputs < sampling.min_tokens;
   const auto index = static_cast<std::int32_t>(batch.samples.size());
-  batch.outcomes.push_back({row.slot, known, index, (row.flags & wire::kGated) != 0});
+  batch.outcomes.push_back({row.slot, known, index, (row.flags & wire::kGated) != 0,
+                            batch.add_tops(batch.sample_tops, index, sampling.logprobs)});
   batch.samples.push_back({
       .logits_row = index,
       .temperature = sampling.temperature,
@@ -125,11 +126,12 @@ void WorkerSequences::add_scores(const wire::PlanRow& row, const Slot& slot, std
                                  StepBatch& batch) {
   const std::int32_t end = std::min(row.position + row.tokens, slot.prompt_tokens - 1);
   for (std::int32_t position = row.position; position < end; ++position) {
-    batch.scores.push_back({.logits_row = static_cast<std::int32_t>(batch.scores.size()),
-                            .token = slot.ids[static_cast<std::size_t>(position) + 1],
-                            .logprobs = slot.sampling.prompt_logprobs});
+    const auto index = static_cast<std::int32_t>(batch.scores.size());
+    const std::int32_t wanted = slot.sampling.prompt_logprobs;
+    batch.scores.push_back(
+        {.logits_row = index, .token = slot.ids[static_cast<std::size_t>(position) + 1], .logprobs = wanted});
     batch.score_rows.push_back(first_row + position - row.position);
-    batch.scored.push_back({row.slot, position + 1});
+    batch.scored.push_back({row.slot, position + 1, batch.add_tops(batch.score_tops, index, wanted)});
   }
 }
 

@@ -16,6 +16,10 @@ StepMemory StepMemory::make(const wire::Capacity& capacity, View memory) {
   made.sequences.lists = arena.take<std::byte>(slots * kMaxSamplingBytes);
   made.sequences.scores = arena.take<kernels::ScoreRow>(rows);
   made.sequences.score_picks = arena.take<std::int32_t>(rows);
+  if (most_tops(capacity) > 0) {
+    made.sequences.sample_tops = arena.take<kernels::TopRow>(slots);
+    made.sequences.score_tops = arena.take<kernels::TopRow>(rows);
+  }
   made.arrays.tokens = arena.take<TokenId>(rows);
   made.arrays.positions = arena.take<std::int32_t>(rows);
   made.arrays.slots = arena.take<kernels::KvSlot>(rows);

@@ -7,6 +7,7 @@
 #include "gpu/buffer.h"
 #include "ipc/wire.h"
 #include "kernels/step_inputs.h"
+#include "kernels/top_logprobs.h"
 
 namespace troupe::model {
 
@@ -20,8 +21,10 @@ struct SequenceMemory {
   std::byte* lists = nullptr;           ///< kMaxSamplingBytes per slot: the logit biases, then the stop ids
   kernels::ScoreRow* scores = nullptr;  ///< (rows of a step) prompt tokens that the step scores
   std::int32_t* score_picks = nullptr;  ///< (rows of a step) the batch row of each
-  std::uint32_t* held = nullptr;        ///< StepClock::held
-  std::uint32_t* masks = nullptr;       ///< mask_words(vocab) per gated row of the held step
+  kernels::TopRow* sample_tops = nullptr;  ///< (slots), (rows of a step): StepBatch's of the same names;
+  kernels::TopRow* score_tops = nullptr;   ///< null where most_tops() is 0
+  std::uint32_t* held = nullptr;           ///< StepClock::held
+  std::uint32_t* masks = nullptr;          ///< mask_words(vocab) per gated row of the held step
 };
 
 struct StepMemory {

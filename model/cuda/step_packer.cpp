@@ -25,12 +25,13 @@ T* array_at(std::span<std::byte> piece, std::uint32_t offset) {
 kernels::PieceLayout StepPacker::layout(const wire::Capacity& capacity) {
   const auto rows = static_cast<std::size_t>(capacity.max_tokens_per_step);
   const auto sequences = static_cast<std::size_t>(capacity.max_slots);
-  const std::size_t words =
-      wire::kMaxRecordBytes + rows * (sizeof(kernels::ScoreRow) + sizeof(std::int32_t)) + 2 * kAlignment;
+  const std::size_t tops = most_tops(capacity) > 0 ? (rows + sequences) * sizeof(kernels::TopRow) : 0;
+  const std::size_t words = wire::kMaxRecordBytes +
+                            rows * (sizeof(kernels::ScoreRow) + sizeof(std::int32_t)) + tops + 4 * kAlignment;
   // The shortest TokenRun or BlockRun of a record takes its struct and one rounded array.
-  // One more tells that the step is held.
+  // One more tells that the step is held; four arrays are sent beside those of the record.
   const std::size_t deltas = wire::kMaxRecordBytes / (sizeof(wire::TokenRun) + wire::kAlignment) +
-                             words / (kernels::kWordsOfDelta * sizeof(std::uint32_t)) + 3 +
+                             words / (kernels::kWordsOfDelta * sizeof(std::uint32_t)) + 5 +
                              kernels::kMostDeltaBlocks;  // of which the last ones are never written
   std::size_t end = rounded(sizeof(kernels::StepPiece));
   const auto take = [&end](std::size_t bytes) {
@@ -107,19 +108,23 @@ PackedStep StepPacker::pack(const wire::RecordView& record, const wire::StepPlan
   if (gated > 0) send(memory_.held, &kHeld, sizeof kHeld);
   pack_sequence_changes(record, plan, table);
   pack_scores(batch);
+  pack_tops(batch);
   PackedStep packed{.rows = batch.rows(),
                     .sequences = static_cast<int>(batch.sequences.size()),
                     .samples = static_cast<int>(batch.samples.size()),
                     .scores = static_cast<int>(batch.scores.size()),
                     .deltas = deltas_,
-                    .gated = gated};
+                    .gated = gated,
+                    .sample_tops = batch.sample_tops,
+                    .score_tops = batch.score_tops,
+                    .tops = batch.tops};
   // Deltas of the step that used this piece before must not follow these.
   auto& head = *array_at<kernels::StepPiece>(piece_, 0);
   auto* deltas = array_at<kernels::Delta>(piece_, layout_.deltas);
   if (head.deltas > deltas_) std::fill(deltas + deltas_, deltas + head.deltas, kernels::Delta{});
   head.deltas = deltas_;
   packed.decode = packed.rows > 0 && packed.rows == packed.sequences && packed.rows == packed.samples &&
-                  packed.scores == 0;
+                  packed.scores == 0 && packed.tops == 0;
   return packed;
 }
 
@@ -208,6 +213,13 @@ void StepPacker::pack_scores(const StepBatch& batch) {
   for (kernels::ScoreRow& row : scores_) row.logits_row %= score_group_;
   send(memory_.scores, scores_.data(), scores_.size() * sizeof(kernels::ScoreRow));
   send(memory_.score_picks, batch.score_rows.data(), batch.score_rows.size() * sizeof(std::int32_t));
+}
+
+void StepPacker::pack_tops(const StepBatch& batch) {
+  score_tops_ = batch.score_tops;
+  for (kernels::TopRow& row : score_tops_) row.logits_row %= score_group_;
+  send(memory_.score_tops, score_tops_.data(), score_tops_.size() * sizeof(kernels::TopRow));
+  send(memory_.sample_tops, batch.sample_tops.data(), batch.sample_tops.size() * sizeof(kernels::TopRow));
 }
 
 }  // namespace troupe::model

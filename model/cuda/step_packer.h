@@ -15,7 +15,7 @@
 
 namespace troupe::model {
 
-/// What pack() has written to a piece.
+/// What pack() has written to a piece. Spans are the batch's own.
 struct PackedStep {
   int rows = 0;
   int sequences = 0;
@@ -23,7 +23,11 @@ struct PackedStep {
   int scores = 0;
   int deltas = 0;
   int gated = 0;  ///< rows whose masks the end of the step waits for
-  /// Every sequence runs one token and samples, and no prompt token is scored.
+  /// Rows that want more top entries than a result holds, as in the batch, and the batch's number of entries.
+  std::span<const kernels::TopRow> sample_tops;
+  std::span<const kernels::TopRow> score_tops;
+  int tops = 0;
+  /// Every sequence runs one token and samples, no prompt token is scored, and there are no tops.
   bool decode = false;
 };
 
@@ -60,6 +64,7 @@ class StepPacker {
   int pack_samples(const StepBatch& batch);
   kernels::SampleRow sample_row(const StepBatch& batch, const SamplingOutcome& outcome) const;
   void pack_scores(const StepBatch& batch);
+  void pack_tops(const StepBatch& batch);
 
   BlockId* blocks(std::uint32_t slot) const { return memory_.blocks + slot * memory_.blocks_per_slot; }
   std::byte* lists(std::uint32_t slot) const;
@@ -71,6 +76,7 @@ class StepPacker {
   std::uint32_t words_end_ = 0;
   std::int32_t deltas_ = 0;
   std::vector<kernels::ScoreRow> scores_;
+  std::vector<kernels::TopRow> score_tops_;
 };
 
 }  // namespace troupe::model

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "model/cuda/decode_buckets.h"
+#include "model/plan_check.h"
 
 namespace troupe::model {
 namespace {
@@ -30,6 +31,10 @@ CudaSteps::CudaSteps(Cuda& device, Decoder<Cuda>& decoder, const wire::Capacity&
       inputs_(size(pieces()) * layout_.bytes),
       outcomes_(size(pieces()) * kernels::outcome_bytes(capacity.max_slots)),
       scores_(size(pieces()) * size(capacity.max_tokens_per_step) * sizeof(kernels::SampleResult)),
+      tops_(most_tops(capacity) > 0
+                ? PinnedMemory(size(pieces()) * size(most_tops(capacity)) * sizeof(kernels::TopLogprob),
+                               PinnedMemory::Contents::unset)
+                : PinnedMemory()),
       buckets_(decode_buckets(std::min(capacity.max_slots, capacity.max_tokens_per_step))),
       gate_masks_(StepGates::memory_words(capacity) * sizeof(std::uint32_t), PinnedMemory::Contents::unset),
       held_rows_(size(pieces()) * size(capacity.max_slots) * sizeof(kernels::SampleRow)),
@@ -59,6 +64,11 @@ void CudaSteps::warm_up(std::size_t scratch) {
     run({.rows = 1, .sequences = 1, .scores = scores}, true);
   }
   for (const int bucket : buckets_) run({.rows = bucket, .sequences = bucket, .samples = bucket}, false);
+  if (memory_.sequences.sample_tops != nullptr) {
+    const kernels::TopRow padding{.logits_row = -1, .count = 1};
+    device_->upload(memory_.sequences.sample_tops, &padding, sizeof padding);
+    run({.rows = 1, .sequences = 1, .samples = 1, .sample_tops = {&padding, 1}}, true);
+  }
   const kernels::BlockPair pair{0, 1};
   decoder_->copy_blocks({&pair, 1});
   device_->sync();
@@ -98,11 +108,18 @@ void CudaSteps::run(const PackedStep& step, bool picks) {
                        .tokens = memory_.arrays.tokens,
                        .positions = memory_.arrays.positions});
   }
-  if (step.scores > 0) run_scores(step.scores);
+  if (step.scores > 0) run_scores(step);
   if (step.samples > 0) {
     decoder_->sample({.picks = picks ? memory_.arrays.picks : nullptr,
                       .rows = memory_.arrays.samples,
-                      .count = step.samples});
+                      .count = step.samples,
+                      .tops = memory_.sequences.sample_tops,
+                      .top_rows = static_cast<int>(step.sample_tops.size())});
+  }
+  if (step.tops > 0) {
+    const std::span<const kernels::TopLogprob> to = tops(launched_);
+    device_->download(const_cast<kernels::TopLogprob*>(to.data()), decoder_->tops(),
+                      size(step.tops) * sizeof(kernels::TopLogprob));
   }
   collect(step.samples, nullptr);
 }
@@ -136,15 +153,21 @@ void CudaSteps::end_held(int samples, std::span<const std::uint32_t> masks) {
 
 // A prompt may have more scored rows than there are rows of logits: they are scored in groups, and each
 // group's results are copied out before the next group runs.
-void CudaSteps::run_scores(int count) {
+void CudaSteps::run_scores(const PackedStep& step) {
   const std::size_t piece = (launched_ - 1) % size(pieces());
   auto* to =
       reinterpret_cast<kernels::SampleResult*>(scores_.data()) + piece * size(capacity_.max_tokens_per_step);
-  for (int first = 0; first < count; first += score_group()) {
-    const int part = std::min(score_group(), count - first);
+  const kernels::TopRow* tops = memory_.sequences.score_tops;
+  std::span<const kernels::TopRow> rest = step.score_tops;
+  for (int first = 0; first < step.scores; first += score_group()) {
+    const int part = std::min(score_group(), step.scores - first);
+    const auto top_rows = static_cast<int>(take_below(rest, first + part).size());
     decoder_->score({.picks = memory_.sequences.score_picks + first,
                      .rows = memory_.sequences.scores + first,
-                     .count = part});
+                     .count = part,
+                     .tops = tops,
+                     .top_rows = top_rows});
+    tops += top_rows;
     device_->download(to + first, decoder_->results(), size(part) * sizeof(kernels::SampleResult));
   }
 }
@@ -192,6 +215,12 @@ std::span<const kernels::SampleResult> CudaSteps::scores(std::uint64_t step) con
   const std::size_t rows = size(capacity_.max_tokens_per_step);
   return {reinterpret_cast<const kernels::SampleResult*>(scores_.data()) + (step - 1) % size(pieces()) * rows,
           rows};
+}
+
+std::span<const kernels::TopLogprob> CudaSteps::tops(std::uint64_t step) const {
+  const std::size_t most = size(most_tops(capacity_));
+  return {reinterpret_cast<const kernels::TopLogprob*>(tops_.data()) + (step - 1) % size(pieces()) * most,
+          most};
 }
 
 }  // namespace troupe::model

@@ -84,6 +84,8 @@ class CudaSteps {
   std::span<const kernels::SampleResult> results(std::uint64_t step) const;
   /// Complete when an event behind the step has passed.
   std::span<const kernels::SampleResult> scores(std::uint64_t step) const;
+  /// Likewise.
+  std::span<const kernels::TopLogprob> tops(std::uint64_t step) const;
 
   /// Steps launched so far: the number of the last one.
   std::uint64_t launched() const { return launched_; }
@@ -97,7 +99,7 @@ class CudaSteps {
   int pieces() const { return capacity_.max_steps_in_flight + 1; }
   // Launches the kernels of a step of this size; the piece says which rows are padding.
   void run(const PackedStep& step, bool picks);
-  void run_scores(int count);
+  void run_scores(const PackedStep& step);
   void collect(int samples, const kernels::SampleRow* held_rows);
   const std::byte* outcome_at(std::uint64_t step) const;
 
@@ -110,6 +112,7 @@ class CudaSteps {
   PinnedMemory inputs_;
   PinnedMemory outcomes_;
   PinnedMemory scores_;
+  PinnedMemory tops_;
   std::vector<int> buckets_;
   std::vector<CudaGraph> graphs_;  // beside buckets_
   std::uint64_t launched_ = 0;

@@ -262,17 +262,19 @@ TEST(Parse, WrongValuesAreReportedBeforeUnavailableFlags) {
   EXPECT_EQ(option_error({"--quantization", "w4a8", "--port", "-1"}, {}, 2).find("--port: got "), 0u);
 }
 
-TEST(Parse, ALimitThatNothingCanHoldIsRefused) {
-  EXPECT_EQ(parsed({"--max-logprobs", "20", "--max-completion-logprobs", "0"}).limits.max_completion_logprobs,
-            0);
+TEST(Parse, LimitsOfLogprobs) {
+  EXPECT_EQ(parsed({}).limits.max_logprobs, 20);
   EXPECT_EQ(parsed({}).limits.max_completion_logprobs, 20);
-  for (const char* value : {"21", "-1", "1000000"}) {
-    EXPECT_EQ(option_error({"--max-logprobs", value}, {}, 3),
-              "not available yet: --max-logprobs " + std::string(value) +
-                  ": a device gives at most 20 alternatives beside a token");
+  for (const int value : {-1, 0, 21, 1'000'000}) {
+    const std::string text = std::to_string(value);
+    EXPECT_EQ(parsed({"--max-logprobs", text}).limits.max_logprobs, value);
+    EXPECT_EQ(parsed({"--max-completion-logprobs", text}).limits.max_completion_logprobs, value);
   }
-  EXPECT_NE(option_error({"--max-completion-logprobs", "21"}, {}, 3).find("at most 20"), std::string::npos);
-  EXPECT_NE(option_error({"--max-completion-logprobs", "-1"}).find("got \"-1\""), std::string::npos);
+  for (const char* flag : {"--max-logprobs", "--max-completion-logprobs"})
+    EXPECT_NE(option_error({flag, "-2"}).find("got \"-2\""), std::string::npos);
+}
+
+TEST(Parse, ALimitThatNothingCanHoldIsRefused) {
   EXPECT_NE(option_error({"--max-json-depth", "1001"}).find("to 1000"), std::string::npos);
   EXPECT_NE(option_error({"--max-uri-bytes", "57345"}).find("to 57344"), std::string::npos);
   EXPECT_NE(option_error({"--max-logit-bias", "28001"}).find("to 28000"), std::string::npos);

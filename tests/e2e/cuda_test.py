@@ -10,6 +10,7 @@ import sys
 import tempfile
 import unittest
 
+import many_logprobs_test
 from cases import ServerCase
 from moe_twins_test import make_twins
 from server import BINARY, DEMO_MODEL, ROOT, Server, run_serve, wait_until
@@ -54,6 +55,11 @@ class AnswersOfTheCpu(unittest.TestCase):
     def test_batch_invariant_answers_do_not_depend_on_the_batch(self):
         flags = "--device cuda --batch-invariant"
         self.compare(DEMO_MODEL, flags, flags, "--together")
+
+
+class WholeVocabulary(many_logprobs_test.WholeVocabulary):
+    flags = ("--device", "cuda", *many_logprobs_test.WholeVocabulary.flags)
+    exact = False
 
 
 class Serving(ServerCase):

@@ -17,7 +17,7 @@ UNTRIED = {
     "max-unsent-bytes": "its default is half of what a small machine has",
     "max-buffered-bytes": "its default is a quarter of what a small machine has",
     "grammar-cache-bytes": "bounds what is kept, not what is asked",
-    "max-schema-depth": "cannot be raised", "max-logprobs": "cannot be raised", "max-completion-logprobs": "cannot be raised",
+    "max-schema-depth": "cannot be raised",
 }
 HI = [{"role": "user", "content": "Hi"}]
 LONG = "word " * 8000  # of the model's length nearly all
@@ -129,6 +129,8 @@ ROWS = {
     "max-best-of": (40, post(*text(best_of=30, n=1))),
     "max-stop-strings": (32, post(*chat(stop=[f"{i};" for i in range(24)]))),
     "max-stop-bytes": (2048, post(*chat(stop="x" * 1500))),
+    "max-logprobs": (50, post(*chat(logprobs=True, top_logprobs=40, prompt_logprobs=50))),
+    "max-completion-logprobs": (60, post(*text(logprobs=60, echo=True))),
     "max-logit-bias": (2048, post(*chat(logit_bias={str(i): 1 for i in range(1500)}))),
     "max-messages": (8192, post(*chat(messages=[{"role": ("user", "assistant")[i % 2], "content": ""} for i in range(5001)],
                                       truncate_prompt_tokens=-1))),
@@ -177,8 +179,7 @@ class Limits(unittest.TestCase):
             self.assertEqual(server.stop(), 0)
 
     def test_what_cannot_hold_is_refused_at_the_start(self):
-        for flag, value, words in (("--max-logprobs", 50, "at most 20"), ("--max-logprobs", -1, "at most 20"),
-                                   ("--max-completion-logprobs", 21, "at most 20"), ("--max-uri-bytes", 100_000, "57344"),
+        for flag, value, words in (("--max-logprobs", -2, "-1 to"), ("--max-uri-bytes", 100_000, "57344"),
                                    ("--max-json-depth", 100_000, "1000"), ("--max-logit-bias", 100_000, "28000")):
             with self.subTest(flag, value=value):
                 status, output, opened = run_serve(flag, value)

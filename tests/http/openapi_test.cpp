@@ -17,7 +17,8 @@ namespace {
 
 using nlohmann::json;
 
-const config::LimitOptions kDocumentLimits;
+/// Limits of -1 allow all that the document does.
+const config::LimitOptions kDocumentLimits{.max_logprobs = -1, .max_completion_logprobs = -1};
 const ModelFacts kDocumentModel{.names = {"demo"}, .vocab_size = 1000};
 const RequestRules kDocumentRules{kDocumentLimits, kDocumentModel};
 

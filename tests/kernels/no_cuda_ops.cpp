@@ -19,6 +19,7 @@
 #include "kernels/rope_table.h"
 #include "kernels/sample.h"
 #include "kernels/step_inputs.h"
+#include "kernels/top_logprobs.h"
 
 namespace troupe::kernels {
 
@@ -40,6 +41,7 @@ void run(Cuda&, const RopeTable&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Sample&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Score&) { TROUPE_CHECK(false); }
 void run(Cuda&, const StepInputs&) { TROUPE_CHECK(false); }
+void run(Cuda&, const TopLogprobs&) { TROUPE_CHECK(false); }
 
 namespace cuda {
 void run(Cuda&, const Linear&) { TROUPE_CHECK(false); }

@@ -28,13 +28,14 @@ using test::golden_directory;
 
 constexpr int kBlocks = 64;
 
-wire::Capacity capacity(const ModelSpec& spec) {
+wire::Capacity capacity(const ModelSpec& spec, int max_logprobs) {
   wire::Capacity made;
   made.kv_blocks = kBlocks;
   made.max_slots = 8;
   made.max_tokens_per_step = 256;
   made.max_model_len = 512;
   made.vocab_size = spec.vocab;
+  made.max_logprobs = max_logprobs < 0 ? spec.vocab : max_logprobs;
   return made;
 }
 
@@ -66,8 +67,9 @@ class ExecutorTest : public ::testing::TestWithParam<std::tuple<const char*, On>
     const config::ModelOptions model{.directory = golden_directory(golden()).string()};
     auto files = open_model(model);
     ASSERT_TRUE(files.ok()) << files.status().message;
-    auto made = on() == On::cpu ? make_cpu_executor(*files, options(model), capacity(files->spec))
-                                : make_cuda_executor(*files, options(model));
+    auto made = on() == On::cpu
+                    ? make_cpu_executor(*files, options(model), capacity(files->spec, max_logprobs))
+                    : make_cuda_executor(*files, options(model));
     ASSERT_TRUE(made.ok()) << made.status().message;
     executor = std::move(*made);
     prompt = golden_ids(golden(), "ids");
@@ -83,6 +85,7 @@ class ExecutorTest : public ::testing::TestWithParam<std::tuple<const char*, On>
     options.scheduler.max_num_seqs = 8;
     options.scheduler.max_num_batched_tokens = 256;
     options.scheduler.max_model_len = 512;
+    options.limits.max_logprobs = max_logprobs;
     return options;
   }
 
@@ -149,6 +152,7 @@ class ExecutorTest : public ::testing::TestWithParam<std::tuple<const char*, On>
     return asks;
   }
 
+  int max_logprobs = 20;  // of the server; -1: the vocabulary
   std::unique_ptr<Executor> executor;
   std::vector<TokenId> prompt, greedy;
 };
@@ -277,6 +281,90 @@ TEST_P(ExecutorTest, LogprobsOfOutputAndPromptAreThoseOfTheLogits) {
   }
 }
 
+// With --max-logprobs -1 rows may ask for more than a SampleResult holds.
+class WholeVocabularyTest : public ExecutorTest {
+ protected:
+  WholeVocabularyTest() { max_logprobs = -1; }
+
+  // Every token once, most likely first, and the first ones those of `few`.
+  void expect_whole(const std::vector<wire::Logprob>& whole, const std::vector<wire::Logprob>& few) const {
+    ASSERT_EQ(whole.size(), static_cast<std::size_t>(executor->capacity().vocab_size));
+    ASSERT_EQ(few.size(), 20u);
+    for (std::size_t i = 0; i < few.size(); ++i) {
+      ASSERT_EQ(whole[i].token, few[i].token) << i;
+      ASSERT_EQ(whole[i].logprob, few[i].logprob) << i;
+    }
+    std::vector<char> seen(whole.size());
+    double sum = 0;
+    for (std::size_t i = 0; i < whole.size(); ++i) {
+      sum += std::exp(static_cast<double>(whole[i].logprob));
+      ASSERT_EQ(seen[static_cast<std::size_t>(whole[i].token)]++, 0) << i;
+      if (i == 0) continue;
+      ASSERT_GE(whole[i - 1].logprob, whole[i].logprob) << i;
+    }
+    ASSERT_NEAR(sum, 1, 1e-4);
+  }
+};
+
+TEST_P(WholeVocabularyTest, RowsWithManyLogprobsRunBesideOthers) {
+  const int vocab = executor->capacity().vocab_size;
+  ASSERT_EQ(executor->capacity().max_logprobs, vocab);
+  Ask few = ask({.temperature = 0, .logprobs = 20, .prompt_logprobs = 20});
+  Ask whole = ask({.temperature = 0, .logprobs = vocab, .prompt_logprobs = vocab});
+  few.outputs = whole.outputs = 12;
+  const Answer expected = alone(few), got = alone(whole);
+  EXPECT_EQ(got.tokens, expected.tokens);
+  ASSERT_EQ(got.top.size(), prompt.size() + 11);
+  if (on() == On::gpu) {  // steps with and without graphs differ in their rounding
+    for (const auto& [position, top] : got.top) ASSERT_EQ(top.size(), static_cast<std::size_t>(vocab));
+  } else {
+    EXPECT_EQ(got.logprobs, expected.logprobs);
+    for (const auto& [position, top] : got.top) {
+      SCOPED_TRACE(position);
+      expect_whole(top, expected.top.at(position));
+      if (HasFatalFailure()) return;
+    }
+  }
+
+  // In one step: rows of prompts and of outputs, with 0, 20, 21 and all, cut, gated, computed anew.
+  std::vector<Ask> asks = crowd({.temperature = 0, .logprobs = vocab, .prompt_logprobs = 21});
+  asks[0].sampling.logprobs = 20;
+  asks[1].sampling.logprobs = 50;
+  asks[3].sampling.prompt_logprobs = vocab;
+  asks[4].sampling.logprobs = 21;
+  asks[5].gated_from = 2;
+  asks[5].allows = [](TokenId token) { return token % 2 == 0; };
+  executor->reset(1);
+  const std::vector<Answer> together = Engine(*executor).run(asks);
+  const auto sizes = [&](std::size_t i, bool of_prompt) {
+    std::vector<std::size_t> all;
+    for (const auto& [position, top] : together[i].top) {
+      if ((position < static_cast<int>(asks[i].prompt.size())) == of_prompt) all.push_back(top.size());
+    }
+    EXPECT_FALSE(all.empty());
+    return all;
+  };
+  const auto every = [&](std::size_t i, bool of_prompt, int size) {
+    for (const std::size_t one : sizes(i, of_prompt)) ASSERT_EQ(one, static_cast<std::size_t>(size)) << i;
+  };
+  every(0, false, 20);
+  every(1, false, 50);
+  every(2, false, vocab);
+  every(2, true, 21);
+  every(3, true, vocab);
+  every(4, false, 21);
+  every(5, false, vocab);
+  if (on() == On::gpu) return;
+  EXPECT_TRUE(std::equal(expected.tokens.begin(), expected.tokens.end(), together[2].tokens.begin()));
+  for (const std::size_t i : {2u, 5u}) {
+    for (const auto& [position, top] : together[i].top) {
+      if (position > static_cast<int>(prompt.size()) + 1) break;  // from there the masks decide
+      const auto& alike = expected.top.at(position);
+      for (std::size_t k = 0; k < alike.size(); ++k) ASSERT_EQ(top[k].token, alike[k].token) << i;
+    }
+  }
+}
+
 TEST_P(ExecutorTest, AForkedBlockIsACopy) {
   executor->reset(1);
   test::Plans plans;
@@ -316,6 +404,10 @@ std::string executor_name(const ::testing::TestParamInfo<std::tuple<const char*,
 INSTANTIATE_TEST_SUITE_P(Goldens, ExecutorTest,
                          ::testing::Combine(::testing::Values("gqa3_tied", "gqa5_untied", "gqa8_tied",
                                                               "moe_end"),
+                                            ::testing::Values(On::cpu, On::gpu, On::gpu_invariant)),
+                         executor_name);
+INSTANTIATE_TEST_SUITE_P(Goldens, WholeVocabularyTest,
+                         ::testing::Combine(::testing::Values("gqa8_tied", "moe_end"),
                                             ::testing::Values(On::cpu, On::gpu, On::gpu_invariant)),
                          executor_name);
 

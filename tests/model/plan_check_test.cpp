@@ -312,10 +312,11 @@ TEST_F(PlanCheckTest, ResultsFitARecord) {
   wire::Capacity wide = plan_capacity();
   wide.max_tokens_per_step = wide.max_model_len = 10'000;
   wide.kv_blocks = 200;
-  PlanCheck checked(wide);
+  wide.max_logprobs = 40;
   std::vector<BlockId> blocks(157);
   for (int i = 0; i < 157; ++i) blocks[static_cast<std::size_t>(i)] = i;
-  for (const auto& [top, fits] : {std::pair{20, false}, std::pair{0, true}}) {
+  for (const auto& [top, fits] : {std::pair{40, false}, std::pair{20, true}, std::pair{0, true}}) {
+    PlanCheck checked(wide);
     wire::Sampling scored;
     scored.prompt_logprobs = top;
     plans.start(kPlanSlot, 10'000, 10'000, scored)
@@ -327,13 +328,35 @@ TEST_F(PlanCheckTest, ResultsFitARecord) {
   }
 }
 
+TEST_F(PlanCheckTest, ARowMayWantAsManyLogprobsAsAResultHolds) {
+  wire::Capacity wide = plan_capacity();
+  wide.max_logprobs = wide.vocab_size = wire::kMostTopLogprobs;
+  for (const int rows : {1, 2}) {
+    PlanCheck checked(wide);
+    for (int i = 0; i < rows; ++i) {
+      const SlotRef slot{static_cast<std::uint32_t>(i), 1};
+      plans.start(slot, 1, 1, {.logprobs = wire::kMostTopLogprobs}).ids(slot, 0, {1}).blocks(slot, 0, {i});
+      plans.row(slot, 0, 1, true);
+    }
+    const wire::RecordView view = plans.plan(1);
+    EXPECT_EQ(checked.admit(view, *view.as<wire::StepPlan>()).ok(), rows == 1) << rows;
+  }
+}
+
 TEST_F(PlanCheckTest, LateRowsThatSampleAreAnsweredInTheResultToo) {
   wire::Capacity wide = plan_capacity();
   wide.max_tokens_per_step = 100'000;
-  PlanCheck checked(wide);
+  wide.max_logprobs = wide.vocab_size = wire::kMostTopLogprobs;
+  constexpr SlotRef kScored{0, 1};
+  constexpr std::int32_t kTop = 260'000;
   constexpr std::size_t kRow = sizeof(wire::ResultRow) + sizeof(TokenId);
-  const auto most = static_cast<int>((wire::kMaxRecordBytes - sizeof(wire::StepResult)) / kRow);
+  constexpr std::size_t kTaken =
+      sizeof(wire::StepResult) + kRow + sizeof(wire::TokenLogprobs) + kTop * sizeof(wire::Logprob);
+  const auto most = static_cast<int>((wire::kMaxResultBytes - kTaken) / kRow);
   for (const auto& [rows, fits] : {std::pair{most, false}, std::pair{most - 100, true}}) {
+    PlanCheck checked(wide);
+    plans.start(kScored, 1, 1, {.logprobs = kTop}).ids(kScored, 0, {1}).blocks(kScored, 0, {0});
+    plans.row(kScored, 0, 1, true);
     for (int i = 0; i < rows; ++i) plans.row(kPlanSlot, 0, 1, true);
     const wire::RecordView view = plans.plan(1);
     EXPECT_EQ(checked.admit(view, *view.as<wire::StepPlan>()).ok(), fits) << rows;

@@ -112,6 +112,40 @@ TEST(Sizing, EchoHasTheLimitsItIsGiven) {
   EXPECT_EQ(size_echo(&spec, options)->vocab_size, 103424);
 }
 
+TEST(Sizing, LogprobsBesideATokenAreTheLargerLimitUpToTheVocabulary) {
+  ModelSpec spec = small_ernie();
+  const auto most = [&spec](int limit, int of_completions) {
+    config::Options options;
+    options.limits.max_logprobs = limit;
+    options.limits.max_completion_logprobs = of_completions;
+    return size_echo(&spec, options)->max_logprobs;
+  };
+  EXPECT_EQ(most(20, 20), 20);
+  EXPECT_EQ(most(0, 5), 20) << "takes no memory";
+  EXPECT_EQ(most(50, 20), 50);
+  EXPECT_EQ(most(20, 60), 60);
+  EXPECT_EQ(most(-1, 20), 103424);
+  EXPECT_EQ(most(20, -1), 103424);
+  EXPECT_EQ(most(1'000'000, 20), 103424);
+  spec.vocab = 300'000;
+  EXPECT_EQ(most(-1, -1), wire::kMostTopLogprobs) << "what a result holds";
+  spec.vocab = 7;
+  EXPECT_EQ(most(-1, -1), 7);
+}
+
+// A server whose limits are the default ones has no memory for more.
+TEST(Sizing, MemoryForManyLogprobsIsTakenWhereTheyAreAllowed) {
+  const auto arena = [](int limit) {
+    config::Options options;
+    options.limits.max_logprobs = limit;
+    return size(options, 8 * kGiB)->arena_bytes;
+  };
+  EXPECT_EQ(arena(0), arena(20));
+  EXPECT_GT(arena(21), arena(20));
+  EXPECT_LE(arena(21), arena(20) + wire::kMaxResultBytes + 4096);
+  EXPECT_EQ(arena(-1), arena(21));
+}
+
 TEST(Sizing, BytesAreReadable) {
   EXPECT_EQ(bytes_text(270 << 20), "270 MiB");
   EXPECT_EQ(bytes_text(kGiB * 3 / 2), "1.50 GiB");

@@ -24,6 +24,7 @@ wire::Capacity capacity() {
   made.max_tokens_per_step = 4096;
   made.max_model_len = 8192;
   made.vocab_size = 100'000;
+  made.max_logprobs = 40;
   return made;
 }
 
@@ -141,6 +142,36 @@ TEST_F(StepPackerTest, ADecodeRowNamesWhereItsTokenWillBe) {
   EXPECT_EQ(samples[0].block_ids, 77);
   EXPECT_EQ(samples[0].known_tokens, 71);
   EXPECT_EQ(samples[1].logits_row, 1);
+}
+
+TEST_F(StepPackerTest, RowsWithManyLogprobsArriveAndShareOneArray) {
+  constexpr int kPrompt = 6;
+  const auto start = [&](SlotRef ref, const wire::Sampling& sampling) {
+    plans.start(ref, kPrompt, kPrompt, sampling).ids(ref, 0, std::vector<TokenId>(kPrompt, 5));
+    plans.blocks(ref, 0, {static_cast<BlockId>(ref.slot)}).row(ref, 0, kPrompt, true);
+  };
+  start(kPackedA, {.logprobs = 20, .prompt_logprobs = 25});
+  start(kPackedB, {.logprobs = 40});
+  const PackedStep packed = pack();
+  ASSERT_EQ(packed.score_tops.size(), 5u);
+  ASSERT_EQ(packed.sample_tops.size(), 1u);
+  EXPECT_EQ(packed.tops, 5 * 25 + 40);
+  for (int i = 0; i < 5; ++i) {
+    const kernels::TopRow& row = memory.sequences.score_tops[i];
+    EXPECT_EQ(row.logits_row, i % 3) << "within its group";
+    EXPECT_EQ(row.count, 25);
+    EXPECT_EQ(row.first, 25 * i);
+    EXPECT_EQ(batch.scored[static_cast<std::size_t>(i)].first_top, 25 * i);
+  }
+  EXPECT_EQ(memory.sequences.sample_tops->logits_row, 1);
+  EXPECT_EQ(memory.sequences.sample_tops->count, 40);
+  EXPECT_EQ(memory.sequences.sample_tops->first, 125);
+  EXPECT_EQ(batch.outcomes[0].first_top, -1) << "20 are in its result";
+  EXPECT_EQ(batch.outcomes[1].first_top, 125);
+  plans.row(kPackedA, kPrompt, 1, true);
+  EXPECT_TRUE(pack().decode);
+  plans.row(kPackedA, kPrompt + 1, 1, true).row(kPackedB, kPrompt, 1, true);
+  EXPECT_FALSE(pack().decode) << "no graph looks for tops";
 }
 
 // 512 sequences of up to 131,072 tokens once had 256 MiB of ids. Now a slot has one, and each KV block its

@@ -177,11 +177,56 @@ TEST(SchedulerLimits, PromptLogprobsOfOneStepFitOneResult) {
   for (int i = 0; i < 20 && rig.plan(); ++i) {
     ASSERT_EQ(rig.rows().size(), 1u);
     const std::int32_t tokens = rig.rows()[0].tokens;
-    EXPECT_LE(static_cast<std::size_t>(tokens) * kScore + sizeof(wire::StepResult), wire::kMaxRecordBytes);
+    EXPECT_LE(static_cast<std::size_t>(tokens) * kScore + sizeof(wire::StepResult), wire::kMaxResultBytes);
     run += tokens;
     rig.commit(5);
   }
   EXPECT_EQ(run, kTokens);
+}
+
+// A result holds one position's whole vocabulary or two: the other positions and sequences wait for a later
+// step.
+TEST(SchedulerLimits, WholeVocabulariesAreSharedOutAmongSteps) {
+  constexpr std::int32_t kPrompt = 5, kOutput = 3;
+  for (const std::int32_t vocab : {103'424, 150'000, wire::kMostTopLogprobs}) {
+    Rig rig({.blocks = 100,
+             .block_tokens = 64,
+             .slots = 4,
+             .budget = 512,
+             .max_length = 1000,
+             .vocab = vocab,
+             .in_flight = 1,
+             .max_logprobs = vocab});
+    for (std::uint64_t key = 1; key <= 4; ++key) {
+      Submit request;
+      SequenceSpec& spec = request.sequences.emplace_back();
+      spec.key = {1, key};
+      spec.prompt.assign(kPrompt, 3);
+      spec.prompt_tokens = kPrompt;
+      spec.max_output_tokens = kOutput;
+      spec.sampling.logprobs = vocab;
+      if (key % 2 == 0) spec.sampling.prompt_logprobs = vocab;
+      ASSERT_TRUE(rig.scheduler.submit(request).ok());
+      rig.exchange();
+    }
+    const std::size_t each =
+        sizeof(wire::TokenLogprobs) + static_cast<std::size_t>(vocab) * sizeof(wire::Logprob);
+    std::int64_t positions = 0;
+    for (int i = 0; i < 200 && rig.plan(); ++i) {
+      std::size_t scored = 0;
+      for (const wire::PlanRow& row : rig.rows()) {
+        positions += row.tokens;
+        // Slots were given in the order of the keys.
+        if (row.slot.slot % 2 == 1)
+          scored += static_cast<std::size_t>(std::clamp(kPrompt - 1 - row.position, 0, row.tokens));
+        scored += (row.flags & wire::kSamples) != 0 ? 1 : 0;
+      }
+      ASSERT_LE(scored * each + sizeof(wire::StepResult), wire::kMaxResultBytes) << vocab;
+      rig.commit(5);
+    }
+    EXPECT_TRUE(rig.scheduler.idle()) << vocab;
+    EXPECT_EQ(positions, 4 * (kPrompt + kOutput - 1)) << vocab;
+  }
 }
 
 TEST(SchedulerLimits, RefusesSamplingThatTheWorkerWouldRefuse) {

@@ -37,6 +37,7 @@ struct Rig {
     c.vocab_size = s.vocab;
     c.max_steps_in_flight = s.in_flight;
     c.swap_blocks = s.swap_blocks;
+    c.max_logprobs = s.max_logprobs;
     capacity = c;
     attach(1);
   }

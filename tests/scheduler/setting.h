@@ -27,6 +27,7 @@ struct Setting {
   bool grammars = false;  ///< some sequences may have one
   int step_ms = 0;        ///< --max-prefill-step-ms of a worker that takes token_ns for a token
   std::int64_t token_ns = 0;
+  std::int32_t max_logprobs = 20;
   double late = 0;  ///< share of masks that are not made in time
 };
 
