@@ -66,9 +66,9 @@ TEST_F(ServerTest, HandsACallOverAndWritesItsAnswer) {
   const Call call = backend.call(0);
   EXPECT_EQ(call.request_id, "abc-1");
   EXPECT_EQ(call.ignored_fields, std::vector<std::string>{"zebra"});
-  const auto& chat = std::get<ChatRequest>(call.body);
-  EXPECT_EQ(chat.sampling.seed, 7);
-  EXPECT_EQ(chat.id, "chatcmpl-abc-1");
+  const auto& request = std::get<Request>(call.body);
+  EXPECT_EQ(request.generation.sampling.seed, 7u);
+  EXPECT_EQ(request.answer.id, "chatcmpl-abc-1");
   EXPECT_EQ(server->active(), 1u);
   deliver(call.exchange,
           {.kind = Output::Kind::whole, .status = 200, .body = "{\"a\":1}", .headers = {{"X-A", "b"}}});
@@ -167,7 +167,7 @@ TEST_F(ServerTest, ReadsARequestThatComesByteByByte) {
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
   EXPECT_EQ(client.receive().status, 200);
-  EXPECT_EQ(to_text(std::get<ChatRequest>(backend.call(0).body).conversation.messages),
+  EXPECT_EQ(to_text(std::get<Request>(backend.call(0).body).source.conversation.messages),
             R"([{"role":"user","content":"hi"}])");
 }
 
