@@ -130,63 +130,6 @@ TEST(Request, GivesDefaultsToWhatIsAbsentOrNull) {
   }
 }
 
-TEST(Request, GoesBeforeTheModelsDefaults) {
-  const ModelFacts model{.sampling = {.temperature = 0.8f, .top_k = 40, .repetition_penalty = 1.2f}};
-  const auto sampling = [&](const std::string& more) {
-    return parse_chat(chat(more), {kLimits, model})->request.generation.sampling;
-  };
-  EXPECT_EQ(sampling("").temperature, 0.8f);
-  EXPECT_EQ(sampling("").top_k, 40);
-  EXPECT_EQ(sampling(R"("temperature":0.3)").temperature, 0.3f);
-  EXPECT_EQ(sampling(R"("top_k":0)").top_k, 0);
-  EXPECT_EQ(sampling(R"("top_k":0)").repetition_penalty, 1.2f);
-}
-
-TEST(Request, AZeroTopPOrTemperatureIsGreedy) {
-  for (const char* more : {R"("top_p":0)", R"("temperature":0,"top_p":0.5)", R"("temperature":0.000001)"}) {
-    const wire::Sampling s = good_chat(chat(more)).generation.sampling;
-    EXPECT_EQ(s.temperature, 0.0f) << more;
-    EXPECT_EQ(s.top_p, 1.0f) << more;
-  }
-}
-
-TEST(Request, SeedsComeFromItOrTheServerOrAreDrawn) {
-  const auto seed = [](const std::string& more, std::uint64_t of_server) {
-    const ModelFacts model{.sampling = {.seed = of_server}};
-    return parse_chat(chat(more), {kLimits, model, "x", 77})->request.generation.sampling.seed;
-  };
-  EXPECT_EQ(seed("", 0), 77u);
-  EXPECT_EQ(seed("", 5), 5u);
-  EXPECT_EQ(seed(R"("seed":-1)", 5), ~std::uint64_t{0});
-  EXPECT_EQ(seed(R"("seed":0)", 5), 0u);
-}
-
-TEST(Request, EveryOneHasATimeoutAndNoneALongerOneThanTheServers) {
-  config::LimitOptions limits;
-  limits.request_timeout_s = 60;
-  const RequestRules rules{limits, kModel, "x", 0, 1000};
-  const auto timeout_ns = [&](const std::string& more) {
-    return parse_completion(completion(more), rules)->request.timeout_ns;
-  };
-  constexpr std::int64_t kSecond = 1'000'000'000;
-  EXPECT_EQ(timeout_ns(""), 60 * kSecond);
-  EXPECT_EQ(timeout_ns(R"("timeout":1.5)"), kSecond * 3 / 2);
-  EXPECT_EQ(timeout_ns(R"("timeout":3600)"), 60 * kSecond);
-  const Request detokenize = parse_detokenize(R"({"tokens":[1]})", rules)->request;
-  EXPECT_EQ(detokenize.timeout_ns, 60 * kSecond);
-  EXPECT_EQ(detokenize.answer.created_s, 1000);
-}
-
-TEST(Request, AnEchoWithLogprobsAsksForThePromptsToo) {
-  const auto of_prompt = [](const std::string& more) {
-    return good_completion(R"({"prompt":["a","b"],)" + more + "}").generation.sampling.prompt_logprobs;
-  };
-  EXPECT_EQ(of_prompt(R"("echo":true,"logprobs":3)"), 3);
-  EXPECT_EQ(of_prompt(R"("echo":true,"logprobs":3,"prompt_logprobs":5)"), 5);
-  EXPECT_EQ(of_prompt(R"("echo":true)"), -1);
-  EXPECT_EQ(of_prompt(R"("logprobs":3)"), -1);
-}
-
 TEST(Request, TakesIntegralFloatsAndOffValues) {
   const Generation g =
       good_chat(chat(R"("max_tokens":5.0,"top_k":-1,"stop":"x","seed":9223372036854775807)")).generation;
