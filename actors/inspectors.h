@@ -71,17 +71,18 @@ typename I::result_type inspect(I& f, AnswerForm& x) {
   return f(caf::meta::type_name("AnswerForm"), x.kind, value, x.param, x.places,
            caf::meta::load_callback(load));
 }
-}  // namespace http
 
 TROUPE_INSPECT(Source, x.conversation, x.texts, x.ids, x.keep_tokens)
-TROUPE_INSPECT(AnswerLimits, x.tools, x.parallel_calls, x.response, x.thinking_share)
+TROUPE_INSPECT(AnswerLimits, x.tools, x.parallel_calls, x.response, x.thinking, x.thinking_share)
 TROUPE_INSPECT(Generation, x.sampling, x.choices, x.best_of, x.max_tokens, x.ignore_eos, x.stop_ids,
-               x.logit_bias, x.bad_words, x.stop, x.include_stop, x.form, x.thinking, x.limits)
+               x.logit_bias, x.bad_words, x.stop, x.include_stop, x.form, x.limits)
 TROUPE_INSPECT(PrefixUse, x.enabled, x.salt)
 TROUPE_INSPECT(Answer, x.id, x.model, x.created_s, x.stream, x.include_usage, x.continuous_usage, x.echo,
                x.return_token_ids, x.tokens_per_event, x.function_call, x.settings)
-TROUPE_INSPECT(Ask, x.io, x.exchange, x.request_id, x.api, x.arrived_ns, x.timeout_ns, x.body_bytes,
-               x.priority, x.client, x.together, x.source, x.generation, x.prefix, x.answer)
+}  // namespace http
+
+TROUPE_INSPECT(Ask, x.api, x.timeout_ns, x.priority, x.together, x.source, x.generation, x.prefix, x.answer,
+               x.io, x.exchange, x.request_id, x.arrived_ns, x.body_bytes, x.client)
 TROUPE_INSPECT(InfoAsk, x.io, x.exchange, x.request_id, x.kind)
 TROUPE_INSPECT(Withdraw, x.io, x.exchange)
 TROUPE_INSPECT(Resume, x.exchange)

@@ -25,83 +25,22 @@ using Bytes = std::vector<char>;
 
 // ------------------------------------------------------------------------------ requests
 
+using http::Answer;
+using http::AnswerLimits;
 using http::Api;
-
-/// What has to become token ids: a conversation with messages, or texts, or ids.
-struct Source {
-  http::Conversation conversation;        ///< contents are untrusted text
-  std::vector<std::string> texts;         ///< raw prompts: special tokens are parsed
-  std::vector<std::vector<TokenId>> ids;  ///< prompts that are ids already, of the model's vocabulary: of
-                                          ///< tokens without a text, too
-  std::int32_t keep_tokens = 0;           ///< of each prompt's end; 0: all; -1: as many as fit
-};
-
+using http::Generation;
+using http::PrefixUse;
+using http::Source;
 using Thinking = grammar::ThinkingRule;
 
-/// What a chat's answer may hold besides text, and how long its parts may be.
-struct AnswerLimits {
-  bool tools = false;          ///< tool calls are looked for
-  bool parallel_calls = true;  ///< false: the answer ends with its first call
-  std::int32_t response = -1;  ///< tokens behind the thoughts; -1: no limit
-  double thinking_share =
-      0;  ///< Thinking::budget as a share of the answer's tokens, when it is -1; 0: no limit
-};
-
-/// Sampling and stop conditions of one request, every default resolved.
-struct Generation {
-  wire::Sampling sampling;
-  std::int32_t choices = 1;
-  std::int32_t best_of = 1;
-  std::int32_t max_tokens = -1;  ///< -1: up to the model's length
-  bool ignore_eos = false;
-  std::vector<TokenId> stop_ids;  ///< the client's; the session adds the end-of-text ids
-  std::vector<wire::LogitBias> logit_bias;
-  std::vector<std::string> bad_words;
-  std::vector<std::string> stop;
-  bool include_stop = false;  ///< leave the stop string in the text
-  http::AnswerForm form;      ///< of the text behind the thoughts
-  Thinking thinking;          ///< the session completes it: it knows the prompt
-  AnswerLimits limits;
-};
-
-/// How the sequences of one request use the prefix cache.
-struct PrefixUse {
-  bool enabled = true;  ///< false: finds nothing in it and leaves nothing in it
-  std::string salt;     ///< only requests with the same salt share blocks
-};
-
-/// The form of the answer.
-struct Answer {
-  std::string id;              ///< "chatcmpl-…"
-  std::string model;           ///< as the client named it
-  std::int64_t created_s = 0;  ///< Unix time of arrival
-  bool stream = false;
-  bool include_usage = false;
-  bool continuous_usage = false;
-  bool echo = false;
-  bool return_token_ids = false;
-  std::int32_t tokens_per_event = 1;  ///< of a stream
-  bool function_call = false;         ///< tool calls are written in the form of the field `functions`
-  std::string
-      settings;  ///< of Api::responses: members of the answer that repeat the request (http::ChatRequest)
-};
-
-/// One HTTP request that needs an actor; from GATEWAY's HTTP side.
-struct Ask {
+/// A request that needs an actor, and who asks; from GATEWAY's HTTP side.
+struct Ask : http::Request {
   std::uint32_t io = 0;        ///< I/O thread, which also selects the SESSION HOST
   std::uint64_t exchange = 0;  ///< identifies the request on that thread
   std::string request_id;      ///< for the log and x-request-id
-  Api api = Api::chat;
   std::int64_t arrived_ns = 0;
-  std::int64_t timeout_ns = 0;  ///< from arrival to the end of the answer
   std::int64_t body_bytes = 0;  ///< of the request as it was sent: how long a TOKENIZER may take
-  std::int32_t priority = 0;    ///< lower first
   std::string client;           ///< who asks, as limits count them: http::Call::client
-  std::string together;         ///< requests with the same value prefer one engine; empty: no preference
-  Source source;
-  Generation generation;
-  PrefixUse prefix;
-  Answer answer;
 };
 
 /// A page or an action that another actor has; from GATEWAY's HTTP side.

@@ -12,6 +12,7 @@
 #include "actors/engine/shared_vocabulary.h"
 #include "actors/front/live_feed.h"
 #include "actors/front/request_traces.h"
+#include "actors/gateway/model_facts.h"
 #include "actors/supervisor/status_page.h"
 #include "actors/topology.h"
 #include "config/dump.h"
@@ -158,8 +159,12 @@ Status Front::Impl::build(const FrontFds& fds) {
   }
 
   const std::vector<std::string> names = model_names(options.model);
-  http::ServerSetup setup{
-      options.http, options.limits, {names, files->spec.vocab, options.guided.on()}, fds.listen, fds.metrics};
+  http::ModelFacts facts = model_facts(files->generation, files->sessions->syntax, files->chat.get());
+  facts.names = names;
+  facts.vocab_size = files->spec.vocab;
+  facts.offers_forms = options.guided.on();
+  facts.sampling.seed = static_cast<std::uint64_t>(options.model.seed);
+  http::ServerSetup setup{options.http, options.limits, std::move(facts), fds.listen, fds.metrics};
 
   const Deliver deliver = [this](std::uint32_t io, std::vector<http::Output>&& outputs) {
     server->deliver(io, std::move(outputs));
@@ -169,12 +174,7 @@ Status Front::Impl::build(const FrontFds& fds) {
           .count();
   const std::vector<http::ModelCard> cards{
       {names.front(), options.model.model, created, files->sessions->max_model_len}};
-  http_side = std::make_unique<HttpSide>(
-      RequestResolver({names.front(), files->generation, static_cast<std::uint64_t>(options.model.seed),
-                       files->sessions->syntax, thinking_switch(files->chat.get()), options.guided.on(),
-                       files->chat == nullptr || files->chat->reads("tools"),
-                       std::chrono::seconds(options.limits.request_timeout_s)}),
-      cards, health, deliver, start_log);
+  http_side = std::make_unique<HttpSide>(cards, health, deliver, start_log);
   server = std::make_unique<http::Server>(setup, *http_side);
 
   front.options = options;

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
-#include <random>
+#include <utility>
+#include <variant>
 
 #include "actors/gateway/parameters_log.h"
 #include "base/contain.h"
@@ -15,13 +15,6 @@ namespace troupe {
 namespace {
 
 using GatewaySelf = gateway_actor::stateful_pointer<GatewayState>;
-
-/// The Ask of a request that was resolved before it was submitted.
-struct PreparedAsk : http::Prepared {
-  PreparedAsk(http::Api of, Result<Ask> resolved) : api(of), ask(std::move(resolved)) {}
-  http::Api api;
-  Result<Ask> ask;
-};
 
 /// A whole answer that is no error.
 http::Output page_output(std::uint64_t exchange, std::string body,
@@ -187,14 +180,14 @@ EngineStatus status(const GatewayState& state) {
   return out;
 }
 
-std::uint64_t random_seed() {
-  thread_local std::mt19937_64 generator{std::random_device{}()};
-  return generator();
-}
-
-std::int64_t unix_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
+Ask ask_of(http::Call&& call) {
+  return {std::get<http::Request>(std::move(call.body)),
+          call.exchange.io,
+          call.exchange.id,
+          std::move(call.request_id),
+          std::chrono::nanoseconds(call.received.time_since_epoch()).count(),
+          static_cast<std::int64_t>(call.body_bytes),
+          std::move(call.client)};
 }
 
 }  // namespace
@@ -234,10 +227,9 @@ gateway_actor::behavior_type gateway_behavior(GatewaySelf self, GatewayParts par
   };
 }
 
-HttpSide::HttpSide(RequestResolver resolver, std::vector<http::ModelCard> models,
-                   std::shared_ptr<const HealthCell> health, Deliver deliver, Log log)
-    : resolver_(std::move(resolver)),
-      models_(std::move(models)),
+HttpSide::HttpSide(std::vector<http::ModelCard> models, std::shared_ptr<const HealthCell> health,
+                   Deliver deliver, Log log)
+    : models_(std::move(models)),
       health_(std::move(health)),
       deliver_(std::move(deliver)),
       log_(std::move(log)) {}
@@ -246,23 +238,6 @@ void HttpSide::connect(gateway_actor gateway, metrics_actor metrics, LiveFeed* f
   gateway_ = std::move(gateway);
   metrics_ = std::move(metrics);
   feed_ = feed;
-}
-
-Result<Ask> HttpSide::resolve(http::Call& call) const {
-  std::optional<Result<Ask>> ask;
-  const Status fault = contain(log_, "request", call.request_id, [&] {
-    ask.emplace(resolver_.resolve(call, random_seed(), unix_seconds()));
-    if (ask->ok() && log_.details(2)) log_parameters(log_, **ask);
-  });
-  if (!fault.ok()) return fault;
-  return *std::move(ask);
-}
-
-void HttpSide::prepare(http::Call& call) {
-  if (std::holds_alternative<http::InfoRequest>(call.body)) return;
-  const http::Api api = http::api_of(call.body);
-  call.prepared = std::make_shared<PreparedAsk>(api, resolve(call));
-  call.body = http::DetokenizeRequest();  // frees here what the Ask has left of a large one
 }
 
 void HttpSide::submit(http::Call&& call) {
@@ -286,14 +261,9 @@ void HttpSide::submit(http::Call&& call) {
                                       kv("requests", requests)});
     }
   }
-  auto* prepared = static_cast<PreparedAsk*>(call.prepared.get());  // of no other kind: prepare() made it
-  const http::Api api = prepared != nullptr ? prepared->api : http::api_of(call.body);
-  auto ask = prepared != nullptr ? std::move(prepared->ask) : resolve(call);
-  if (!ask.ok()) {
-    deliver_one(deliver_, call.exchange.io, http::error_output(call.exchange.id, ask.status(), 0, api));
-    return;
-  }
-  caf::anon_send(gateway_, *std::move(ask));
+  Ask ask = ask_of(std::move(call));
+  if (log_.details(2)) log_parameters(log_, ask);
+  caf::anon_send(gateway_, std::move(ask));
 }
 
 void HttpSide::cancel(http::Exchange exchange) {

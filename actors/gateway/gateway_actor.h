@@ -1,6 +1,6 @@
 #pragma once
 // GATEWAY: where requests come from the I/O threads into the engine. HttpSide is what those threads call: it
-// resolves requests, answers what needs no actor, and sends the rest to the actor, which admits or refuses.
+// answers what needs no actor, and sends the rest to the actor, which admits or refuses.
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "actors/front/live_feed.h"
-#include "actors/gateway/request_resolver.h"
 #include "actors/health_cell.h"
 #include "actors/protocol.h"
 #include "actors/session/session_host_actor.h"
@@ -52,15 +51,14 @@ gateway_actor::behavior_type gateway_behavior(gateway_actor::stateful_pointer<Ga
 
 class HttpSide final : public http::Backend {
  public:
-  HttpSide(RequestResolver resolver, std::vector<http::ModelCard> models,
-           std::shared_ptr<const HealthCell> health, Deliver deliver, Log log);
+  HttpSide(std::vector<http::ModelCard> models, std::shared_ptr<const HealthCell> health, Deliver deliver,
+           Log log);
 
   /// Names the actors, and who serves the live state, before an I/O thread runs.
   void connect(gateway_actor gateway, metrics_actor metrics, LiveFeed* feed);
   /// Forgets them, after the last I/O thread has ended: no handle may outlive the actor system.
   void disconnect() { connect({}, {}, nullptr); }
 
-  void prepare(http::Call& call) override;
   void submit(http::Call&& call) override;
   void cancel(http::Exchange exchange) override;
   http::Health health() const override { return health_->health(); }
@@ -73,13 +71,11 @@ class HttpSide final : public http::Backend {
   std::uint64_t served() const { return served_.load(std::memory_order_relaxed); }
 
  private:
-  Result<Ask> resolve(http::Call& call) const;
   void models(const http::Call& call, const http::InfoRequest& page) const;
 
   gateway_actor gateway_;
   metrics_actor metrics_;
   LiveFeed* feed_ = nullptr;
-  const RequestResolver resolver_;
   const std::vector<http::ModelCard> models_;
   const std::shared_ptr<const HealthCell> health_;
   const Deliver deliver_;

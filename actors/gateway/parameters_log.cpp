@@ -62,7 +62,7 @@ void log_parameters(const Log& log, const Ask& ask) {
                             kv("ignore_eos", g.ignore_eos),
                             kv("echo", ask.answer.echo),
                             kv("form", kind_name(g.form.kind)),
-                            kv("thinking_tokens", g.thinking.budget),
+                            kv("thinking_tokens", g.limits.thinking),
                             kv("answer_tokens", g.limits.response),
                             kv("priority", ask.priority),
                             kv("timeout_s", static_cast<double>(ask.timeout_ns) * 1e-9),

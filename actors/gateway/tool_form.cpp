@@ -149,19 +149,6 @@ Json as_format(const AnswerForm& form) {
 
 }  // namespace
 
-bool enforces_calls(const Json& tools, const ToolRules& rules) {
-  switch (rules.choice) {
-    case ToolRules::Choice::none: return false;
-    case ToolRules::Choice::required:
-    case ToolRules::Choice::named: return true;
-    case ToolRules::Choice::automatic: break;
-  }
-  for (const Json& tool : tools) {
-    if (is_strict(*json::member(tool, "function"))) return true;
-  }
-  return false;
-}
-
 Result<AnswerForm> tool_form(const Json& tools, const ToolRules& rules, const AnswerSyntax& syntax,
                              const AnswerForm& other) {
   Json call = call_format(tools, rules, syntax);

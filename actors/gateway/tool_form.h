@@ -1,13 +1,10 @@
 #pragma once
 // The form that holds an answer to its request's tools, as a structural tag for GRAMMAR.
 #include "base/status.h"
-#include "http/api/request.h"
+#include "http/api/openai_request.h"
 #include "text/parsers/answer_syntax.h"
 
 namespace troupe {
-
-/// True if the tools' calls are enforced: a call is required, or a function is strict.
-bool enforces_calls(const http::Json& tools, const http::ToolRules& rules);
 
 /// The form of the text and calls behind the thoughts: with tool_choice required or named nothing but calls;
 /// with auto free text, or text in the form `other`, and calls whose arguments fit their schemas. Calls are

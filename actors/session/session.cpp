@@ -61,8 +61,10 @@ void Session::encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns, E
   if (const Status status = bound_answer(*context_, ask_, content_.prompts); !status.ok()) {
     return fail(status, now_ns, effects);
   }
-  AnswerStart start = AnswerStart::answer;
-  if (http::is_chat(ask_.api)) start = begin_answer(*context_, content_.prompts.front().ids, ask_.generation);
+  AnswerOpening opening;
+  if (http::is_chat(ask_.api))
+    opening = begin_answer(*context_, content_.prompts.front().ids, ask_.generation);
+  thinking_ = std::move(opening.thinking);
   for (std::size_t prompt = 0; prompt < content_.prompts.size(); ++prompt) {
     const ChoiceOptions options{ask_.generation.stop,
                                 ask_.generation.include_stop,
@@ -70,7 +72,7 @@ void Session::encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns, E
                                 ask_.generation.sampling.logprobs,
                                 ask_.generation.sampling.min_tokens,
                                 syntax_of_answer(),
-                                start,
+                                opening.start,
                                 ask_.generation.limits,
                                 context_->logged_bytes};
     for (std::int32_t candidate = 0; candidate < candidates(ask_.generation); ++candidate) {
@@ -88,19 +90,15 @@ bool Session::ready() const {
 }
 
 bool Session::needs_grammar() const {
-  const Thinking& thinking = ask_.generation.thinking;
-  const bool bounded = thinking.open && thinking.budget >= 0;
+  const bool bounded = thinking_.open && thinking_.budget >= 0;
   return grammar_ == 0 && (ask_.generation.form.kind != http::AnswerForm::Kind::free || bounded);
 }
 
 Compile Session::compile_job() const {
   const http::AnswerForm& form = ask_.generation.form;
-  return {ask_.request_id,
-          {form.kind, json::to_text(form.value), form.param, form.places},
-          ask_.generation.thinking,
-          ask_.client,
-          ask_.io,
-          ask_.exchange};
+  return {ask_.request_id, {form.kind, json::to_text(form.value), form.param, form.places},
+          thinking_,       ask_.client,
+          ask_.io,         ask_.exchange};
 }
 
 void Session::compiled(const Compiled& compiled, std::int64_t now_ns, Effects& effects) {
@@ -121,7 +119,7 @@ Submit Session::submission(bool alone) {
     const SessionPrompt& prompt = content_.prompts[static_cast<std::size_t>(sequence.prompt)];
     const auto candidate = static_cast<std::int32_t>(i % per_prompt);
     SequenceSpec& spec =
-        submit.sequences.emplace_back(make_sequence(*context_, ask_, prompt.tokens, candidate));
+        submit.sequences.emplace_back(make_sequence(*context_, ask_, thinking_, prompt.tokens, candidate));
     spec.key = sequence.key;
     spec.output = sequence.choice.output();
     spec.scored = sequence.choice.scored();
@@ -132,7 +130,7 @@ Submit Session::submission(bool alone) {
       leader = spec.key;
     }
   }
-  if (grammar_ != 0) hold_to_grammar(ask_.generation, grammar_, submit);
+  if (grammar_ != 0) hold_to_grammar(ask_.generation, thinking_, grammar_, submit);
   submitted_ = true;
   lives_.begin();
   return submit;

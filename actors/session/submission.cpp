@@ -39,12 +39,14 @@ std::int32_t output_limit(const SessionContext& context, const Generation& gener
   return generation.max_tokens < 0 ? room : std::min(std::max(generation.max_tokens, 1), room);
 }
 
-/// What ends an answer but may not end its thoughts, if a form is to follow them. Ascending.
-std::vector<TokenId> denied_in_thoughts(const SessionContext& context, const Generation& generation) {
+/// What ends an answer but may not end its thoughts, whose end is `tag`, if a form is to follow them.
+/// Ascending.
+std::vector<TokenId> denied_in_thoughts(const SessionContext& context, const Generation& generation,
+                                        TokenId tag) {
   if (generation.form.kind == http::AnswerForm::Kind::free) return {};
   std::vector<TokenId> ids = generation.stop_ids;
   ids.insert(ids.end(), context.eos_ids.begin(), context.eos_ids.end());
-  std::erase(ids, generation.thinking.end);
+  std::erase(ids, tag);
   std::sort(ids.begin(), ids.end());
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   return ids;
@@ -132,30 +134,29 @@ Status bound_answer(const SessionContext& context, Ask& ask, const std::vector<S
   return {};
 }
 
-AnswerStart begin_answer(const SessionContext& context, const std::vector<TokenId>& prompt,
-                         Generation& generation) {
-  const AnswerStart start = context.syntax.start_after(prompt);
-  Thinking& thinking = generation.thinking;
-  const std::int32_t asked = thinking.budget;
-  thinking = {};
-  if (start != AnswerStart::thoughts) return start;
+AnswerOpening begin_answer(const SessionContext& context, const std::vector<TokenId>& prompt,
+                           const Generation& generation) {
+  AnswerOpening opening{context.syntax.start_after(prompt), {}};
+  Thinking& thinking = opening.thinking;
+  if (opening.start != AnswerStart::thoughts) return opening;
   thinking.open = true;
   thinking.end = context.syntax.token_of(Tag::think_end);
   thinking.forced = context.syntax.forced_end();
-  thinking.denied = denied_in_thoughts(context, generation);
+  thinking.denied = denied_in_thoughts(context, generation, thinking.end);
   std::erase_if(thinking.forced, [&](TokenId id) {
     return std::binary_search(thinking.denied.begin(), thinking.denied.end(), id);
   });
 
   const std::int32_t most = output_limit(context, generation, static_cast<std::int32_t>(prompt.size()));
   const double share = generation.limits.thinking_share;
+  const std::int32_t asked = generation.limits.thinking;
   const std::int32_t limit = asked >= 0  ? asked
                              : share > 0 ? std::max(1, static_cast<std::int32_t>(share * most))
                                          : -1;
-  if (limit < 0 || limit >= most) return start;
+  if (limit < 0 || limit >= most) return opening;
   // The forced tokens before the tag are thoughts too.
   thinking.budget = std::max(0, limit - static_cast<std::int32_t>(thinking.forced.size()) + 1);
-  return start;
+  return opening;
 }
 
 KeySource::KeySource() {
@@ -164,14 +165,14 @@ KeySource::KeySource() {
   next_ = {word(), word()};
 }
 
-SequenceSpec make_sequence(const SessionContext& context, const Ask& ask, std::int32_t prompt_tokens,
-                           std::int32_t candidate) {
+SequenceSpec make_sequence(const SessionContext& context, const Ask& ask, const Thinking& thinking,
+                           std::int32_t prompt_tokens, std::int32_t candidate) {
   const Generation& generation = ask.generation;
   SequenceSpec sequence;
   sequence.host = ask.io;
   sequence.prompt_tokens = prompt_tokens;
   sequence.max_output_tokens = output_limit(context, generation, prompt_tokens);
-  if (generation.limits.response > 0 && !generation.thinking.open) {
+  if (generation.limits.response > 0 && !thinking.open) {
     sequence.max_output_tokens = std::min(sequence.max_output_tokens, generation.limits.response);
   }
   sequence.sampling = generation.sampling;
@@ -199,12 +200,13 @@ Submit make_submit(const Ask& ask) {
   return submit;
 }
 
-void hold_to_grammar(const Generation& generation, std::uint64_t grammar, Submit& submit) {
+void hold_to_grammar(const Generation& generation, const Thinking& thinking, std::uint64_t grammar,
+                     Submit& submit) {
   const bool free = generation.form.kind == http::AnswerForm::Kind::free;
   for (SequenceSpec& sequence : submit.sequences) {
     sequence.grammar = grammar;
     // Without a form only the end of the thoughts is held. With one nothing may end them but their tag.
-    sequence.gated_from = free ? std::max(generation.thinking.budget, 0) : 0;
+    sequence.gated_from = free ? std::max(thinking.budget, 0) : 0;
     if (!free) sequence.sampling.min_tokens = 0;
   }
 }

@@ -70,11 +70,16 @@ SessionPrompt describe_prompt(const Ask& ask, std::vector<TokenId>&& ids, Prompt
 /// them. A request with scores and without max_tokens gets as many tokens as they allow.
 Status bound_answer(const SessionContext& context, Ask& ask, const std::vector<SessionPrompt>& prompts);
 
-/// Where the answer to a chat's prompt begins, and fills in what Generation::thinking says of it: the tag
-/// that ends the thoughts, whether they are open, their limit, what ends them there and, with a form, what
-/// may not come in them.
-AnswerStart begin_answer(const SessionContext& context, const std::vector<TokenId>& prompt,
-                         Generation& generation);
+/// How the answer to a prompt begins.
+struct AnswerOpening {
+  AnswerStart start = AnswerStart::answer;
+  Thinking thinking;
+};
+
+/// That of a chat's: where it begins, the tag that ends its thoughts, whether they are open, their limit,
+/// what ends them there and, with a form, what may not come in them.
+AnswerOpening begin_answer(const SessionContext& context, const std::vector<TokenId>& prompt,
+                           const Generation& generation);
 
 /// A source of keys that never repeat: 128 random bits drawn once, then counted.
 class KeySource {
@@ -94,12 +99,13 @@ class KeySource {
 Submit make_submit(const Ask& ask);
 
 /// Sequence `candidate`, below candidates(), of a prompt of so many tokens, without key, parent and prompt.
-/// The same whenever it is called once bound_answer() and begin_answer() have completed `ask`.
-SequenceSpec make_sequence(const SessionContext& context, const Ask& ask, std::int32_t prompt_tokens,
-                           std::int32_t candidate);
+/// The same whenever it is called once bound_answer() has completed `ask`.
+SequenceSpec make_sequence(const SessionContext& context, const Ask& ask, const Thinking& thinking,
+                           std::int32_t prompt_tokens, std::int32_t candidate);
 
 /// Holds the sequences of a request to a grammar of GRAMMAR. The grammar says when an answer may end:
 /// min_tokens has no effect on it.
-void hold_to_grammar(const Generation& generation, std::uint64_t grammar, Submit& submit);
+void hold_to_grammar(const Generation& generation, const Thinking& thinking, std::uint64_t grammar,
+                     Submit& submit);
 
 }  // namespace troupe

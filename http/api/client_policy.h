@@ -46,6 +46,8 @@ void apply_policies(Fields& fields, ApiSet api);
 /// it is refused later.
 bool is_left_out_tool(const Json& tool, std::string_view known);
 
+enum class ReasoningEffort : std::uint8_t { none, minimal, low, medium, high };
+
 /// The effort of that name. The names above high mean high, the most that a model here has. Nothing for other
 /// names.
 std::optional<ReasoningEffort> effort_of(std::string_view name);

@@ -151,14 +151,13 @@ Json messages_to_chat(Fields& own, Json& body, const config::LimitOptions& limit
   return chat;
 }
 
-template <class T, class Read>
-Result<Parsed<T>> parse_blocks(std::string_view body, const RequestRules& rules, Api api, Read read) {
-  const bool answered = generates(api);
+template <class Read>
+Result<Parsed> parse_blocks(std::string_view body, const RequestRules& rules, Api api, Read read) {
   auto root = parse_object(body, rules.limits);
   if (!root.ok()) return root.status();
-  Parsed<T> parsed;
+  Parsed parsed{new_request(api, rules), {}};
   Fields own(*root);
-  Json chat = messages_to_chat(own, *root, rules.limits, answered);
+  Json chat = messages_to_chat(own, *root, rules.limits, generates(api));
   if (!own.ok()) return own.status();
   Fields fields(chat);
   read(fields, parsed.request);
@@ -167,31 +166,30 @@ Result<Parsed<T>> parse_blocks(std::string_view body, const RequestRules& rules,
   auto ignored = ignored_fields(*root, bit(api), rules.limits.strict_requests, own.left_out());
   if (!ignored.ok()) return ignored.status();
   parsed.ignored_fields = *std::move(ignored);
-  parsed.request.api = api;
   return parsed;
 }
 
 }  // namespace
 
-Result<Parsed<ChatRequest>> parse_messages(std::string_view body, const RequestRules& rules,
-                                           std::string_view fallback_id) {
-  return parse_blocks<ChatRequest>(body, rules, Api::messages, [&](Fields& fields, ChatRequest& request) {
-    read_chat(fields, rules, "msg_", fallback_id, request);
+Result<Parsed> parse_messages(std::string_view body, const RequestRules& rules) {
+  ChatRules chat;
+  auto parsed = parse_blocks(body, rules, Api::messages, [&](Fields& fields, Request& request) {
+    read_chat(fields, rules, "msg_", request, chat);
     if (fields.find("thinking_token_budget") != nullptr)
-      request.thinking.max_tokens_field = "thinking.budget_tokens";
-    request.form.param = kMessagesWording.path(request.form.param);
-    request.tools.schema_field = kMessagesWording.tool_schema;
+      chat.thinking.max_tokens_field = "thinking.budget_tokens";
+    request.generation.form.param = kMessagesWording.path(request.generation.form.param);
+    chat.tools.schema_field = kMessagesWording.tool_schema;
   });
+  return settle_chat(std::move(parsed), chat, rules);
 }
 
-Result<Parsed<TokenizeRequest>> parse_count_tokens(std::string_view body, const RequestRules& rules) {
-  return parse_blocks<TokenizeRequest>(body, rules, Api::count_tokens,
-                                       [&](Fields& fields, TokenizeRequest& request) {
-                                         ToolRules tools;
-                                         request.model = read_model(fields, rules);
-                                         request.conversation = read_conversation(fields, rules, true, tools);
-                                         request.effort = read_thinking(fields).effort;
-                                       });
+Result<Parsed> parse_count_tokens(std::string_view body, const RequestRules& rules) {
+  return parse_blocks(body, rules, Api::count_tokens, [&](Fields& fields, Request& request) {
+    ToolRules tools;
+    request.answer.model = read_model(fields, rules);
+    request.source.conversation = read_conversation(fields, rules, true, tools);
+    switch_thinking(rules.model, read_thinking(fields).effort, request.source.conversation);
+  });
 }
 
 }  // namespace troupe::http

@@ -3,9 +3,11 @@
 // reads its fields and records the first failure in `fields`. Private to the parsers of http/api/.
 #include <cstdint>
 #include <limits>
+#include <optional>
 #include <string>
 #include <string_view>
 
+#include "http/api/client_policy.h"
 #include "http/api/fields.h"
 #include "http/api/openai_request.h"
 #include "http/api/openai_response.h"
@@ -15,17 +17,23 @@ namespace troupe::http {
 /// Upper limit of an integer field that has no other.
 inline constexpr std::int64_t kMaxInteger = std::numeric_limits<std::int64_t>::max();
 
-/// Everything of SamplingRequest except `logprobs`, which chat and completions spell differently.
-SamplingRequest read_sampling(Fields& fields, const RequestRules& rules, Api api);
+/// A request with what it has without any field.
+Request new_request(Api api, const RequestRules& rules);
+
+/// Sampling and handling: everything that chat and completions share but `logprobs`, which they spell
+/// differently.
+void read_sampling(Fields& fields, const RequestRules& rules, Api api, Request& request);
 
 /// logprobs: true with top_logprobs (chat), or logprobs: 5 (completions).
-void read_logprobs(Fields& fields, const RequestRules& rules, Api api, SamplingRequest& sampling);
+void read_logprobs(Fields& fields, const RequestRules& rules, Api api, Request& request);
 
-/// The model's name: one of rules.model.names, or empty when the request names none. 404 otherwise.
+/// The model's name: one of rules.model.names, the first when the request names none or "default". 404 for
+/// others.
 std::string read_model(Fields& fields, const RequestRules& rules);
 
-/// The answer's id: request_id (with `prefix` put before it when missing), else `prefix`[user-]fallback.
-std::string read_answer_id(Fields& fields, std::string_view prefix, std::string_view fallback);
+/// The answer's id: request_id (with `prefix` put before it when missing), else `prefix`[user-] and that of
+/// `rules`.
+std::string read_answer_id(Fields& fields, std::string_view prefix, const RequestRules& rules);
 
 /// messages, tools and chat_template_kwargs, checked and moved out of the body. The field enable_thinking, at
 /// the top or in `metadata`, counts as a template argument when chat_template_kwargs does not set it.
@@ -43,11 +51,43 @@ Status read_arguments(Json& call, const std::string& path);
 /// The body as an object with at most as many fields and values as are allowed.
 Result<Json> parse_object(std::string_view body, const config::LimitOptions& limits);
 
-/// All fields of a chat request. Its id begins with `id_prefix`.
-void read_chat(Fields& fields, const RequestRules& rules, std::string_view id_prefix,
-               std::string_view fallback_id, ChatRequest& request);
+/// How long the model may think and answer.
+struct ThinkingRules {
+  std::optional<std::int64_t> max_tokens;                 ///< of the thoughts; >= 0
+  std::string max_tokens_field = "reasoning_max_tokens";  ///< that max_tokens came from, for errors
+  std::optional<std::int64_t> response_max_tokens;        ///< of the text behind them; >= 1
+  std::optional<ReasoningEffort> effort;
+};
 
 /// reasoning_max_tokens or thinking_token_budget, response_max_tokens, reasoning_effort.
 ThinkingRules read_thinking(Fields& fields);
+
+/// Turns thoughts on or off in the template's arguments, unless the request has set its switch: by the
+/// template's own name, else by enable_thinking, which counts for every template.
+void switch_thinking(const ModelFacts& model, std::optional<ReasoningEffort> effort,
+                     Conversation& conversation);
+
+/// The switch, and the limits of thoughts and answer. Refuses what this server cannot limit.
+Status settle_thinking(const ThinkingRules& thinking, const RequestRules& rules, Request& request);
+
+/// Whether calls are looked for, and the form that enforces them. Refuses what this server cannot enforce,
+/// and tools that the model would not see.
+Status settle_tools(const ToolRules& tools, const RequestRules& rules, Request& request);
+
+/// What of a chat is settled when all of its fields have been read.
+struct ChatRules {
+  ToolRules tools;
+  ThinkingRules thinking;
+};
+
+/// All fields of a chat request. Its id begins with `id_prefix`.
+void read_chat(Fields& fields, const RequestRules& rules, std::string_view id_prefix, Request& request,
+               ChatRules& chat);
+
+/// The request that read_chat() has read, or what of it cannot be served; a failure stays as it is.
+Result<Parsed> settle_chat(Result<Parsed> parsed, const ChatRules& chat, const RequestRules& rules);
+
+/// An integer as the limit of a count: what is above the largest means that.
+std::int32_t clip(std::int64_t value);
 
 }  // namespace troupe::http

@@ -1,5 +1,6 @@
 #include "http/api/openai_form.h"
 
+#include <limits>
 #include <utility>
 
 namespace troupe::http {
@@ -151,12 +152,13 @@ AnswerForm read_answer_form(Fields& fields, const RequestRules& rules) {
   return FormReader(fields, rules).read();
 }
 
-void check_beside_form(Fields& fields, const AnswerForm& form, const SamplingRequest& sampling) {
+void check_beside_form(Fields& fields, const AnswerForm& form) {
   if (form.kind == Kind::free) return;
-  if (sampling.min_tokens > 1) {
+  if (const auto least = fields.integer("min_tokens", 0, std::numeric_limits<std::int64_t>::max());
+      least.value_or(0) > 1) {
     fields.fail("min_tokens",
                 "cannot be above 1 together with " + form.param +
-                    ", which says when an answer is complete, got " + std::to_string(sampling.min_tokens),
+                    ", which says when an answer is complete, got " + std::to_string(*least),
                 "invalid_value");
   }
 }

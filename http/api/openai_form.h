@@ -11,6 +11,6 @@ namespace troupe::http {
 AnswerForm read_answer_form(Fields& fields, const RequestRules& rules);
 
 /// Refuses the fields that cannot be honoured beside a form.
-void check_beside_form(Fields& fields, const AnswerForm& form, const SamplingRequest& sampling);
+void check_beside_form(Fields& fields, const AnswerForm& form);
 
 }  // namespace troupe::http

@@ -19,25 +19,26 @@ constexpr std::size_t kMaxPromptIds = 16 << 20;
 constexpr std::int64_t kMaxSequences = 1024;  // prompts times candidates of one request
 
 // Parses the object and lets `read` fill the request. Returns the request or the first failure.
-template <class T, class Read>
-Result<Parsed<T>> parse_with(std::string_view body, const RequestRules& rules, ApiSet api, Read read) {
+template <class Read>
+Result<Parsed> parse_with(std::string_view body, const RequestRules& rules, Api api, Read read) {
   auto root = parse_object(body, rules.limits);
   if (!root.ok()) return root.status();
   Fields fields(*root);
-  Parsed<T> parsed;
+  Parsed parsed{new_request(api, rules), {}};
   read(fields, parsed.request);
   if (!fields.ok()) return fields.status();
-  auto ignored = ignored_fields(*root, api, rules.limits.strict_requests, fields.left_out());
+  auto ignored = ignored_fields(*root, bit(api), rules.limits.strict_requests, fields.left_out());
   if (!ignored.ok()) return ignored.status();
   parsed.ignored_fields = *std::move(ignored);
   return parsed;
 }
 
 // One prompt: text, or a list of token ids.
-Result<Prompt> read_prompt(const Json& value, const std::string& path, std::int64_t vocab_size) {
+Status read_prompt(const Json& value, const std::string& path, std::int64_t vocab_size, Source& source) {
   if (const std::string* text = json::text(value)) {
     if (text->empty()) return invalid(path + " is empty", "prompt", "empty_prompt");
-    return Prompt(*text);
+    source.texts.push_back(*text);
+    return {};
   }
   if (!value.is_array()) {
     return invalid(path + " must be a string or a list of token ids, got " + excerpt(value), path,
@@ -46,50 +47,59 @@ Result<Prompt> read_prompt(const Json& value, const std::string& path, std::int6
   if (value.empty()) return invalid(path + " is empty", "prompt", "empty_prompt");
   auto ids = as_token_ids(value, path, vocab_size);
   if (!ids.ok()) return ids.status();
-  return Prompt(std::move(*ids));
+  source.ids.push_back(*std::move(ids));
+  return {};
 }
 
 // `name` is "prompt" or "prompt_token_ids"; both may be one prompt or a list of prompts.
-std::vector<Prompt> read_prompts(Fields& fields, std::string_view name, const RequestRules& rules) {
+void read_prompts(Fields& fields, std::string_view name, const RequestRules& rules, Source& source) {
   const Json& value = *fields.find(name);
   const std::span<const Json> list = json::items(value);
   const bool several = !list.empty() && (list.front().is_string() || list.front().is_array());
-  std::vector<Prompt> prompts;
   const std::span<const Json> items = several ? list : std::span<const Json>(&value, 1);
   if (items.size() > static_cast<std::size_t>(rules.limits.max_prompts)) {
     fields.fail(name,
                 "may hold at most " + std::to_string(rules.limits.max_prompts) + " prompts, got " +
                     std::to_string(items.size()),
                 "too_many_elements");
-    return {};
+    return;
   }
   for (std::size_t i = 0; i < items.size(); ++i) {
     const std::string path = several ? std::string(name) + "." + std::to_string(i) : std::string(name);
-    auto prompt = read_prompt(items[i], path, rules.model.vocab_size);
-    if (!prompt.ok()) {
-      fields.fail(prompt.status());
-      return {};
+    if (Status status = read_prompt(items[i], path, rules.model.vocab_size, source); !status.ok()) {
+      return fields.fail(std::move(status));
     }
-    prompts.push_back(std::move(*prompt));
   }
-  return prompts;
 }
 
 // Bounds the number of sequences: each candidate of each prompt becomes one, with its own copy of biases and
 // stop ids, and all are made before the first is queued. A small body must not cause tens of thousands of
 // them.
-void check_sequences(Fields& fields, const config::LimitOptions& limits, const CompletionRequest& request) {
-  const auto prompts = static_cast<std::int64_t>(request.prompts.size());
-  const std::int64_t candidates = std::max(request.best_of.value_or(1), request.sampling.n);
+void check_sequences(Fields& fields, const config::LimitOptions& limits, const Request& request) {
+  const auto prompts = static_cast<std::int64_t>(request.source.texts.size() + request.source.ids.size());
+  const std::int64_t candidates = request.generation.best_of;
   const std::int64_t most =
       std::max({kMaxSequences, std::int64_t{limits.max_prompts}, std::int64_t{limits.max_n}});
   if (prompts * candidates <= most) return;
-  const std::string_view field = candidates > request.sampling.n ? "best_of" : "n";
+  const std::string_view field = candidates > request.generation.choices ? "best_of" : "n";
   fields.fail(field,
               "must be at most " + std::to_string(most / prompts) + " for " + std::to_string(prompts) +
                   " prompts (" + std::to_string(most) + " candidates in all), got " +
                   std::to_string(candidates),
               "out_of_range");
+}
+
+void read_best_of(Fields& fields, const config::LimitOptions& limits, Request& request) {
+  const std::int32_t n = request.generation.choices;
+  const auto best_of = fields.integer("best_of", 1, limits.max_best_of);
+  if (!best_of) return;
+  if (*best_of < n) {
+    fields.fail("best_of", "must be at least n (" + std::to_string(n) + "), got " + std::to_string(*best_of),
+                "out_of_range");
+  } else if (request.answer.stream && *best_of > n) {
+    fields.fail("best_of", "above n cannot be streamed", "invalid_value");
+  }
+  request.generation.best_of = std::max(n, clip(*best_of));
 }
 
 /// continue_final_message, for a conversation that has been read.
@@ -126,113 +136,97 @@ Result<Json> parse_object(std::string_view body, const config::LimitOptions& lim
   return root;
 }
 
-ThinkingRules read_thinking(Fields& fields) {
-  ThinkingRules thinking;
-  thinking.max_tokens = fields.integer("reasoning_max_tokens", 1, kMaxInteger);
-  if (const auto budget = fields.integer("thinking_token_budget", 0, kMaxInteger)) {
-    if (thinking.max_tokens && *thinking.max_tokens != *budget) {
-      fields.fail("thinking_token_budget", "and reasoning_max_tokens mean the same, but differ",
-                  "invalid_value");
-    }
-    thinking.max_tokens = budget;
-  }
-  thinking.response_max_tokens = fields.integer("response_max_tokens", 1, kMaxInteger);
-  if (const auto effort = fields.string("reasoning_effort")) {
-    thinking.effort = effort_of(*effort);
-    if (!thinking.effort) {
-      fields.fail("reasoning_effort", "must be " + std::string(kEfforts) + ", got \"" + cut(*effort) + "\"",
-                  "invalid_value");
-    }
-  }
-  return thinking;
-}
-
-void read_chat(Fields& fields, const RequestRules& rules, std::string_view id_prefix,
-               std::string_view fallback_id, ChatRequest& request) {
-  request.model = read_model(fields, rules);
-  request.id = read_answer_id(fields, id_prefix, fallback_id);
+void read_chat(Fields& fields, const RequestRules& rules, std::string_view id_prefix, Request& request,
+               ChatRules& chat) {
+  request.answer.model = read_model(fields, rules);
+  request.answer.id = read_answer_id(fields, id_prefix, rules);
   apply_policies(fields, kChatApi);
-  request.prompt_token_ids = fields.token_ids("prompt_token_ids", rules.model.vocab_size, kMaxPromptIds);
-  request.conversation = read_conversation(fields, rules, request.prompt_token_ids.empty(), request.tools);
-  request.conversation.without_template = fields.boolean("disable_chat_template");
-  read_continuation(fields, request.conversation);
-  request.thinking = read_thinking(fields);
-  request.sampling = read_sampling(fields, rules, Api::chat);
-  request.form = read_answer_form(fields, rules);
-  check_beside_form(fields, request.form, request.sampling);
-  read_logprobs(fields, rules, Api::chat, request.sampling);
+  Source& source = request.source;
+  auto ids = fields.token_ids("prompt_token_ids", rules.model.vocab_size, kMaxPromptIds);
+  source.conversation = read_conversation(fields, rules, ids.empty(), chat.tools);
+  source.conversation.without_template = fields.boolean("disable_chat_template");
+  if (!ids.empty()) source.ids.push_back(std::move(ids));
+  read_continuation(fields, source.conversation);
+  chat.thinking = read_thinking(fields);
+  read_sampling(fields, rules, Api::chat, request);
+  request.generation.form = read_answer_form(fields, rules);
+  check_beside_form(fields, request.generation.form);
+  read_logprobs(fields, rules, Api::chat, request);
 }
 
-Result<Parsed<ChatRequest>> parse_chat(std::string_view body, const RequestRules& rules,
-                                       std::string_view fallback_id) {
-  return parse_with<ChatRequest>(body, rules, kChatApi, [&](Fields& fields, ChatRequest& request) {
-    read_chat(fields, rules, "chatcmpl-", fallback_id, request);
+Result<Parsed> settle_chat(Result<Parsed> parsed, const ChatRules& chat, const RequestRules& rules) {
+  if (!parsed.ok()) return parsed;
+  Request& request = parsed->request;
+  if (Status status = settle_thinking(chat.thinking, rules, request); !status.ok()) return status;
+  if (Status status = settle_tools(chat.tools, rules, request); !status.ok()) return status;
+  if (!request.source.ids.empty()) request.source.conversation = {};  // they are the whole prompt
+  return parsed;
+}
+
+Result<Parsed> parse_chat(std::string_view body, const RequestRules& rules) {
+  ChatRules chat;
+  auto parsed = parse_with(body, rules, Api::chat, [&](Fields& fields, Request& request) {
+    read_chat(fields, rules, "chatcmpl-", request, chat);
+  });
+  return settle_chat(std::move(parsed), chat, rules);
+}
+
+Result<Parsed> parse_completion(std::string_view body, const RequestRules& rules) {
+  return parse_with(body, rules, Api::completions, [&](Fields& fields, Request& request) {
+    request.answer.model = read_model(fields, rules);
+    request.answer.id = read_answer_id(fields, "cmpl-", rules);
+    apply_policies(fields, kCompletionsApi);
+    if (fields.find("prompt_token_ids") != nullptr) {
+      read_prompts(fields, "prompt_token_ids", rules, request.source);
+    } else if (fields.find("prompt") != nullptr) {
+      read_prompts(fields, "prompt", rules, request.source);
+    } else {
+      fields.fail("prompt", "is missing", "missing_required_parameter");
+    }
+    request.answer.echo = fields.boolean("echo");
+    read_sampling(fields, rules, Api::completions, request);
+    request.generation.form = read_answer_form(fields, rules);
+    check_beside_form(fields, request.generation.form);
+    read_logprobs(fields, rules, Api::completions, request);
+    read_best_of(fields, rules.limits, request);
+    if (request.answer.echo && request.source.keep_tokens != 0) {
+      fields.fail("truncate_prompt_tokens", "cannot be used with echo", "invalid_value");
+    }
+    check_sequences(fields, rules.limits, request);
+    wire::Sampling& sampling = request.generation.sampling;
+    if (request.answer.echo && sampling.logprobs >= 0) {
+      sampling.prompt_logprobs = std::max(sampling.prompt_logprobs, sampling.logprobs);
+    }
   });
 }
 
-Result<Parsed<CompletionRequest>> parse_completion(std::string_view body, const RequestRules& rules,
-                                                   std::string_view fallback_id) {
-  return parse_with<CompletionRequest>(
-      body, rules, kCompletionsApi, [&](Fields& fields, CompletionRequest& request) {
-        request.model = read_model(fields, rules);
-        request.id = read_answer_id(fields, "cmpl-", fallback_id);
-        apply_policies(fields, kCompletionsApi);
-        if (fields.find("prompt_token_ids") != nullptr) {
-          request.prompts = read_prompts(fields, "prompt_token_ids", rules);
-        } else if (fields.find("prompt") != nullptr) {
-          request.prompts = read_prompts(fields, "prompt", rules);
-        } else {
-          fields.fail("prompt", "is missing", "missing_required_parameter");
-        }
-        request.echo = fields.boolean("echo");
-        request.sampling = read_sampling(fields, rules, Api::completions);
-        request.form = read_answer_form(fields, rules);
-        check_beside_form(fields, request.form, request.sampling);
-        read_logprobs(fields, rules, Api::completions, request.sampling);
-        if (const auto best_of = fields.integer("best_of", 1, rules.limits.max_best_of)) {
-          request.best_of = static_cast<std::int32_t>(*best_of);
-          if (*best_of < request.sampling.n) {
-            fields.fail("best_of",
-                        "must be at least n (" + std::to_string(request.sampling.n) + "), got " +
-                            std::to_string(*best_of),
-                        "out_of_range");
-          } else if (request.sampling.stream && *best_of > request.sampling.n) {
-            fields.fail("best_of", "above n cannot be streamed", "invalid_value");
-          }
-        }
-        if (request.echo && request.sampling.truncate_prompt_tokens != 0) {
-          fields.fail("truncate_prompt_tokens", "cannot be used with echo", "invalid_value");
-        }
-        check_sequences(fields, rules.limits, request);
-      });
+Result<Parsed> parse_tokenize(std::string_view body, const RequestRules& rules) {
+  return parse_with(body, rules, Api::tokenize, [&](Fields& fields, Request& request) {
+    request.answer.model = read_model(fields, rules);
+    auto prompt = fields.string("prompt");
+    const bool messages = fields.find("messages") != nullptr;
+    if (prompt && messages) {
+      fields.fail("messages", "cannot be given together with prompt", "invalid_value");
+    }
+    if (!prompt && !messages) fields.fail("prompt", "or messages is required", "missing_required_parameter");
+    if (prompt) {
+      request.source.texts.push_back(*std::move(prompt));
+    } else {
+      ToolRules tools;
+      request.source.conversation = read_conversation(fields, rules, false, tools);
+      switch_thinking(rules.model, {}, request.source.conversation);
+    }
+    (void)fields.boolean("add_special_tokens");  // as in read_sampling()
+    request.answer.return_token_ids = fields.boolean("return_token_strs");
+  });
 }
 
-Result<Parsed<TokenizeRequest>> parse_tokenize(std::string_view body, const RequestRules& rules) {
-  return parse_with<TokenizeRequest>(
-      body, rules, kTokenizeApi, [&](Fields& fields, TokenizeRequest& request) {
-        request.model = read_model(fields, rules);
-        request.prompt = fields.string("prompt");
-        if (request.prompt && fields.find("messages") != nullptr) {
-          fields.fail("messages", "cannot be given together with prompt", "invalid_value");
-        }
-        if (!request.prompt && fields.find("messages") == nullptr) {
-          fields.fail("prompt", "or messages is required", "missing_required_parameter");
-        }
-        ToolRules tools;
-        if (!request.prompt) request.conversation = read_conversation(fields, rules, false, tools);
-        request.add_special_tokens = fields.boolean("add_special_tokens", true);
-        request.return_token_strs = fields.boolean("return_token_strs");
-      });
-}
-
-Result<Parsed<DetokenizeRequest>> parse_detokenize(std::string_view body, const RequestRules& rules) {
-  return parse_with<DetokenizeRequest>(
-      body, rules, kDetokenizeApi, [&](Fields& fields, DetokenizeRequest& request) {
-        request.model = read_model(fields, rules);
-        if (fields.find("tokens") == nullptr)
-          fields.fail("tokens", "is missing", "missing_required_parameter");
-        request.tokens = fields.token_ids("tokens", rules.model.vocab_size, kMaxPromptIds);
-      });
+Result<Parsed> parse_detokenize(std::string_view body, const RequestRules& rules) {
+  return parse_with(body, rules, Api::detokenize, [&](Fields& fields, Request& request) {
+    request.answer.model = read_model(fields, rules);
+    if (fields.find("tokens") == nullptr) fields.fail("tokens", "is missing", "missing_required_parameter");
+    request.source.ids.push_back(fields.token_ids("tokens", rules.model.vocab_size, kMaxPromptIds));
+  });
 }
 
 }  // namespace troupe::http

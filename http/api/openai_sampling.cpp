@@ -1,5 +1,6 @@
 // Fields that chat and completions share: sampling parameters, names, and fields that are refused.
 #include <algorithm>
+#include <chrono>
 #include <limits>
 
 #include "http/api/json_text.h"
@@ -9,10 +10,12 @@ namespace troupe::http {
 namespace {
 
 constexpr std::int64_t kMinInteger = std::numeric_limits<std::int64_t>::min();
+constexpr std::int64_t kMaxCount = std::numeric_limits<std::int32_t>::max();
 constexpr std::size_t kMaxTokenList = 1024;  // stop_token_ids, bad_words and bad_words_token_ids
 constexpr std::size_t kMaxCacheSalt = 256;   // bytes
 constexpr std::size_t kMaxModelName = 256;   // bytes
 constexpr double kMaxTimeoutSeconds = 86400;
+constexpr float kBanned = -1e10f;            // bias of a token that must not occur
 constexpr std::size_t kMaxIdentifier = 128;  // bytes of request_id and user
 
 std::vector<std::string> read_stop(Fields& fields, const config::LimitOptions& limits) {
@@ -51,7 +54,7 @@ std::vector<std::string> read_stop(Fields& fields, const config::LimitOptions& l
 }
 
 // Keys are token ids in decimal. Every fault has the code invalid_value, as at OpenAI.
-std::vector<std::pair<TokenId, float>> read_logit_bias(Fields& fields, const RequestRules& rules) {
+std::vector<wire::LogitBias> read_logit_bias(Fields& fields, const RequestRules& rules) {
   const Json* value = fields.find("logit_bias");
   if (value == nullptr) return {};
   const auto fail = [&](std::string message) {
@@ -68,7 +71,7 @@ std::vector<std::pair<TokenId, float>> read_logit_bias(Fields& fields, const Req
   }
   const std::int64_t vocab = rules.model.vocab_size;
   const std::int64_t last = vocab > 0 ? vocab - 1 : std::numeric_limits<TokenId>::max();
-  std::vector<std::pair<TokenId, float>> bias;
+  std::vector<wire::LogitBias> bias;
   for (const auto& [key, item] : json::members(*value)) {
     const bool digits = !key.empty() && key.size() <= 10 && (key[0] != '0' || key.size() == 1) &&
                         key.find_first_not_of("0123456789") == key.npos;
@@ -82,7 +85,7 @@ std::vector<std::pair<TokenId, float>> read_logit_bias(Fields& fields, const Req
       fail("gives token " + key + " the bias " + excerpt(item) + "; it must be a number from -100 to 100");
       return {};
     }
-    bias.emplace_back(static_cast<TokenId>(id), static_cast<float>(*amount));
+    bias.push_back({static_cast<TokenId>(id), static_cast<float>(*amount)});
   }
   return bias;
 }
@@ -115,11 +118,11 @@ std::vector<std::string> read_bad_words(Fields& fields, const config::LimitOptio
   return words;
 }
 
-void read_stream(Fields& fields, SamplingRequest& sampling) {
-  sampling.stream = fields.boolean("stream");
+void read_stream(Fields& fields, Answer& answer) {
+  answer.stream = fields.boolean("stream");
   Json* value = fields.find("stream_options");
   if (value == nullptr) return;
-  if (!sampling.stream) {
+  if (!answer.stream) {
     fields.fail("stream_options", "is only allowed when stream is true", "invalid_value");
     return;
   }
@@ -128,23 +131,31 @@ void read_stream(Fields& fields, SamplingRequest& sampling) {
     return;
   }
   Fields options(*value, "stream_options");
-  sampling.include_usage = options.boolean("include_usage", true);
-  sampling.continuous_usage_stats = options.boolean("continuous_usage_stats");
+  answer.include_usage = options.boolean("include_usage", true);
+  answer.continuous_usage = options.boolean("continuous_usage_stats");
   fields.fail(options.status());
 }
 
-void read_lengths(Fields& fields, Api api, SamplingRequest& sampling) {
+/// max_completion_tokens goes before max_tokens.
+void read_lengths(Fields& fields, Api api, Generation& generation) {
   const std::int64_t least = api == Api::chat ? 1 : 0;
-  const auto max_tokens = fields.integer("max_tokens", least, kMaxInteger);
+  auto max_tokens = fields.integer("max_tokens", least, kMaxInteger);
   const auto max_completion_tokens = fields.integer("max_completion_tokens", least, kMaxInteger);
-  sampling.max_tokens = max_completion_tokens ? max_completion_tokens : max_tokens;
-  sampling.min_tokens = fields.integer("min_tokens", 0, kMaxInteger).value_or(0);
-  if (sampling.max_tokens && sampling.min_tokens > *sampling.max_tokens) {
-    fields.fail("min_tokens",
-                "must not exceed max_tokens (" + std::to_string(*sampling.max_tokens) + "), got " +
-                    std::to_string(sampling.min_tokens),
-                "out_of_range");
+  if (max_completion_tokens) max_tokens = max_completion_tokens;
+  const std::int64_t min_tokens = fields.integer("min_tokens", 0, kMaxInteger).value_or(0);
+  if (max_tokens && min_tokens > *max_tokens) {
+    fields.fail(
+        "min_tokens",
+        "must not exceed max_tokens (" + std::to_string(*max_tokens) + "), got " + std::to_string(min_tokens),
+        "out_of_range");
   }
+  if (max_tokens) generation.max_tokens = clip(*max_tokens);
+  generation.sampling.min_tokens = clip(min_tokens);
+}
+
+/// Leaves `into`, the default, where the request has no such field.
+void read_float(Fields& fields, std::string_view name, const Range& range, float& into) {
+  if (const auto value = fields.number(name, range)) into = static_cast<float>(*value);
 }
 
 /// 0: the whole prompt.
@@ -189,49 +200,69 @@ bool is_identifier(std::string_view text) {
 
 }  // namespace
 
-SamplingRequest read_sampling(Fields& fields, const RequestRules& rules, Api api) {
-  SamplingRequest sampling;
-  sampling.temperature = fields.number("temperature", {0, 2});
-  sampling.top_p = fields.number("top_p", {0, 1});
-  sampling.min_p = fields.number("min_p", {0, 1});
-  if (const auto top_k = fields.integer("top_k", -1, std::numeric_limits<std::int32_t>::max())) {
-    sampling.top_k = static_cast<std::int32_t>(std::max<std::int64_t>(*top_k, 0));
-  }
-  sampling.repetition_penalty = fields.number("repetition_penalty", {0, 10, true});
-  sampling.presence_penalty = fields.number("presence_penalty", {-2, 2});
-  sampling.frequency_penalty = fields.number("frequency_penalty", {-2, 2});
-  read_lengths(fields, api, sampling);
-  sampling.seed = fields.integer("seed", kMinInteger, kMaxInteger);
-  sampling.n = static_cast<std::int32_t>(fields.integer("n", 1, rules.limits.max_n).value_or(1));
-  sampling.stop = read_stop(fields, rules.limits);
-  sampling.stop_token_ids = fields.token_ids("stop_token_ids", rules.model.vocab_size, kMaxTokenList);
-  sampling.logit_bias = read_logit_bias(fields, rules);
-  sampling.bad_words = read_bad_words(fields, rules.limits);
-  sampling.bad_words_token_ids =
-      fields.token_ids("bad_words_token_ids", rules.model.vocab_size, kMaxTokenList);
-  sampling.include_stop_str_in_output = fields.boolean("include_stop_str_in_output");
-  sampling.ignore_eos = fields.boolean("ignore_eos");
-  sampling.return_token_ids = fields.boolean("return_token_ids");
-  sampling.cache = fields.boolean("cache", true);
-  sampling.cache_salt = read_cache_salt(fields);
-  sampling.cache_key = fields.string("prompt_cache_key").value_or(std::string());
-  read_stream(fields, sampling);
-  constexpr std::int64_t kMaxPriority = std::numeric_limits<std::int32_t>::max();
-  sampling.priority =
-      static_cast<std::int32_t>(fields.integer("priority", -kMaxPriority, kMaxPriority).value_or(0));
-  sampling.tokens_per_event = static_cast<std::int32_t>(
-      fields.integer("max_streaming_response_tokens", 1, std::numeric_limits<std::int32_t>::max())
-          .value_or(1));
-  sampling.truncate_prompt_tokens = read_truncation(fields);
-  (void)fields.boolean("add_special_tokens");  // either value: no tokenizer here adds any
-  sampling.timeout = fields.number("timeout", {0, kMaxTimeoutSeconds, true});
-  return sampling;
+std::int32_t clip(std::int64_t value) {
+  return static_cast<std::int32_t>(
+      std::clamp<std::int64_t>(value, 0, std::numeric_limits<std::int32_t>::max()));
 }
 
-void read_logprobs(Fields& fields, const RequestRules& rules, Api api, SamplingRequest& sampling) {
+Request new_request(Api api, const RequestRules& rules) {
+  Request request;
+  request.api = api;
+  request.timeout_ns = std::chrono::nanoseconds(std::chrono::seconds(rules.limits.request_timeout_s)).count();
+  request.answer.created_s = rules.arrived_s;
+  return request;
+}
+
+void read_sampling(Fields& fields, const RequestRules& rules, Api api, Request& request) {
+  Generation& generation = request.generation;
+  wire::Sampling& s = generation.sampling = rules.model.sampling;
+  read_float(fields, "temperature", {0, 2}, s.temperature);
+  read_float(fields, "top_p", {0, 1}, s.top_p);
+  read_float(fields, "min_p", {0, 1}, s.min_p);
+  if (const auto top_k = fields.integer("top_k", -1, kMaxCount)) s.top_k = clip(*top_k);
+  read_float(fields, "repetition_penalty", {0, 10, true}, s.repetition_penalty);
+  read_float(fields, "presence_penalty", {-2, 2}, s.presence_penalty);
+  read_float(fields, "frequency_penalty", {-2, 2}, s.frequency_penalty);
+  if (s.top_p <= 0.0f || s.temperature < 1e-5f) {
+    // Only the likeliest token is left. Greedy sampling avoids the division by a temperature near zero.
+    s.temperature = 0.0f;
+    s.top_p = 1.0f;
+  }
+  read_lengths(fields, api, generation);
+  if (s.seed == 0) s.seed = rules.random;
+  if (const auto seed = fields.integer("seed", kMinInteger, kMaxInteger)) {
+    s.seed = static_cast<std::uint64_t>(*seed);
+  }
+  generation.choices = generation.best_of = clip(fields.integer("n", 1, rules.limits.max_n).value_or(1));
+  generation.stop = read_stop(fields, rules.limits);
+  generation.stop_ids = fields.token_ids("stop_token_ids", rules.model.vocab_size, kMaxTokenList);
+  generation.logit_bias = read_logit_bias(fields, rules);
+  generation.bad_words = read_bad_words(fields, rules.limits);
+  for (const TokenId token : fields.token_ids("bad_words_token_ids", rules.model.vocab_size, kMaxTokenList)) {
+    generation.logit_bias.push_back({token, kBanned});
+  }
+  generation.include_stop = fields.boolean("include_stop_str_in_output");
+  generation.ignore_eos = fields.boolean("ignore_eos");
+  request.answer.return_token_ids = fields.boolean("return_token_ids");
+  request.prefix = {fields.boolean("cache", true), read_cache_salt(fields)};
+  request.together = fields.string("prompt_cache_key").value_or(std::string());
+  read_stream(fields, request.answer);
+  request.priority = static_cast<std::int32_t>(fields.integer("priority", -kMaxCount, kMaxCount).value_or(0));
+  request.answer.tokens_per_event =
+      clip(fields.integer("max_streaming_response_tokens", 1, kMaxCount).value_or(1));
+  request.source.keep_tokens = read_truncation(fields);
+  (void)fields.boolean("add_special_tokens");  // either value: no tokenizer here adds any
+  if (const auto timeout_s = fields.number("timeout", {0, kMaxTimeoutSeconds, true})) {
+    request.timeout_ns = std::min(request.timeout_ns, static_cast<std::int64_t>(*timeout_s * 1e9));
+  }
+}
+
+void read_logprobs(Fields& fields, const RequestRules& rules, Api api, Request& request) {
+  wire::Sampling& sampling = request.generation.sampling;
   const int limit = rules.limits.max_logprobs;
   if (api == Api::completions) {
-    sampling.logprobs = read_alternatives(fields, "logprobs", rules.limits.max_completion_logprobs, rules);
+    sampling.logprobs =
+        read_alternatives(fields, "logprobs", rules.limits.max_completion_logprobs, rules).value_or(-1);
   } else {
     const bool wanted = fields.boolean("logprobs");
     const auto top = read_alternatives(fields, "top_logprobs", limit, rules);
@@ -240,31 +271,33 @@ void read_logprobs(Fields& fields, const RequestRules& rules, Api api, SamplingR
     }
     if (wanted) sampling.logprobs = top.value_or(0);
   }
-  sampling.prompt_logprobs = read_alternatives(fields, "prompt_logprobs", limit, rules);
-  if (sampling.prompt_logprobs && sampling.stream) {
+  const auto of_prompt = read_alternatives(fields, "prompt_logprobs", limit, rules);
+  sampling.prompt_logprobs = of_prompt.value_or(-1);
+  if (of_prompt && request.answer.stream) {
     fields.fail("prompt_logprobs", "cannot be streamed", "invalid_value");
   }
 }
 
 std::string read_model(Fields& fields, const RequestRules& rules) {
+  const auto& names = rules.model.names;
+  const std::string served = names.empty() ? std::string() : names.front();
   const auto name = fields.string("model");
-  if (!name) return {};
+  if (!name) return served;
   if (name->size() > kMaxModelName) {
     fields.fail("model", "must be at most " + std::to_string(kMaxModelName) + " bytes long",
                 "model_not_found");
     return {};
   }
-  const auto& names = rules.model.names;
   if (!names.empty() && std::find(names.begin(), names.end(), *name) == names.end()) {
     fields.fail({Code::not_found,
                  "The model \"" + cut(*name) + "\" does not exist; this server has \"" + names.front() + "\"",
                  "model", "model_not_found"});
     return {};
   }
-  return *name;
+  return name->empty() || *name == "default" ? served : *name;
 }
 
-std::string read_answer_id(Fields& fields, std::string_view prefix, std::string_view fallback) {
+std::string read_answer_id(Fields& fields, std::string_view prefix, const RequestRules& rules) {
   const auto request_id = fields.string("request_id");
   const auto user = fields.string("user");
   if (request_id && !request_id->empty()) {
@@ -277,7 +310,7 @@ std::string read_answer_id(Fields& fields, std::string_view prefix, std::string_
   }
   std::string id(prefix);
   if (user && is_identifier(*user)) id.append(*user).push_back('-');
-  return id.append(fallback);
+  return id.append(rules.id);
 }
 
 }  // namespace troupe::http

@@ -35,6 +35,10 @@ const std::string& name_of(const Json& tool) {
   return *json::text(json::member(json::member(tool, "function"), "name"));
 }
 
+bool is_strict(const Json& tool) {
+  return json::is_true(json::member(json::member(&tool, "function"), "strict"));
+}
+
 Status check_function(const Json& function, const std::string& path) {
   if (!function.is_object()) return invalid_tool(path, "must be an object, got " + excerpt(function));
   const Json* name = member(function, "name");
@@ -183,10 +187,9 @@ void check_enforced(Fields& fields, std::string_view field, const Json& tools, c
   for (std::size_t i = 0; i < tools.size(); ++i) {
     const Json& function = *json::member(tools[i], "function");
     const Json* parameters = member(function, "parameters");
-    const Json* strict = member(function, "strict");
     const bool called = rules.choice == Choice::required ||
                         (rules.choice == Choice::named && name_of(tools[i]) == rules.name) ||
-                        (rules.choice == Choice::automatic && json::is_true(strict));
+                        (rules.choice == Choice::automatic && is_strict(tools[i]));
     if (parameters == nullptr || !called) continue;
     const std::optional<SchemaFault> fault = beyond_objects(*parameters);
     if (!fault) continue;
@@ -215,6 +218,49 @@ Json read_tools(Fields& fields, const RequestRules& rules, ToolRules& tool_rules
   check_enforced(fields, field, tools, tool_rules);
   if (tool_rules.choice == ToolRules::Choice::none) return {};
   return tools;
+}
+
+Status settle_tools(const ToolRules& tools, const RequestRules& rules, Request& request) {
+  using Choice = ToolRules::Choice;
+  const ModelFacts& model = rules.model;
+  const auto unsupported = [](const std::string& field, const std::string& why) {
+    return Status{Code::unsupported, field + " " + why, field, "unsupported_parameter"};
+  };
+  const bool forced = tools.choice == Choice::required || tools.choice == Choice::named;
+  const std::string list = tools.legacy ? "functions" : "tools";
+  const std::string asking = !forced ? list : tools.legacy ? "function_call" : "tool_choice";
+  if (forced && !model.tool_form)
+    return unsupported(asking,
+                       "asks for a call, but this server looks for none in answers: start it with "
+                       "--tool-call-parser");
+  if (forced && !model.offers_forms)
+    return unsupported(asking,
+                       "asks for a call, but this server holds no answer to a form: start it with "
+                       "--guided-decoding-backend");
+  const Conversation& conversation = request.source.conversation;
+  const bool renders = request.source.ids.empty() && !conversation.without_template;
+  if (!conversation.tools.empty() && renders && !model.template_reads_tools)
+    return unsupported(list,
+                       "cannot be given: this model's chat template does not show them to the model; "
+                       "start the server with --chat-template and one that does");
+  Generation& generation = request.generation;
+  generation.limits.tools = model.tool_form && tools.choice != Choice::none;
+  generation.limits.parallel_calls = tools.parallel;
+  request.answer.function_call = tools.legacy;
+  if (!generation.limits.tools || !model.offers_forms) return {};
+  // A form of the text alone would not let the model call.
+  const bool enforced =
+      forced || std::any_of(conversation.tools.begin(), conversation.tools.end(), is_strict);
+  if (generation.form.kind == AnswerForm::Kind::free && !enforced) return {};
+  auto form = model.tool_form(conversation.tools, tools, generation.form);
+  if (!form.ok()) return form.status();
+  if (const std::int32_t least = generation.sampling.min_tokens; least > 1) {
+    return invalid("min_tokens cannot be above 1 together with " + asking +
+                       ", whose enforced calls say when an answer is complete, got " + std::to_string(least),
+                   "min_tokens", "invalid_value");
+  }
+  generation.form = *std::move(form);
+  return {};
 }
 
 }  // namespace troupe::http

@@ -1,10 +1,9 @@
 #pragma once
-// What a client asked for, checked and in plain types. Whatever is wrong with an OpenAI field has been
-// refused before one of these exists, except what only the loaded model can decide: does the prompt fit, is a
-// bad word one token. What the chat template reads stays JSON: values of the one parse of the body, within
-// its bounds.
+// The request: what parsers yield and actors use. Whatever is wrong with a field has been refused before one
+// of these exists, and every default has been applied; left is what only the loaded model can decide: does
+// the prompt fit, is a bad word one token. What the chat template reads stays JSON: values of the one parse
+// of the body, within its bounds.
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <utility>
 #include <variant>
@@ -13,47 +12,9 @@
 #include "base/ids.h"
 #include "http/api/api.h"
 #include "http/api/json_body.h"
+#include "ipc/wire.h"
 
 namespace troupe::http {
-
-/// Fields that chat and completions share. An empty optional was absent or null in the request: the
-/// reader applies generation_config.json and then the product's default.
-struct SamplingRequest {
-  std::optional<double> temperature;         ///< [0, 2]; 0 is greedy
-  std::optional<double> top_p;               ///< [0, 1]; 0 is greedy
-  std::optional<double> min_p;               ///< [0, 1]
-  std::optional<std::int32_t> top_k;         ///< >= 1; -1 and 0 in the request mean off and arrive as 0
-  std::optional<double> repetition_penalty;  ///< (0, 10]
-  std::optional<double> presence_penalty;    ///< [-2, 2]
-  std::optional<double> frequency_penalty;   ///< [-2, 2]
-  std::optional<std::int64_t> max_tokens;    ///< max_completion_tokens when given, else max_tokens; >= 1 in
-                                             ///< chat, >= 0 in completions. May exceed the room: clip it
-  std::int64_t min_tokens = 0;               ///< 0 <= min_tokens <= max_tokens
-  std::optional<std::int64_t> seed;          ///< any signed 64-bit integer
-  std::int32_t n = 1;                        ///< [1, limit]
-  std::vector<std::string> stop;             ///< none empty
-  std::vector<TokenId> stop_token_ids;       ///< within the vocabulary when its size is known
-  std::vector<std::pair<TokenId, float>> logit_bias;  ///< ids distinct, bias in [-100, 100]
-  std::vector<std::string> bad_words;  ///< strings; whether one is a single token is not known here
-  std::vector<TokenId> bad_words_token_ids;
-  bool include_stop_str_in_output = false;
-  bool ignore_eos = false;
-  std::optional<std::int32_t>
-      logprobs;  ///< alternatives to report beside each output token; 0: the token only
-  std::optional<std::int32_t> prompt_logprobs;
-  bool return_token_ids = false;
-  bool cache = true;          ///< false: neither reads nor fills the prefix cache
-  std::string cache_salt;     ///< only requests with the same one share cached prefixes; empty: none given
-  std::string cache_key;      ///< requests with the same one have much in common; empty: none given
-  std::int32_t priority = 0;  ///< lower first
-  std::int32_t tokens_per_event = 1;  ///< of a stream; >= 1
-  std::int32_t truncate_prompt_tokens =
-      0;                          ///< of a prompt's end, the rest is left out; 0: all; -1: as many as fit
-  std::optional<double> timeout;  ///< seconds from arrival to the end of the answer, (0, 86400]
-  bool stream = false;
-  bool include_usage = false;           ///< stream_options.include_usage: one more chunk with the usage
-  bool continuous_usage_stats = false;  ///< the usage in every chunk
-};
 
 /// The form that an answer is held to, as the client described it: response_format, guided_* and their kin,
 /// or what tool_choice asks for.
@@ -81,76 +42,72 @@ struct Conversation {
   bool without_template = false;  ///< the first message's content is the prompt
 };
 
-/// Which of a conversation's tools the model may or must call.
-struct ToolRules {
-  enum class Choice : std::uint8_t {
-    none,       ///< none; also when there are no tools
-    automatic,  ///< as the model likes
-    required,   ///< at least one
-    named,      ///< `name`, once
-  };
-  Choice choice = Choice::none;
-  std::string name;
-  bool parallel = true;  ///< several calls in one answer
-  bool legacy = false;   ///< given as `functions`: the answer has function_call
-  std::string schema_field =
-      "function.parameters";        ///< where a tool of the request has its schema, for errors
-  std::vector<std::size_t> places;  ///< of the conversation's tools in the client's list; empty: the same
-
-  std::size_t place_of(std::size_t tool) const { return tool < places.size() ? places[tool] : tool; }
+/// What has to become token ids: a conversation with messages, or texts, or ids.
+struct Source {
+  Conversation conversation;              ///< contents are untrusted text
+  std::vector<std::string> texts;         ///< raw prompts: special tokens are parsed
+  std::vector<std::vector<TokenId>> ids;  ///< prompts that are ids already, of the model's vocabulary: of
+                                          ///< tokens without a text, too
+  std::int32_t keep_tokens = 0;           ///< of each prompt's end; 0: all; -1: as many as fit
 };
 
-enum class ReasoningEffort : std::uint8_t { none, minimal, low, medium, high };
-
-/// How long the model may think and answer.
-struct ThinkingRules {
-  std::optional<std::int64_t> max_tokens;                 ///< of the thoughts; >= 0
-  std::string max_tokens_field = "reasoning_max_tokens";  ///< that max_tokens came from, for errors
-  std::optional<std::int64_t> response_max_tokens;        ///< of the text behind them; >= 1
-  std::optional<ReasoningEffort> effort;
+/// What a chat's answer may hold besides text, and how long its parts may be.
+struct AnswerLimits {
+  bool tools = false;          ///< tool calls are looked for
+  bool parallel_calls = true;  ///< false: the answer ends with its first call
+  std::int32_t response = -1;  ///< tokens behind the thoughts; -1: no limit
+  std::int32_t thinking = -1;  ///< tokens of the thoughts; -1: no limit but thinking_share
+  double thinking_share = 0;   ///< the same as a share of the answer's tokens; 0: no limit
 };
 
-struct ChatRequest {
-  std::string model;     ///< as given, one of ModelFacts::names when those are known; empty: absent
-  std::string id;        ///< of the answer, "chatcmpl-…" (from request_id or user when given)
-  Api api = Api::chat;   ///< chat, responses or messages
+/// Sampling and stop conditions of one request.
+struct Generation {
+  wire::Sampling sampling;
+  std::int32_t choices = 1;      ///< of each prompt
+  std::int32_t best_of = 1;      ///< candidates for them; >= choices
+  std::int32_t max_tokens = -1;  ///< -1: up to the model's length. May exceed the room: clip it
+  bool ignore_eos = false;
+  std::vector<TokenId> stop_ids;  ///< the client's; the session adds the end-of-text ids
+  std::vector<wire::LogitBias> logit_bias;
+  std::vector<std::string> bad_words;  ///< whether one is a single token is not known here
+  std::vector<std::string> stop;       ///< none empty
+  bool include_stop = false;           ///< leave the stop string in the text
+  AnswerForm form;                     ///< of the text behind the thoughts
+  AnswerLimits limits;
+};
+
+/// How the sequences of one request use the prefix cache.
+struct PrefixUse {
+  bool enabled = true;  ///< false: finds nothing in it and leaves nothing in it
+  std::string salt;     ///< only requests with the same salt share blocks
+};
+
+/// The form of the answer.
+struct Answer {
+  std::string id;              ///< "chatcmpl-…" (from request_id or user when given)
+  std::string model;           ///< as the client named it, else the first of ModelFacts::names
+  std::int64_t created_s = 0;  ///< Unix time of arrival
+  bool stream = false;
+  bool include_usage = false;     ///< of a stream: one more chunk with the usage
+  bool continuous_usage = false;  ///< the usage in every chunk
+  bool echo = false;
+  bool return_token_ids = false;      ///< of Api::tokenize: the tokens' text
+  std::int32_t tokens_per_event = 1;  ///< of a stream; >= 1
+  bool function_call = false;         ///< tool calls are written in the form of the field `functions`
   std::string settings;  ///< of Api::responses: the members of the answer that repeat the request, as JSON
                          ///< without braces
-  Conversation conversation;
-  std::vector<TokenId> prompt_token_ids;  ///< when not empty, the prompt itself: no template, no tokenizer
-  ToolRules tools;
-  ThinkingRules thinking;
-  AnswerForm form;
-  SamplingRequest sampling;
 };
 
-using Prompt = std::variant<std::string, std::vector<TokenId>>;  ///< text (special tokens count), or ids
-
-struct CompletionRequest {
-  std::string model;
-  std::string id;               ///< of the answer, "cmpl-…"
-  std::vector<Prompt> prompts;  ///< at least one, none empty; choice i of prompt p has index p * n + i
-  bool echo = false;
-  std::optional<std::int32_t> best_of;  ///< >= n; in a stream n
-  AnswerForm form;
-  SamplingRequest sampling;
-};
-
-/// Either a raw prompt or a conversation.
-struct TokenizeRequest {
-  std::string model;
-  std::optional<std::string> prompt;
-  bool add_special_tokens = true;  ///< of a raw prompt
-  Conversation conversation;       ///< set when `prompt` is not
-  std::optional<ReasoningEffort>
-      effort;  ///< of the answer to the conversation; the template may depend on it
-  bool return_token_strs = false;
-  Api api = Api::tokenize;  ///< or count_tokens: the answer is the number of tokens alone
-};
-
-struct DetokenizeRequest {
-  std::string model;
-  std::vector<TokenId> tokens;
+/// What asks for an answer of the model, or for tokens.
+struct Request {
+  Api api = Api::chat;
+  std::int64_t timeout_ns = 0;  ///< from arrival to the end of the answer
+  std::int32_t priority = 0;    ///< lower first
+  std::string together;         ///< requests with the same value prefer one engine; empty: no preference
+  Source source;
+  Generation generation;
+  PrefixUse prefix;
+  Answer answer;
 };
 
 /// Pages and actions without parameters. Health is not among them: the server answers it from
@@ -162,15 +119,6 @@ struct InfoRequest {
       name;  ///< of model: what stands behind /v1/models/; of events: the id of a request to follow, or empty
 };
 
-using RequestBody =
-    std::variant<ChatRequest, CompletionRequest, TokenizeRequest, DetokenizeRequest, InfoRequest>;
-
-/// Which one it is; Api::chat for an InfoRequest.
-inline Api api_of(const RequestBody& body) {
-  if (const auto* chat = std::get_if<ChatRequest>(&body)) return chat->api;
-  if (const auto* tokenize = std::get_if<TokenizeRequest>(&body)) return tokenize->api;
-  if (std::holds_alternative<CompletionRequest>(body)) return Api::completions;
-  return std::holds_alternative<DetokenizeRequest>(body) ? Api::detokenize : Api::chat;
-}
+using RequestBody = std::variant<Request, InfoRequest>;
 
 }  // namespace troupe::http

@@ -183,26 +183,26 @@ Json responses_to_chat(Fields& own, Json& body, const config::LimitOptions& limi
 
 }  // namespace
 
-Result<Parsed<ChatRequest>> parse_responses(std::string_view body, const RequestRules& rules,
-                                            std::string_view fallback_id) {
+Result<Parsed> parse_responses(std::string_view body, const RequestRules& rules) {
   auto root = parse_object(body, rules.limits);
   if (!root.ok()) return root.status();
-  Parsed<ChatRequest> parsed;
-  parsed.request.settings = settings_of(*root);
+  Parsed parsed{new_request(Api::responses, rules), {}};
+  parsed.request.answer.settings = settings_of(*root);
   Fields own(*root);
-  Json chat = responses_to_chat(own, *root, rules.limits);
+  Json body_of_chat = responses_to_chat(own, *root, rules.limits);
   if (!own.ok()) return own.status();
-  Fields fields(chat);
-  read_chat(fields, rules, "resp_", fallback_id, parsed.request);
+  Fields fields(body_of_chat);
+  ChatRules chat;
+  read_chat(fields, rules, "resp_", parsed.request, chat);
   if (!fields.ok()) return kResponsesWording.status(fields.status());
   for (const std::string& path : fields.left_out()) own.leave_out(kResponsesWording.path(path));
   auto ignored = ignored_fields(*root, kResponsesApi, rules.limits.strict_requests, own.left_out());
   if (!ignored.ok()) return ignored.status();
   parsed.ignored_fields = *std::move(ignored);
-  parsed.request.api = Api::responses;
-  parsed.request.form.param = kResponsesWording.path(parsed.request.form.param);
-  parsed.request.tools.schema_field = kResponsesWording.tool_schema;
-  return parsed;
+  AnswerForm& form = parsed.request.generation.form;
+  form.param = kResponsesWording.path(form.param);
+  chat.tools.schema_field = kResponsesWording.tool_schema;
+  return settle_chat(std::move(parsed), chat, rules);
 }
 
 }  // namespace troupe::http

@@ -5,7 +5,6 @@
 // thread.
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -25,11 +24,6 @@ struct Exchange {
   bool operator==(const Exchange&) const = default;
 };
 
-/// What Backend::prepare() has made of a Call. Its own: the server only carries it to submit().
-struct Prepared {
-  virtual ~Prepared() = default;
-};
-
 struct Call {
   Exchange exchange;
   std::string
@@ -38,7 +32,6 @@ struct Call {
   RequestBody body;
   std::size_t body_bytes = 0;               ///< of the request as it was sent
   std::string client;                       ///< who asks, as limits count them: client_identity()
-  std::shared_ptr<Prepared> prepared;       ///< null: prepare() was not called
   std::vector<std::string> ignored_fields;  ///< of Parsed: what has no effect
 };
 
@@ -119,14 +112,11 @@ constexpr std::string_view to_string(FaultPlace place) {
   return "unknown";
 }
 
-/// Implemented by the gateway. Every call but prepare() comes from an I/O thread, concurrently from several
-/// of them, and must not block. None comes after Server::stop() has returned.
+/// Implemented by the gateway. Every call comes from an I/O thread, concurrently from several of them, and
+/// must not block. None comes after Server::stop() has returned.
 class Backend {
  public:
   virtual ~Backend() = default;
-  /// Does what takes long of a large request, on a thread that parses bodies. submit() follows with the same
-  /// Call, unless the client leaves first: nothing else may be sent for the request yet.
-  virtual void prepare(Call& /*call*/) {}
   /// Accepts a request. Exactly one complete answer must follow through Server::deliver, unless cancel()
   /// comes first.
   virtual void submit(Call&& call) = 0;

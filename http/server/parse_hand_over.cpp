@@ -26,7 +26,6 @@ Status ParseHandOver::parse(Job& job, std::optional<Outcome>& outcome) {
     if (Call* call = std::get_if<Call>(&parsed)) {
       job.known.body = std::move(call->body);
       job.known.ignored_fields = std::move(call->ignored_fields);
-      shared_.backend.prepare(job.known);
       parsed = std::move(job.known);
     }
     outcome.emplace(std::move(parsed));

@@ -35,7 +35,7 @@ class ParseHandOver {
   /// True for a body that is to be parsed on another thread.
   static bool wants(std::size_t body_bytes);
 
-  /// Has the body parsed and what the backend can do of it done. `take(Outcome&&)` is called on the thread of
+  /// Has the body parsed. `take(Outcome&&)` is called on the thread of
   /// `io` then, or lost() becomes true. `take` is copyable and keeps this alive.
   template <class Take>
   void start(boost::asio::io_context& io, Job job, Take take);

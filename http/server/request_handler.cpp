@@ -1,6 +1,8 @@
 #include "http/server/request_handler.h"
 
 #include <algorithm>
+#include <chrono>
+#include <random>
 #include <utility>
 
 #include "http/api/openai_error.h"
@@ -81,6 +83,16 @@ Status check_key(const HeadView& head, Access needed, const ApiKeys& keys) {
           "--admin-api-key-file",
           {},
           "no_admin_key"};
+}
+
+std::uint64_t random_seed() {
+  thread_local std::mt19937_64 generator{std::random_device{}()};
+  return generator();
+}
+
+std::int64_t unix_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
 Output options_output(const Admission& admission) {
@@ -233,9 +245,12 @@ std::variant<Call, Output> RequestHandler::handle(const Admission& admission, st
     case Handler::json: {
       const Status status = not_serving(draining ? Health::State::draining : backend_.health().state);
       if (!status.ok()) return error_output(0, status, 0, route.api);
-      Result<Call> call = route.parse(body, {limits_, model_}, request_id);
-      if (!call.ok()) return error_output(0, call.status(), 0, route.api);
-      return *std::move(call);
+      auto parsed = route.parse(body, {limits_, model_, request_id, random_seed(), unix_seconds()});
+      if (!parsed.ok()) return error_output(0, parsed.status(), 0, route.api);
+      Call call;
+      call.body = std::move(parsed->request);
+      call.ignored_fields = std::move(parsed->ignored_fields);
+      return call;
     }
     case Handler::info: return info(admission, draining);
     case Handler::openapi: {

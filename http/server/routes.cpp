@@ -1,7 +1,5 @@
 #include "http/server/routes.h"
 
-#include <utility>
-
 #include "http/api/messages_request.h"
 #include "http/api/responses_request.h"
 #include "http/pages/pages.h"
@@ -9,29 +7,12 @@
 namespace troupe::http {
 namespace {
 
-template <auto kParse>
-Result<Call> call_of(std::string_view body, const RequestRules& rules,
-                     [[maybe_unused]] std::string_view request_id) {
-  auto parsed = [&] {
-    if constexpr (requires { kParse(body, rules, request_id); }) {
-      return kParse(body, rules, request_id);
-    } else {
-      return kParse(body, rules);
-    }
-  }();
-  if (!parsed.ok()) return parsed.status();
-  Call call;
-  call.body = std::move(parsed->request);
-  call.ignored_fields = std::move(parsed->ignored_fields);
-  return call;
-}
-
 // clang-format off: a table
 constexpr Route kRoutes[] = {
     {.path = "/v1/chat/completions",
      .methods = kPost,
      .handler = Handler::json,
-     .parse = call_of<parse_chat>,
+     .parse = parse_chat,
      .api = Api::chat,
      .about = "OpenAI's chat completions",
      .answer = "Chat",
@@ -39,7 +20,7 @@ constexpr Route kRoutes[] = {
     {.path = "/v1/completions",
      .methods = kPost,
      .handler = Handler::json,
-     .parse = call_of<parse_completion>,
+     .parse = parse_completion,
      .api = Api::completions,
      .about = "OpenAI's completions",
      .answer = "Completion",
@@ -47,7 +28,7 @@ constexpr Route kRoutes[] = {
     {.path = "/v1/responses",
      .methods = kPost,
      .handler = Handler::json,
-     .parse = call_of<parse_responses>,
+     .parse = parse_responses,
      .api = Api::responses,
      .about = "OpenAI's responses, without storage",
      .answer = "Response",
@@ -56,7 +37,7 @@ constexpr Route kRoutes[] = {
     {.path = "/v1/messages",
      .methods = kPost,
      .handler = Handler::json,
-     .parse = call_of<parse_messages>,
+     .parse = parse_messages,
      .api = Api::messages,
      .about = "Anthropic's messages",
      .answer = "Message",
@@ -65,7 +46,7 @@ constexpr Route kRoutes[] = {
     {.path = "/v1/messages/count_tokens",
      .methods = kPost,
      .handler = Handler::json,
-     .parse = call_of<parse_count_tokens>,
+     .parse = parse_count_tokens,
      .api = Api::count_tokens,
      .about = "The tokens of a message's prompt",
      .answer = "TokenCount",
@@ -73,14 +54,14 @@ constexpr Route kRoutes[] = {
     {.path = "/tokenize",
      .methods = kPost,
      .handler = Handler::json,
-     .parse = call_of<parse_tokenize>,
+     .parse = parse_tokenize,
      .api = Api::tokenize,
      .about = "A prompt or messages to token ids",
      .answer = "Tokens"},
     {.path = "/detokenize",
      .methods = kPost,
      .handler = Handler::json,
-     .parse = call_of<parse_detokenize>,
+     .parse = parse_detokenize,
      .api = Api::detokenize,
      .about = "Token ids to text",
      .answer = "Text",

@@ -20,7 +20,7 @@ namespace troupe::http {
 
 /// What serves a route.
 enum class Handler : std::uint8_t {
-  json,     ///< a body that Route::parse turns into a Call
+  json,     ///< a body that Route::parse turns into a Request
   info,     ///< a Call with Route::info
   health,   ///< ready or not, under the names that load balancers use
   live,     ///< 200 while the event loop is alive
@@ -34,9 +34,8 @@ enum class Pages : std::uint8_t { api, operations, both };
 /// A set. HEAD is taken wherever GET is, OPTIONS everywhere.
 enum Methods : std::uint8_t { kGet = 1, kPost = 2 };
 
-/// Parses and checks a JSON body: the Call without exchange and time, or an error that names the field.
-using BodyParser = Result<Call> (*)(std::string_view body, const RequestRules& rules,
-                                    std::string_view request_id);
+/// Parses and checks a JSON body: the request, or an error that names the field.
+using BodyParser = Result<Parsed> (*)(std::string_view body, const RequestRules& rules);
 
 struct Route {
   std::string_view

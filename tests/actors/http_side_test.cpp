@@ -30,7 +30,10 @@ class HttpSideTest : public testing::ActorWorld {
     }));
     gateway_ = keep(system_.spawn([this](gateway_actor::pointer) -> gateway_actor::behavior_type {
       return {answer_beat,
-              [this](Ask& ask) { heard.push_back("ask " + ask.request_id); },
+              [this](Ask& ask) {
+                heard.push_back("ask " + ask.request_id);
+                asked = std::move(ask);
+              },
               [this](const InfoAsk& ask) { heard.push_back("info " + std::to_string(ask.exchange)); },
               [this](const Withdraw& gone) { heard.push_back("withdraw " + std::to_string(gone.exchange)); },
               [](const EngineServes&) {},
@@ -56,11 +59,11 @@ class HttpSideTest : public testing::ActorWorld {
   std::vector<HttpStats> counted;
   int turned_away = 0, failed_handshakes = 0, faults = 0;
   std::vector<std::string> heard;
+  Ask asked;  // the last
   std::vector<http::Output> delivered;
   metrics_actor metrics_;
   gateway_actor gateway_;
-  HttpSide side{RequestResolver({"m", {}, 0}),
-                {{"m", "dir", 1, 64}},
+  HttpSide side{{{"m", "dir", 1, 64}},
                 std::make_shared<HealthCell>(),
                 [this](std::uint32_t, std::vector<http::Output>&& outputs) {
                   for (auto& output : outputs) delivered.push_back(std::move(output));
@@ -103,7 +106,7 @@ TEST_F(HttpSideTest, CountsFaultsAndLogsTheFirstOfEachKind) {
   options.dir = folder.path().string();
   const auto log = Log::open("http_side_test", options);
   ASSERT_TRUE(log.ok()) << log.status().message;
-  HttpSide logging(RequestResolver({"m", {}, 0}), {}, std::make_shared<HealthCell>(), {}, *log);
+  HttpSide logging({}, std::make_shared<HealthCell>(), {}, *log);
   logging.connect(gateway_, metrics_, nullptr);
   for (const auto place : {http::FaultPlace::loop, http::FaultPlace::parsing, http::FaultPlace::loop}) {
     logging.faulted(place, "std::bad_alloc", 2);
@@ -147,41 +150,22 @@ TEST_F(HttpSideTest, SendsTheRestToTheGatewayInOrder) {
   http::Call call;
   call.exchange = {3, 9};
   call.request_id = "r1";
-  call.body = http::CompletionRequest{.prompts = {std::string("a")}};
+  call.received = TimePoint(std::chrono::seconds(2));
+  call.body_bytes = 70;
+  call.client = "c";
+  call.body = http::Request{.api = Api::completions, .timeout_ns = 5};
   side.submit(std::move(call));
   side.cancel({3, 9});
   run();
   EXPECT_EQ(heard, (std::vector<std::string>{"ask r1", "withdraw 9"}));
   EXPECT_TRUE(delivered.empty());
-}
-
-TEST_F(HttpSideTest, APreparedRequestIsTheSameAsAnother) {
-  http::Call call;
-  call.exchange = {3, 9};
-  call.request_id = "r1";
-  call.body = http::CompletionRequest{.prompts = {std::string("a")}};
-  side.prepare(call);
-  run();
-  EXPECT_TRUE(heard.empty()) << "nothing is told of it before submit()";
-  side.submit(std::move(call));
-  run();
-  EXPECT_EQ(heard, std::vector<std::string>{"ask r1"});
-  EXPECT_TRUE(delivered.empty());
-
-  // A refusal comes with submit(), in the words of the request's API.
-  http::ChatRequest forced;
-  forced.api = http::Api::messages;
-  forced.tools.choice = http::ToolRules::Choice::required;
-  http::Call refused;
-  refused.exchange = {3, 10};
-  refused.body = forced;
-  side.prepare(refused);
-  EXPECT_TRUE(delivered.empty());
-  side.submit(std::move(refused));
-  ASSERT_EQ(delivered.size(), 1u);
-  EXPECT_EQ(delivered[0].exchange_id, 10u);
-  EXPECT_EQ(delivered[0].status, 400);
-  EXPECT_NE(delivered[0].body.find("\"type\":\"error\""), std::string::npos) << delivered[0].body;
+  EXPECT_EQ(asked.io, 3u);
+  EXPECT_EQ(asked.exchange, 9u);
+  EXPECT_EQ(asked.arrived_ns, 2'000'000'000);
+  EXPECT_EQ(asked.body_bytes, 70);
+  EXPECT_EQ(asked.client, "c");
+  EXPECT_EQ(asked.api, Api::completions);
+  EXPECT_EQ(asked.timeout_ns, 5);
 }
 
 }  // namespace

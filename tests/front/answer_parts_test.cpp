@@ -275,8 +275,7 @@ TEST_F(AnswerPartsTest, TheLimitOfThoughtsReachesTheScheduler) {
   const auto thinking = [&](auto change, const std::string& prompt = "q<think>\n") {
     Generation generation;
     change(generation);
-    begin_answer(*context_, testing::parsing_ids(prompt), generation);
-    return generation.thinking;
+    return begin_answer(*context_, testing::parsing_ids(prompt), generation).thinking;
   };
   Thinking open = thinking([](Generation&) {});
   EXPECT_TRUE(open.open);
@@ -284,14 +283,14 @@ TEST_F(AnswerPartsTest, TheLimitOfThoughtsReachesTheScheduler) {
   EXPECT_EQ(open.budget, -1);
   EXPECT_EQ(open.forced, (std::vector<TokenId>{'\n', end}));
   // The newline before </think> counts as a thought.
-  EXPECT_EQ(thinking([](Generation& g) { g.thinking.budget = 10; }).budget, 9);
-  EXPECT_EQ(thinking([](Generation& g) { g.thinking.budget = 0; }).budget, 0);
+  EXPECT_EQ(thinking([](Generation& g) { g.limits.thinking = 10; }).budget, 9);
+  EXPECT_EQ(thinking([](Generation& g) { g.limits.thinking = 0; }).budget, 0);
   EXPECT_EQ(thinking([](Generation& g) { g.limits.thinking_share = 0.5, g.max_tokens = 100; }).budget, 49);
   EXPECT_EQ(thinking([](Generation& g) { g.limits.thinking_share = 0.2; }).budget, 198)
       << "of the model's length";
-  EXPECT_EQ(thinking([](Generation& g) { g.thinking.budget = 100, g.max_tokens = 100; }).budget, -1)
+  EXPECT_EQ(thinking([](Generation& g) { g.limits.thinking = 100, g.max_tokens = 100; }).budget, -1)
       << "never reached";
-  const Thinking closed = thinking([](Generation& g) { g.thinking.budget = 10; }, "q<think></think>");
+  const Thinking closed = thinking([](Generation& g) { g.limits.thinking = 10; }, "q<think></think>");
   EXPECT_EQ(closed.end, -1);
   EXPECT_EQ(closed.budget, -1);
 }

@@ -240,7 +240,7 @@ std::vector<Case> cases(bool stream) {
   }
   {
     Ask& ask = add("thinking budget", Api::chat, {"q<think>\n"}, {"thoughts</think>\nanswer" + kEos});
-    ask.generation.thinking.budget = 4;
+    ask.generation.limits.thinking = 4;
   }
   for (const Api api : {Api::chat, Api::responses, Api::messages}) {
     Ask& ask = add(api == Api::chat        ? "tools"

@@ -88,8 +88,7 @@ const config::LimitOptions kReplayLimits;
 const http::ModelFacts kReplayModel{.names = {"demo"}, .vocab_size = 0};
 const http::RequestRules kReplayRules{kReplayLimits, kReplayModel};
 
-using Parse = Result<http::Parsed<http::ChatRequest>> (*)(std::string_view, const http::RequestRules&,
-                                                          std::string_view);
+using Parse = Result<http::Parsed> (*)(std::string_view, const http::RequestRules&);
 
 struct Sent {
   std::string label;
@@ -187,10 +186,10 @@ class Replay : public ::testing::Test {
 
   /// The prompt, or a failure.
   static Result<std::string> prompt_of(const Encoder& encoder, const Sent& sent) {
-    auto parsed = sent.parse(sent.body.dump(), kReplayRules, "x");
+    auto parsed = sent.parse(sent.body.dump(), kReplayRules);
     if (!parsed.ok()) return parsed.status();
     Encode job;
-    job.source.conversation = std::move(parsed->request.conversation);
+    job.source.conversation = std::move(parsed->request.source.conversation);
     const Encoded encoded = encoder.encode(std::move(job));
     if (!encoded.status.ok()) return encoded.status;
     Detokenizer detokenizer(encoder.tokenizer(), /*skip_special_tokens=*/false);
@@ -250,10 +249,9 @@ TEST_F(Replay, TextBehindACallIsTextOfTheSameTurn) {
   const json turns = {{{"role", "user"}, {"content", "q"}},
                       {{"role", "assistant"}, {"content", content}},
                       {{"role", "user"}, {"content", "n"}}};
-  const auto parsed =
-      http::parse_messages(json{{"messages", turns}, {"max_tokens", 5}}.dump(), kReplayRules, "x");
+  const auto parsed = http::parse_messages(json{{"messages", turns}, {"max_tokens", 5}}.dump(), kReplayRules);
   ASSERT_TRUE(parsed.ok()) << parsed.status().message;
-  const http::Json& messages = parsed.value().request.conversation.messages;
+  const http::Json& messages = parsed.value().request.source.conversation.messages;
   ASSERT_EQ(messages.size(), 3u);
   EXPECT_EQ(messages[1]["content"], "First. Last.");
   EXPECT_EQ(messages[1]["tool_calls"].size(), 1u);

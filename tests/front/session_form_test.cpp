@@ -112,7 +112,7 @@ TEST_F(SessionFormTest, AClientThatLeavesWhileCompilingLeavesNoGrammar) {
 
 TEST_F(SessionFormTest, ABudgetOfThoughtsNeedsAGrammarToo) {
   Generation generation;
-  generation.thinking.budget = 8;
+  generation.limits.thinking = 8;
   const auto job = open(generation, kThink);
   ASSERT_TRUE(job.has_value());
   EXPECT_EQ(job->form.kind, Kind::free);
@@ -136,7 +136,7 @@ TEST_F(SessionFormTest, ThoughtsBeforeAFormCannotEndTheAnswer) {
 
 TEST_F(SessionFormTest, ThoughtsBeforeAFormAreHeldFromTheirFirstTokenWhateverTheirBudget) {
   Generation generation = with_form();
-  generation.thinking.budget = 8;
+  generation.limits.thinking = 8;
   const auto job = open(generation, kThink);
   ASSERT_TRUE(job.has_value());
   EXPECT_EQ(job->thinking.denied, std::vector<TokenId>{ByteTokenizer::kEos});

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "http/answering_model.h"
 #include "http/api/messages_request.h"
 #include "http/api/request_fields.h"
 #include "http/api/responses_request.h"
@@ -16,22 +17,17 @@ using nlohmann::json;
 using Names = std::vector<std::string>;
 
 const config::LimitOptions kPolicyLimits;
-const ModelFacts kPolicyModel{.names = {"demo"}, .vocab_size = 1000};
+const ModelFacts kPolicyModel = test::answering_model();
 
 struct Outcome {
   Status status;
   Names ignored;
-  ChatRequest chat;  // of a good request, but for completions and tokens that are counted
+  Request request;  // of a good one
 };
 
-template <class T>
-Outcome outcome_of(Result<Parsed<T>>&& parsed) {
-  Outcome out;
-  out.status = parsed.status();
-  if (!parsed.ok()) return out;
-  out.ignored = parsed->ignored_fields;
-  if constexpr (std::is_same_v<T, ChatRequest>) out.chat = std::move(parsed->request);
-  return out;
+Outcome outcome_of(Result<Parsed>&& parsed) {
+  if (!parsed.ok()) return {parsed.status(), {}, {}};
+  return {{}, parsed->ignored_fields, std::move(parsed->request)};
 }
 
 /// A good body of the API with `more` in it.
@@ -48,11 +44,11 @@ Outcome sent(ApiSet api, const json& more, bool strict = false) {
   body.update(more);
   const std::string text = body.dump();
   switch (api) {
-    case kChatApi: return outcome_of(parse_chat(text, rules, "x"));
-    case kCompletionsApi: return outcome_of(parse_completion(text, rules, "x"));
-    case kResponsesApi: return outcome_of(parse_responses(text, rules, "x"));
+    case kChatApi: return outcome_of(parse_chat(text, rules));
+    case kCompletionsApi: return outcome_of(parse_completion(text, rules));
+    case kResponsesApi: return outcome_of(parse_responses(text, rules));
     case kCountTokensApi: return outcome_of(parse_count_tokens(text, rules));
-    default: return outcome_of(parse_messages(text, rules, "x"));
+    default: return outcome_of(parse_messages(text, rules));
   }
 }
 
@@ -66,6 +62,8 @@ json function_of(ApiSet api, const std::string& name, const json& schema = {{"ty
   if (api == kResponsesApi) return {{"type", "function"}, {"name", name}, {"parameters", schema}};
   return {{"type", "function"}, {"function", {{"name", name}, {"parameters", schema}}}};
 }
+
+json required_choice(ApiSet api) { return api == kMessagesApi ? json{{"type", "any"}} : json("required"); }
 
 json other_tools(ApiSet api) {
   if (api == kMessagesApi) {
@@ -119,14 +117,16 @@ TEST(ClientPolicy, OtherKindsOfToolsAreLeftOutAndNamed) {
     const Outcome outcome = sent(api, {{"tools", tools}});
     ASSERT_TRUE(outcome.status.ok()) << "api " << api << ": " << outcome.status.message;
     EXPECT_EQ(outcome.ignored, (Names{"tools.0", "tools.2", "tools.3"})) << "api " << api;
-    ASSERT_EQ(outcome.chat.conversation.tools.size(), 1u) << "api " << api;
-    EXPECT_EQ(outcome.chat.conversation.tools[0]["function"]["name"], "f");
-    EXPECT_EQ(outcome.chat.tools.choice, ToolRules::Choice::automatic);
-    EXPECT_EQ(outcome.chat.tools.place_of(0), 1u) << "the client's list counts";
+    ASSERT_EQ(outcome.request.source.conversation.tools.size(), 1u) << "api " << api;
+    EXPECT_EQ(outcome.request.source.conversation.tools[0]["function"]["name"], "f");
+    EXPECT_EQ(test::tool_choice_of(outcome.request), "auto");
+    const Json& form =
+        sent(api, {{"tools", tools}, {"tool_choice", required_choice(api)}}).request.generation.form.value;
+    EXPECT_EQ(form["places"], Json::array({1})) << "the client's list counts";
 
     const Outcome none = sent(api, {{"tools", other_tools(api)}});
     EXPECT_TRUE(none.status.ok()) << none.status.message;
-    EXPECT_EQ(none.chat.tools.choice, ToolRules::Choice::none) << "as without tools";
+    EXPECT_EQ(test::tool_choice_of(none.request), "none") << "as without tools";
 
     const Status strict = sent(api, {{"tools", tools}}, true).status;
     EXPECT_EQ(strict.param, "tools.0") << strict.message;
@@ -175,18 +175,18 @@ TEST(ClientPolicy, EffortsAboveHighMeanHighInEveryApi) {
   const auto effort = [](ApiSet api, const json& body) {
     const Outcome outcome = sent(api, body);
     EXPECT_TRUE(outcome.status.ok()) << body << ": " << outcome.status.message;
-    return outcome.chat.thinking.effort;
+    return std::pair(outcome.request.generation.limits.thinking_share, test::thinks(outcome.request));
   };
-  for (const auto& [name, meant] :
-       {std::pair("xhigh", ReasoningEffort::high), std::pair("max", ReasoningEffort::high),
-        std::pair("high", ReasoningEffort::high), std::pair("minimal", ReasoningEffort::minimal)}) {
+  const std::pair high(0.8, true), minimal(0.2, false);
+  for (const auto& [name, meant] : {std::pair("xhigh", high), std::pair("max", high), std::pair("high", high),
+                                    std::pair("minimal", minimal)}) {
     EXPECT_EQ(effort(kChatApi, {{"reasoning_effort", name}}), meant);
     EXPECT_EQ(effort(kResponsesApi, {{"reasoning", {{"effort", name}, {"summary", "auto"}}}}), meant);
     EXPECT_EQ(effort(kMessagesApi, {{"output_config", {{"effort", name}}}}), meant);
     for (const ApiSet api : kChats) EXPECT_EQ(effort(api, {{"reasoning_effort", name}}), meant);
   }
   EXPECT_EQ(effort(kResponsesApi, {{"reasoning", {{"effort", "low"}}}, {"reasoning_effort", "high"}}),
-            ReasoningEffort::low);
+            std::pair(0.2, true));
   for (const ApiSet api : kChats) {
     const Status unknown = sent(api, {{"reasoning_effort", "extreme"}}).status;
     EXPECT_EQ(unknown.param, "reasoning_effort");
@@ -208,7 +208,7 @@ TEST(ClientPolicy, ItemsOfOtherToolsAreShownOrLeftOut) {
       {"type": "reasoning", "summary": [], "content": null, "encrypted_content": "gAAA"}])")}});
   ASSERT_TRUE(outcome.status.ok()) << outcome.status.message;
   EXPECT_EQ(outcome.ignored, Names{"input.3"});
-  EXPECT_EQ(json::parse(to_text(outcome.chat.conversation.messages)), json::parse(R"([
+  EXPECT_EQ(json::parse(to_text(outcome.request.source.conversation.messages)), json::parse(R"([
       {"role": "user", "content": "do it"},
       {"role": "assistant", "content": "", "tool_calls": [{"id": "c1", "type": "function",
         "function": {"name": "apply_patch", "arguments": {"input": "*** Begin"}}}]},
@@ -243,9 +243,9 @@ TEST(ClientPolicy, BlocksOfToolsOfAnotherServerAreLeftOut) {
   ASSERT_TRUE(outcome.status.ok()) << outcome.status.message;
   EXPECT_EQ(outcome.ignored, (Names{"messages.1.content.0", "messages.1.content.1", "messages.1.content.2",
                                     "messages.2.content.0.content.0"}));
-  EXPECT_EQ(outcome.chat.conversation.messages.size(), 3u);
-  EXPECT_EQ(outcome.chat.conversation.messages[1]["content"], "found");
-  EXPECT_EQ(outcome.chat.conversation.messages[2]["content"], "r");
+  EXPECT_EQ(outcome.request.source.conversation.messages.size(), 3u);
+  EXPECT_EQ(outcome.request.source.conversation.messages[1]["content"], "found");
+  EXPECT_EQ(outcome.request.source.conversation.messages[2]["content"], "r");
 }
 
 TEST(ClientPolicy, LongListsOfWhatIsLeftOutAreCut) {
@@ -258,21 +258,23 @@ TEST(ClientPolicy, LongListsOfWhatIsLeftOutAreCut) {
 
 TEST(ClientPolicy, LengthsOfChatMeanTheSameForResponses) {
   for (const char* name : {"max_tokens", "max_completion_tokens", "max_output_tokens"}) {
-    EXPECT_EQ(sent(kResponsesApi, {{name, 7}}).chat.sampling.max_tokens, 7) << name;
+    EXPECT_EQ(sent(kResponsesApi, {{name, 7}}).request.generation.max_tokens, 7) << name;
   }
-  EXPECT_EQ(sent(kResponsesApi, {{"max_tokens", 7}, {"max_output_tokens", 5}}).chat.sampling.max_tokens, 5);
+  EXPECT_EQ(sent(kResponsesApi, {{"max_tokens", 7}, {"max_output_tokens", 5}}).request.generation.max_tokens,
+            5);
   for (const ApiSet api : {kResponsesApi, kMessagesApi}) {
     const Outcome outcome = sent(api, {{"truncate_prompt_tokens", 9}, {"max_streaming_response_tokens", 4}});
-    EXPECT_EQ(outcome.chat.sampling.truncate_prompt_tokens, 9);
-    EXPECT_EQ(outcome.chat.sampling.tokens_per_event, 4);
+    EXPECT_EQ(outcome.request.source.keep_tokens, 9);
+    EXPECT_EQ(outcome.request.answer.tokens_per_event, 4);
     EXPECT_TRUE(outcome.ignored.empty());
   }
-  EXPECT_EQ(sent(kResponsesApi, {{"thinking_token_budget", 3}}).chat.thinking.max_tokens, 3);
+  EXPECT_EQ(sent(kResponsesApi, {{"thinking_token_budget", 3}}).request.generation.limits.thinking, 3);
   for (const ApiSet api : kChats) {
     const json tools = {function_of(api, "f")};
-    EXPECT_FALSE(sent(api, {{"tools", tools}, {"parallel_tool_calls", false}}).chat.tools.parallel)
+    EXPECT_FALSE(sent(api, {{"tools", tools}, {"parallel_tool_calls", false}})
+                     .request.generation.limits.parallel_calls)
         << "api " << api;
-    EXPECT_TRUE(sent(api, {{"tools", tools}}).chat.tools.parallel) << "api " << api;
+    EXPECT_TRUE(sent(api, {{"tools", tools}}).request.generation.limits.parallel_calls) << "api " << api;
     EXPECT_EQ(sent(api, {{"parallel_tool_calls", 5}}).status.param, "parallel_tool_calls") << "api " << api;
   }
 }

@@ -133,7 +133,7 @@ TEST_F(CorpusTest, Row9ManySmallChunks) {
   RawClient client(port);
   client.send(request);
   EXPECT_EQ(client.receive().status, 200);
-  EXPECT_EQ(to_text(std::get<ChatRequest>(backend.call(0).body).conversation.messages).size(),
+  EXPECT_EQ(to_text(std::get<Request>(backend.call(0).body).source.conversation.messages).size(),
             body.size() - 13);
 }
 
@@ -273,7 +273,7 @@ TEST_F(CorpusTest, Row27And28UnknownAndRepeatedFields) {
               R"({"model":"first","zebra":1,"model":"last","messages":[{"role":"user","content":"hi"}]})");
   EXPECT_EQ(client.receive().status, 200);
   EXPECT_EQ(backend.call(0).ignored_fields, std::vector<std::string>{"zebra"});
-  EXPECT_EQ(std::get<ChatRequest>(backend.call(0).body).model, "last");
+  EXPECT_EQ(std::get<Request>(backend.call(0).body).answer.model, "last");
 }
 
 class CorpusLimitsTest : public CorpusTest {

@@ -10,26 +10,25 @@ const config::LimitOptions kFormLimits;
 
 AnswerForm form_of_chat(const std::string& members) {
   const ModelFacts model{.names = {"demo"}, .vocab_size = 1000};
-  auto parsed = parse_chat(R"({"messages":[{"role":"user","content":"hi"}],)" + members + "}",
-                           {kFormLimits, model}, "fresh");
+  auto parsed =
+      parse_chat(R"({"messages":[{"role":"user","content":"hi"}],)" + members + "}", {kFormLimits, model});
   EXPECT_TRUE(parsed.ok()) << members << ": " << parsed.status().message;
-  return parsed.ok() ? std::move(parsed->request.form) : AnswerForm();
+  return parsed.ok() ? std::move(parsed->request.generation.form) : AnswerForm();
 }
 AnswerForm form_of_completion(const std::string& members) {
   const ModelFacts model{.names = {"demo"}, .vocab_size = 1000};
-  auto parsed = parse_completion(R"({"prompt":"x",)" + members + "}", {kFormLimits, model}, "fresh");
+  auto parsed = parse_completion(R"({"prompt":"x",)" + members + "}", {kFormLimits, model});
   EXPECT_TRUE(parsed.ok()) << members << ": " << parsed.status().message;
-  return parsed.ok() ? std::move(parsed->request.form) : AnswerForm();
+  return parsed.ok() ? std::move(parsed->request.generation.form) : AnswerForm();
 }
 
 void refused_form(const std::string& members, const std::string& param, const std::string& reason,
                   bool offers_forms = true) {
   const ModelFacts model{.names = {"demo"}, .vocab_size = 1000, .offers_forms = offers_forms};
   for (const Status& status :
-       {parse_chat(R"({"messages":[{"role":"user","content":"hi"}],)" + members + "}", {kFormLimits, model},
-                   "fresh")
+       {parse_chat(R"({"messages":[{"role":"user","content":"hi"}],)" + members + "}", {kFormLimits, model})
             .status(),
-        parse_completion(R"({"prompt":"x",)" + members + "}", {kFormLimits, model}, "fresh").status()}) {
+        parse_completion(R"({"prompt":"x",)" + members + "}", {kFormLimits, model}).status()}) {
     EXPECT_EQ(status.param, param) << members << ": " << status.message;
     EXPECT_EQ(status.reason, reason) << members << ": " << status.message;
     EXPECT_LT(status.message.size(), 300u);

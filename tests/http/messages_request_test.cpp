@@ -6,14 +6,17 @@
 
 #include <nlohmann/json.hpp>
 
+#include "http/answering_model.h"
+
 namespace troupe::http {
 namespace {
 
 using nlohmann::json;
+using test::tool_choice_of;
 
 const config::LimitOptions kMessagesLimits;
-const ModelFacts kMessagesModel{.names = {"demo"}, .vocab_size = 1000};
-const RequestRules kMessagesRules{kMessagesLimits, kMessagesModel};
+const ModelFacts kMessagesModel = test::answering_model();
+const RequestRules kMessagesRules{kMessagesLimits, kMessagesModel, "fresh"};
 
 json with_defaults(json body) {
   if (!body.contains("messages")) body["messages"] = {{{"role", "user"}, {"content", "hi"}}};
@@ -21,16 +24,18 @@ json with_defaults(json body) {
   return body;
 }
 
-ChatRequest good_message(const json& body) {
-  auto parsed = parse_messages(with_defaults(body).dump(), kMessagesRules, "fresh");
+Request good_message(const json& body) {
+  auto parsed = parse_messages(with_defaults(body).dump(), kMessagesRules);
   EXPECT_TRUE(parsed.ok()) << body << ": " << parsed.status().message;
-  return parsed.ok() ? std::move(parsed->request) : ChatRequest();
+  return parsed.ok() ? std::move(parsed->request) : Request();
 }
 
-json turns_of(const json& body) { return json::parse(to_text(good_message(body).conversation.messages)); }
+json turns_of(const json& body) {
+  return json::parse(to_text(good_message(body).source.conversation.messages));
+}
 
 void bad_message(const json& body, const std::string& param, Code code = Code::invalid_argument) {
-  const auto parsed = parse_messages(with_defaults(body).dump(), kMessagesRules, "fresh");
+  const auto parsed = parse_messages(with_defaults(body).dump(), kMessagesRules);
   ASSERT_FALSE(parsed.ok()) << body;
   EXPECT_EQ(parsed.status().param, param) << body << ": " << parsed.status().message;
   EXPECT_EQ(parsed.status().code, code) << body << ": " << parsed.status().message;
@@ -49,16 +54,15 @@ TEST(MessagesRequest, SystemAndText) {
       R"([{"type":"text","text":"a","cache_control":{"type":"ephemeral"}},{"type":"text","text":"b"}])");
   EXPECT_EQ(turns_of({{"system", blocks}})[0]["content"],
             json::parse(R"([{"type":"text","text":"a"},{"type":"text","text":"b"}])"));
-  const ChatRequest request = good_message({{"model", "demo"}});
-  EXPECT_EQ(request.id, "msg_fresh");
+  const Request request = good_message({{"model", "demo"}});
+  EXPECT_EQ(request.answer.id, "msg_fresh");
   EXPECT_EQ(request.api, Api::messages);
-  EXPECT_EQ(request.sampling.max_tokens, 100);
+  EXPECT_EQ(request.generation.max_tokens, 100);
 }
 
 TEST(MessagesRequest, TheUserOfTheMetadataIsTheCacheKey) {
-  EXPECT_EQ(good_message({{"metadata", {{"user_id", "user_1_session_2"}}}}).sampling.cache_key,
-            "user_1_session_2");
-  EXPECT_EQ(good_message({{"metadata", {{"user_id", 7}}}}).sampling.cache_key, "");
+  EXPECT_EQ(good_message({{"metadata", {{"user_id", "user_1_session_2"}}}}).together, "user_1_session_2");
+  EXPECT_EQ(good_message({{"metadata", {{"user_id", 7}}}}).together, "");
 }
 
 TEST(MessagesRequest, BlocksOfAConversation) {
@@ -87,7 +91,7 @@ TEST(MessagesRequest, BlocksOfAConversation) {
 }
 
 TEST(MessagesRequest, ToolsThinkingAndSampling) {
-  const ChatRequest request =
+  const Request request =
       good_message({{"tools", {kWeather}},
                     {"tool_choice", {{"type", "any"}, {"disable_parallel_tool_use", true}}},
                     {"thinking", {{"type", "enabled"}, {"budget_tokens", 50}}},
@@ -97,37 +101,36 @@ TEST(MessagesRequest, ToolsThinkingAndSampling) {
                     {"stream", true},
                     {"metadata", {{"user_id", "me"}}}});
   EXPECT_EQ(
-      to_text(request.conversation.tools),
+      to_text(request.source.conversation.tools),
       R"([{"type":"function","function":{"name":"f","description":"d","parameters":{"type":"object"}}}])");
-  EXPECT_EQ(request.tools.choice, ToolRules::Choice::required);
-  EXPECT_FALSE(request.tools.parallel);
-  EXPECT_EQ(request.thinking.max_tokens, 50);
-  EXPECT_EQ(request.thinking.max_tokens_field, "thinking.budget_tokens");
-  EXPECT_EQ(request.sampling.stop, std::vector<std::string>{"END"});
-  EXPECT_EQ(request.sampling.top_k, 3);
-  EXPECT_TRUE(request.sampling.stream);
-  using Choice = ToolRules::Choice;
-  for (const auto& [type, choice] : {std::pair("auto", Choice::automatic), std::pair("none", Choice::none)}) {
-    EXPECT_EQ(good_message({{"tools", {kWeather}}, {"tool_choice", {{"type", type}}}}).tools.choice, choice);
+  EXPECT_EQ(tool_choice_of(request), "required");
+  EXPECT_EQ(request.generation.form.value["schema_field"], "input_schema");
+  EXPECT_FALSE(request.generation.limits.parallel_calls);
+  EXPECT_EQ(request.generation.limits.thinking, 50);
+  EXPECT_EQ(request.generation.stop, std::vector<std::string>{"END"});
+  EXPECT_EQ(request.generation.sampling.top_k, 3);
+  EXPECT_TRUE(request.answer.stream);
+  for (const std::string type : {"auto", "none"}) {
+    EXPECT_EQ(tool_choice_of(good_message({{"tools", {kWeather}}, {"tool_choice", {{"type", type}}}})), type);
   }
-  const ChatRequest named =
+  const Request named =
       good_message({{"tools", {kWeather}}, {"tool_choice", {{"type", "tool"}, {"name", "f"}}}});
-  EXPECT_EQ(named.tools.choice, Choice::named);
-  EXPECT_EQ(named.tools.name, "f");
-  EXPECT_EQ(good_message({{"thinking", {{"type", "disabled"}}}}).thinking.effort, ReasoningEffort::none);
-  EXPECT_FALSE(good_message({{"thinking", {{"type", "adaptive"}}}}).thinking.max_tokens);
-  EXPECT_EQ(good_message({{"output_config", {{"effort", "medium"}}}}).thinking.effort,
-            ReasoningEffort::medium);
+  EXPECT_EQ(tool_choice_of(named), "named");
+  EXPECT_EQ(named.generation.form.value["name"], "f");
+  EXPECT_FALSE(test::thinks(good_message({{"thinking", {{"type", "disabled"}}}})));
+  const Request adaptive = good_message({{"thinking", {{"type", "adaptive"}}}});
+  EXPECT_TRUE(test::thinks(adaptive));
+  EXPECT_EQ(adaptive.generation.limits.thinking, -1);
+  EXPECT_EQ(good_message({{"output_config", {{"effort", "medium"}}}}).generation.limits.thinking_share, 0.5);
 }
 
 TEST(MessagesRequest, BadFieldsAreNamedAsWritten) {
   EXPECT_EQ(
-      parse_messages(R"({"messages":[{"role":"user","content":"x"}]})", kMessagesRules, "x").status().message,
+      parse_messages(R"({"messages":[{"role":"user","content":"x"}]})", kMessagesRules).status().message,
       "max_tokens is missing");
-  EXPECT_EQ(
-      parse_messages(R"({"messages":[{"role":"user","content":"x"}]})", kMessagesRules, "x").status().param,
-      "max_tokens");
-  EXPECT_EQ(parse_messages(R"({"max_tokens":5})", kMessagesRules, "x").status().param, "messages");
+  EXPECT_EQ(parse_messages(R"({"messages":[{"role":"user","content":"x"}]})", kMessagesRules).status().param,
+            "max_tokens");
+  EXPECT_EQ(parse_messages(R"({"max_tokens":5})", kMessagesRules).status().param, "messages");
   bad_message({{"max_tokens", 0}}, "max_tokens");
   bad_message({{"messages", json::array()}}, "messages");
   bad_message({{"messages", {5}}}, "messages.0");
@@ -168,21 +171,21 @@ TEST(MessagesRequest, TokensAreCountedWithoutAnAnswer) {
   const auto parsed = parse_count_tokens(body.dump(), kMessagesRules);
   ASSERT_TRUE(parsed.ok()) << parsed.status().message;
   EXPECT_EQ(parsed.value().request.api, Api::count_tokens);
-  EXPECT_EQ(parsed.value().request.conversation.messages.size(), 2u);
-  EXPECT_EQ(parsed.value().request.conversation.tools.size(), 1u);
+  EXPECT_EQ(parsed.value().request.source.conversation.messages.size(), 2u);
+  EXPECT_EQ(parsed.value().request.source.conversation.tools.size(), 1u);
   EXPECT_EQ(parse_count_tokens(R"({"messages":5})", kMessagesRules).status().param, "messages");
-  const auto effort = [](const char* more) {
+  const auto thinking = [](const char* more) {
     const auto parsed = parse_count_tokens(
         R"({"messages":[{"role":"user","content":"hi"}],)" + std::string(more) + "}", kMessagesRules);
     EXPECT_TRUE(parsed.ok()) << parsed.status().message;
     EXPECT_TRUE(parsed.value().ignored_fields.empty()) << more;
-    return parsed.value().request.effort;
+    return test::thinks(parsed.value().request);
   };
-  EXPECT_EQ(effort(R"("thinking":{"type":"disabled"})"), ReasoningEffort::none);
-  EXPECT_EQ(effort(R"("thinking":{"type":"enabled","budget_tokens":5})"), std::nullopt);
-  EXPECT_EQ(effort(R"("output_config":{"effort":"low"})"), ReasoningEffort::low);
-  EXPECT_EQ(effort(R"("chat_template_kwargs":{"enable_thinking":false},"enable_thinking":false)"),
-            std::nullopt);
+  EXPECT_FALSE(thinking(R"("thinking":{"type":"disabled"})"));
+  EXPECT_TRUE(thinking(R"("thinking":{"type":"enabled","budget_tokens":5})"));
+  EXPECT_TRUE(thinking(R"("output_config":{"effort":"low"})"));
+  EXPECT_FALSE(thinking(R"("output_config":{"effort":"minimal"})"));
+  EXPECT_FALSE(thinking(R"("chat_template_kwargs":{"enable_thinking":false},"enable_thinking":false)"));
 }
 
 }  // namespace

@@ -34,10 +34,10 @@ Status parsed_with(ApiSet api, const std::string& name, const json& value) {
   body[name] = value;
   const std::string text = body.dump();
   switch (api) {
-    case kChatApi: return parse_chat(text, kDocumentRules, "x").status();
-    case kCompletionsApi: return parse_completion(text, kDocumentRules, "x").status();
-    case kResponsesApi: return parse_responses(text, kDocumentRules, "x").status();
-    default: return parse_messages(text, kDocumentRules, "x").status();
+    case kChatApi: return parse_chat(text, kDocumentRules).status();
+    case kCompletionsApi: return parse_completion(text, kDocumentRules).status();
+    case kResponsesApi: return parse_responses(text, kDocumentRules).status();
+    default: return parse_messages(text, kDocumentRules).status();
   }
 }
 

@@ -15,8 +15,9 @@ namespace {
 using nlohmann::json;
 
 const config::LimitOptions kLimits;
-const ModelFacts kModel{.names = {"demo", "/models/demo", "default"}, .vocab_size = 1000};
-const RequestRules kRules{kLimits, kModel};
+const ModelFacts kModel{
+    .names = {"demo", "/models/demo", "default"}, .vocab_size = 1000, .tells_thoughts = true};
+const RequestRules kRules{kLimits, kModel, "fresh"};
 
 // A chat body with further members, given as the inside of an object.
 std::string chat(const std::string& more = {}) {
@@ -26,15 +27,15 @@ std::string completion(const std::string& more = {}) {
   return R"({"prompt":"x")" + (more.empty() ? "" : "," + more) + "}";
 }
 
-ChatRequest good_chat(const std::string& body) {
-  auto parsed = parse_chat(body, kRules, "fresh");
+Request good_chat(const std::string& body) {
+  auto parsed = parse_chat(body, kRules);
   EXPECT_TRUE(parsed.ok()) << body << ": " << parsed.status().message;
-  return parsed.ok() ? std::move(parsed->request) : ChatRequest();
+  return parsed.ok() ? std::move(parsed->request) : Request();
 }
-CompletionRequest good_completion(const std::string& body) {
-  auto parsed = parse_completion(body, kRules, "fresh");
+Request good_completion(const std::string& body) {
+  auto parsed = parse_completion(body, kRules);
   EXPECT_TRUE(parsed.ok()) << body << ": " << parsed.status().message;
-  return parsed.ok() ? std::move(parsed->request) : CompletionRequest();
+  return parsed.ok() ? std::move(parsed->request) : Request();
 }
 
 void expect_status(const Status& status, const std::string& body, const std::string& param,
@@ -48,11 +49,11 @@ void expect_status(const Status& status, const std::string& body, const std::str
   EXPECT_EQ(json::parse(error_json(status)).at("error").at("type"), "invalid_request_error");
 }
 void bad_chat(const std::string& body, const std::string& param, const std::string& code, int http = 400) {
-  expect_status(parse_chat(body, kRules, "fresh").status(), body, param, code, http);
+  expect_status(parse_chat(body, kRules).status(), body, param, code, http);
 }
 void bad_completion(const std::string& body, const std::string& param, const std::string& code,
                     int http = 400) {
-  expect_status(parse_completion(body, kRules, "fresh").status(), body, param, code, http);
+  expect_status(parse_completion(body, kRules).status(), body, param, code, http);
 }
 // The same field in both APIs.
 void bad_both(const std::string& member, const std::string& param, const std::string& code) {
@@ -67,97 +68,106 @@ std::string repeated(const std::string& item, int count) {
 }
 
 TEST(Request, ReadsEverySamplingField) {
-  const ChatRequest request = good_chat(chat(
-      R"("model":"demo","temperature":0.5,"top_p":0,"min_p":0.1,"top_k":40,"repetition_penalty":1.5,"presence_penalty":-2,
+  const Request request = good_chat(chat(
+      R"("model":"demo","temperature":0.5,"top_p":0.9,"min_p":0.1,"top_k":40,"repetition_penalty":1.5,"presence_penalty":-2,
          "frequency_penalty":2,"max_tokens":5,"max_completion_tokens":7,"min_tokens":3,"seed":-9223372036854775808,"n":128,
          "stop":["a","b"],"stop_token_ids":[0,999],"logit_bias":{"0":-100,"999":100},"bad_words":["x"],
          "bad_words_token_ids":[3],"include_stop_str_in_output":true,"ignore_eos":true,"logprobs":true,"top_logprobs":20,
          "return_token_ids":true,"stream":true,"stream_options":{"include_usage":true,"continuous_usage_stats":true},
          "reasoning_max_tokens":4,"response_max_tokens":6,"disable_chat_template":true)"));
-  const SamplingRequest& s = request.sampling;
-  EXPECT_EQ(request.model, "demo");
-  EXPECT_EQ(to_text(request.conversation.messages), R"([{"role":"user","content":"hi"}])");
-  EXPECT_EQ(s.temperature, 0.5);
-  EXPECT_EQ(s.top_p, 0);
-  EXPECT_EQ(s.min_p, 0.1);
+  const Generation& g = request.generation;
+  const wire::Sampling& s = g.sampling;
+  EXPECT_EQ(request.answer.model, "demo");
+  EXPECT_EQ(to_text(request.source.conversation.messages), R"([{"role":"user","content":"hi"}])");
+  EXPECT_EQ(s.temperature, 0.5f);
+  EXPECT_EQ(s.top_p, 0.9f);
+  EXPECT_EQ(s.min_p, 0.1f);
   EXPECT_EQ(s.top_k, 40);
-  EXPECT_EQ(s.repetition_penalty, 1.5);
+  EXPECT_EQ(s.repetition_penalty, 1.5f);
   EXPECT_EQ(s.presence_penalty, -2);
   EXPECT_EQ(s.frequency_penalty, 2);
-  EXPECT_EQ(s.max_tokens, 7);  // the newer name wins
+  EXPECT_EQ(g.max_tokens, 7);  // the newer name wins
   EXPECT_EQ(s.min_tokens, 3);
-  EXPECT_EQ(s.seed, std::numeric_limits<std::int64_t>::min());
-  EXPECT_EQ(s.n, 128);
-  EXPECT_EQ(s.stop, (std::vector<std::string>{"a", "b"}));
-  EXPECT_EQ(s.stop_token_ids, (std::vector<TokenId>{0, 999}));
-  EXPECT_EQ(s.logit_bias, (std::vector<std::pair<TokenId, float>>{{0, -100.f}, {999, 100.f}}));
-  EXPECT_EQ(s.bad_words, std::vector<std::string>{"x"});
-  EXPECT_EQ(s.bad_words_token_ids, std::vector<TokenId>{3});
+  EXPECT_EQ(s.seed, std::uint64_t{1} << 63);
+  EXPECT_EQ(g.choices, 128);
+  EXPECT_EQ(g.best_of, 128);
+  EXPECT_EQ(g.stop, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(g.stop_ids, (std::vector<TokenId>{0, 999}));
+  ASSERT_EQ(g.logit_bias.size(), 3u);
+  EXPECT_EQ(std::pair(g.logit_bias[0].token, g.logit_bias[0].bias), std::pair(0, -100.f));
+  EXPECT_EQ(std::pair(g.logit_bias[1].token, g.logit_bias[1].bias), std::pair(999, 100.f));
+  EXPECT_EQ(g.logit_bias[2].token, 3);
+  EXPECT_LT(g.logit_bias[2].bias, -1e9f);
+  EXPECT_EQ(g.bad_words, std::vector<std::string>{"x"});
   EXPECT_EQ(s.logprobs, 20);
-  EXPECT_TRUE(s.include_stop_str_in_output && s.ignore_eos && s.return_token_ids && s.stream &&
-              s.include_usage && s.continuous_usage_stats && request.conversation.without_template);
-  EXPECT_EQ(request.thinking.max_tokens, 4);
-  EXPECT_EQ(request.thinking.response_max_tokens, 6);
+  EXPECT_TRUE(g.include_stop && g.ignore_eos && request.answer.return_token_ids && request.answer.stream &&
+              request.answer.include_usage && request.answer.continuous_usage &&
+              request.source.conversation.without_template);
+  EXPECT_EQ(g.limits.thinking, 4);
+  EXPECT_EQ(g.limits.response, 6);
 }
 
-TEST(Request, LeavesUnsetWhatIsAbsentOrNull) {
+TEST(Request, GivesDefaultsToWhatIsAbsentOrNull) {
   for (
       const std::string& body :
       {chat(),
        chat(
            R"("temperature":null,"top_p":null,"max_tokens":null,"seed":null,"n":null,"stop":null,"stream":null,
                         "logprobs":null,"tools":null,"model":null,"stream_options":null,"logit_bias":null)")}) {
-    const ChatRequest request = good_chat(body);
-    const SamplingRequest& s = request.sampling;
-    EXPECT_FALSE(s.temperature || s.top_p || s.min_p || s.top_k || s.repetition_penalty ||
-                 s.presence_penalty || s.frequency_penalty || s.max_tokens || s.seed || s.logprobs ||
-                 s.prompt_logprobs);
-    EXPECT_EQ(s.n, 1);
-    EXPECT_EQ(s.min_tokens, 0);
-    EXPECT_FALSE(s.stream || s.include_usage || s.ignore_eos);
-    EXPECT_TRUE(request.model.empty() && request.conversation.tools.is_null() &&
-                request.conversation.template_kwargs.is_null());
-    EXPECT_EQ(request.id, "chatcmpl-fresh");
+    const Request request = good_chat(body);
+    const wire::Sampling& s = request.generation.sampling;
+    EXPECT_TRUE(s.temperature == 1 && s.top_p == 1 && s.repetition_penalty == 1);
+    EXPECT_TRUE(s.min_p == 0 && s.top_k == 0 && s.presence_penalty == 0 && s.frequency_penalty == 0);
+    EXPECT_TRUE(s.min_tokens == 0 && s.seed == 0 && s.logprobs == -1 && s.prompt_logprobs == -1);
+    EXPECT_EQ(request.generation.max_tokens, -1);
+    EXPECT_EQ(request.generation.choices, 1);
+    EXPECT_EQ(request.answer.tokens_per_event, 1);
+    EXPECT_FALSE(request.answer.stream || request.answer.include_usage || request.generation.ignore_eos);
+    EXPECT_TRUE(request.source.conversation.tools.is_null() &&
+                request.source.conversation.template_kwargs.is_null());
+    EXPECT_EQ(request.answer.model, "demo");
+    EXPECT_EQ(request.answer.id, "chatcmpl-fresh");
   }
 }
 
 TEST(Request, TakesIntegralFloatsAndOffValues) {
-  const SamplingRequest s =
-      good_chat(chat(R"("max_tokens":5.0,"top_k":-1,"stop":"x","seed":9223372036854775807)")).sampling;
-  EXPECT_EQ(s.max_tokens, 5);
-  EXPECT_EQ(s.top_k, 0);
-  EXPECT_EQ(s.stop, std::vector<std::string>{"x"});
-  EXPECT_EQ(s.seed, std::numeric_limits<std::int64_t>::max());
-  EXPECT_EQ(good_completion(completion(R"("max_tokens":0,"echo":true,"logprobs":5)")).sampling.max_tokens, 0);
+  const Generation g =
+      good_chat(chat(R"("max_tokens":5.0,"top_k":-1,"stop":"x","seed":9223372036854775807)")).generation;
+  EXPECT_EQ(g.max_tokens, 5);
+  EXPECT_EQ(g.sampling.top_k, 0);
+  EXPECT_EQ(g.stop, std::vector<std::string>{"x"});
+  EXPECT_EQ(g.sampling.seed, (std::uint64_t{1} << 63) - 1);
+  EXPECT_EQ(good_completion(completion(R"("max_tokens":0,"echo":true,"logprobs":5)")).generation.max_tokens,
+            0);
 }
 
 TEST(Request, NamesTheAnswer) {
-  EXPECT_EQ(good_chat(chat(R"("request_id":"a1")")).id, "chatcmpl-a1");
-  EXPECT_EQ(good_chat(chat(R"("request_id":"chatcmpl-a1")")).id, "chatcmpl-a1");
-  EXPECT_EQ(good_chat(chat(R"("user":"eve")")).id, "chatcmpl-eve-fresh");
-  EXPECT_EQ(good_chat(chat(R"("user":"a b\"c")")).id, "chatcmpl-fresh");
-  EXPECT_EQ(good_completion(completion()).id, "cmpl-fresh");
+  EXPECT_EQ(good_chat(chat(R"("request_id":"a1")")).answer.id, "chatcmpl-a1");
+  EXPECT_EQ(good_chat(chat(R"("request_id":"chatcmpl-a1")")).answer.id, "chatcmpl-a1");
+  EXPECT_EQ(good_chat(chat(R"("user":"eve")")).answer.id, "chatcmpl-eve-fresh");
+  EXPECT_EQ(good_chat(chat(R"("user":"a b\"c")")).answer.id, "chatcmpl-fresh");
+  EXPECT_EQ(good_completion(completion()).answer.id, "cmpl-fresh");
   bad_chat(chat(R"("request_id":"a b")"), "request_id", "invalid_value");
   bad_chat(chat(R"("request_id":5)"), "request_id", "invalid_type");
 }
 
 TEST(Request, KeepsTheOrderOfKeysInToolsAndTheLastOfRepeatedOnes) {
-  const ChatRequest request = good_chat(chat(
+  const Request request = good_chat(chat(
       R"("tools":[{"type":"function","function":{"name":"f","parameters":{"z":1,"a":2,"m":3,"z":4}}}],"tool_choice":"auto")"));
-  EXPECT_EQ(to_text(request.conversation.tools),
+  EXPECT_EQ(to_text(request.source.conversation.tools),
             R"([{"type":"function","function":{"name":"f","parameters":{"a":2,"m":3,"z":4}}}])");
   EXPECT_TRUE(good_chat(chat(R"("tools":[{"type":"function","function":{"name":"f"}}],"tool_choice":"none")"))
-                  .conversation.tools.is_null());
+                  .source.conversation.tools.is_null());
 }
 
 TEST(Request, ReadsAConversation) {
-  const ChatRequest request = good_chat(
+  const Request request = good_chat(
       R"({"messages":[{"role":"developer","content":"d"},{"role":"user","content":[{"type":"text","text":"é"}]},
           {"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":"{\"b\":1,\"a\":2}"}},
           {"id":"2","type":"function","function":{"name":"g","arguments":""}}]},
           {"role":"tool","tool_call_id":"1","content":{"r":1}}]})");
   EXPECT_EQ(
-      to_text(request.conversation.messages),
+      to_text(request.source.conversation.messages),
       R"([{"role":"system","content":"d"},{"role":"user","content":[{"type":"text","text":"é"}]},)"
       R"({"role":"assistant","content":null,"tool_calls":[{"id":"1","type":"function","function":{"name":"f","arguments":{"b":1,"a":2}}},)"
       R"({"id":"2","type":"function","function":{"name":"g","arguments":{}}}]},)"
@@ -166,7 +176,7 @@ TEST(Request, ReadsAConversation) {
 
 TEST(Request, TemplateArguments) {
   const auto kwargs = [](const std::string& more) {
-    return to_text(good_chat(chat(more)).conversation.template_kwargs);
+    return to_text(good_chat(chat(more)).source.conversation.template_kwargs);
   };
   EXPECT_EQ(kwargs(R"("chat_template_kwargs":{"enable_thinking":false,"options":{"thinking_mode":"open"}})"),
             R"({"enable_thinking":false,"options":{"thinking_mode":"open"}})");
@@ -184,25 +194,29 @@ TEST(Request, TemplateArguments) {
 }
 
 TEST(Request, ReadsPromptsOfEveryShape) {
-  using Ids = std::vector<TokenId>;
-  EXPECT_EQ(good_completion(R"({"prompt":"a"})").prompts, std::vector<Prompt>{"a"});
-  EXPECT_EQ(good_completion(R"({"prompt":["a","b"]})").prompts, (std::vector<Prompt>{"a", "b"}));
-  EXPECT_EQ(good_completion(R"({"prompt":[1,2]})").prompts, (std::vector<Prompt>{Ids{1, 2}}));
-  EXPECT_EQ(good_completion(R"({"prompt":[[1],[2,3]]})").prompts, (std::vector<Prompt>{Ids{1}, Ids{2, 3}}));
-  EXPECT_EQ(good_completion(R"({"prompt":"ignored","prompt_token_ids":[4]})").prompts,
-            (std::vector<Prompt>{Ids{4}}));
-  EXPECT_EQ(good_chat(R"({"prompt_token_ids":[4,5]})").prompt_token_ids, (Ids{4, 5}));
+  using Texts = std::vector<std::string>;
+  using Prompts = std::vector<std::vector<TokenId>>;
+  EXPECT_EQ(good_completion(R"({"prompt":"a"})").source.texts, Texts{"a"});
+  EXPECT_EQ(good_completion(R"({"prompt":["a","b"]})").source.texts, (Texts{"a", "b"}));
+  EXPECT_EQ(good_completion(R"({"prompt":[1,2]})").source.ids, (Prompts{{1, 2}}));
+  EXPECT_EQ(good_completion(R"({"prompt":[[1],[2,3]]})").source.ids, (Prompts{{1}, {2, 3}}));
+  const Source both = good_completion(R"({"prompt":"ignored","prompt_token_ids":[4]})").source;
+  EXPECT_EQ(both.ids, (Prompts{{4}}));
+  EXPECT_TRUE(both.texts.empty());
+  const Source chat =
+      good_chat(R"({"prompt_token_ids":[4,5],"messages":[{"role":"user","content":"x"}]})").source;
+  EXPECT_EQ(chat.ids, (Prompts{{4, 5}}));
+  EXPECT_TRUE(chat.conversation.messages.is_null()) << "the ids are the whole prompt";
 }
 
 TEST(Request, ReportsUnknownFieldsAndIgnoresKnownOnesWithoutEffect) {
   auto parsed = parse_chat(
-      chat(R"("zebra":1,"store":true,"service_tier":"auto","parallel_tool_calls":true,"tiger":[2])"), kRules,
-      "x");
+      chat(R"("zebra":1,"store":true,"service_tier":"auto","parallel_tool_calls":true,"tiger":[2])"), kRules);
   ASSERT_TRUE(parsed.ok());
   EXPECT_EQ(parsed->ignored_fields, (std::vector<std::string>{"zebra", "tiger"}));
   std::string many;
   for (int i = 0; i < 100; ++i) many += "\"unknown" + std::to_string(i) + std::string(100, 'x') + "\":1,";
-  parsed = parse_chat(chat(many + "\"n\":1"), kRules, "x");
+  parsed = parse_chat(chat(many + "\"n\":1"), kRules);
   ASSERT_TRUE(parsed.ok());
   ASSERT_EQ(parsed->ignored_fields.size(), 8u);
   EXPECT_EQ(parsed->ignored_fields[0].size(), 64u);
@@ -298,15 +312,15 @@ TEST(Request, Row34And35ChoiceCounts) {
   }
   bad_completion(completion(R"("best_of":2,"n":3)"), "best_of", "out_of_range");
   bad_completion(completion(R"("best_of":3,"n":2,"stream":true)"), "best_of", "invalid_value");
-  EXPECT_EQ(good_completion(completion(R"("best_of":3,"n":2)")).best_of, 3);
+  EXPECT_EQ(good_completion(completion(R"("best_of":3,"n":2)")).generation.best_of, 3);
 }
 
 TEST(Request, CandidatesOfAllPromptsTogetherAreBounded) {
   const auto body = [](int prompts, const std::string& more) {
     return R"({"prompt":)" + repeated("\"x\"", prompts) + "," + more + "}";
   };
-  EXPECT_EQ(good_completion(body(256, R"("n":4)")).sampling.n, 4);
-  EXPECT_EQ(good_completion(body(8, R"("n":128)")).sampling.n, 128);
+  EXPECT_EQ(good_completion(body(256, R"("n":4)")).generation.choices, 4);
+  EXPECT_EQ(good_completion(body(8, R"("n":128)")).generation.choices, 128);
   bad_completion(body(256, R"("n":5)"), "n", "out_of_range");
   bad_completion(body(256, R"("n":128)"), "n", "out_of_range");
   bad_completion(body(256, R"("best_of":20)"), "best_of", "out_of_range");
@@ -328,15 +342,15 @@ TEST(Request, Row36And43Lengths) {
   }
   bad_both(R"("timeout":"1")", "timeout", "invalid_type");
   bad_both(R"("cache":1)", "cache", "invalid_value");
-  EXPECT_EQ(good_chat(chat(R"("prompt_cache_key":"k")")).sampling.cache_key, "k");
-  EXPECT_EQ(good_completion(completion(R"("prompt_cache_key":"k")")).sampling.cache_key, "k");
+  EXPECT_EQ(good_chat(chat(R"("prompt_cache_key":"k")")).together, "k");
+  EXPECT_EQ(good_completion(completion(R"("prompt_cache_key":"k")")).together, "k");
   bad_both(R"("prompt_cache_key":7)", "prompt_cache_key", "invalid_type");
   bad_both(R"("cache_salt":7)", "cache_salt", "invalid_type");
   bad_both(R"("cache_salt":"")", "cache_salt", "invalid_value");
   bad_both(R"("bad_words":)" + repeated("\"x\"", 100'000), "bad_words", "out_of_range");
   bad_both(R"("bad_words":[""])", "bad_words.0", "invalid_value");
-  EXPECT_EQ(good_chat(chat(R"("max_tokens":9223372036854775807)")).sampling.max_tokens,
-            std::numeric_limits<std::int64_t>::max());
+  EXPECT_EQ(good_chat(chat(R"("max_tokens":9223372036854775807)")).generation.max_tokens,
+            std::numeric_limits<std::int32_t>::max());
 }
 
 TEST(Request, Row38Logprobs) {
@@ -346,10 +360,10 @@ TEST(Request, Row38Logprobs) {
   bad_chat(chat(R"("logprobs":1)"), "logprobs", "invalid_value");
   bad_completion(completion(R"("logprobs":1000000)"), "logprobs", "out_of_range");
   bad_completion(completion(R"("logprobs":21)"), "logprobs", "out_of_range");
-  EXPECT_EQ(good_completion(completion(R"("logprobs":20)")).sampling.logprobs, 20);
+  EXPECT_EQ(good_completion(completion(R"("logprobs":20)")).generation.sampling.logprobs, 20);
   bad_both(R"("prompt_logprobs":21)", "prompt_logprobs", "out_of_range");
   bad_both(R"("prompt_logprobs":1,"stream":true)", "prompt_logprobs", "invalid_value");
-  EXPECT_EQ(good_chat(chat(R"("logprobs":true)")).sampling.logprobs, 0);
+  EXPECT_EQ(good_chat(chat(R"("logprobs":true)")).generation.sampling.logprobs, 0);
 }
 
 TEST(Request, ALimitOfLogprobsMayBeAnyNumberOrTheVocabulary) {
@@ -423,7 +437,7 @@ TEST(Request, Row40Stop) {
   bad_both(R"("stop":")" + std::string(1 << 20, 'x') + "\"", "stop", "invalid_value");
   bad_both(R"("stop":5)", "stop", "invalid_value");
   bad_both(R"("stop":["a",5])", "stop", "invalid_value");
-  EXPECT_EQ(good_chat(chat("\"stop\":" + repeated("\"x\"", 16))).sampling.stop.size(), 16u);
+  EXPECT_EQ(good_chat(chat("\"stop\":" + repeated("\"x\"", 16))).generation.stop.size(), 16u);
 }
 
 TEST(Request, Row41Seed) {
@@ -439,8 +453,12 @@ TEST(Request, Row42Model) {
   }
   bad_chat(chat(R"("model":")" + std::string(1 << 20, 'm') + "\""), "model", "model_not_found", 400);
   bad_chat(chat(R"("model":5)"), "model", "invalid_type");
-  for (const std::string& name : kModel.names)
-    EXPECT_EQ(good_chat(chat(R"("model":")" + name + "\"")).model, name);
+  const auto answering = [](const std::string& name) {
+    return good_chat(chat(R"("model":")" + name + "\"")).answer.model;
+  };
+  EXPECT_EQ(answering("demo"), "demo");
+  EXPECT_EQ(answering("/models/demo"), "/models/demo");
+  EXPECT_EQ(answering("default"), "demo");
 }
 
 TEST(Request, Row44Stream) {
@@ -465,19 +483,21 @@ TEST(Request, RefusesWhatIsNotOffered) {
 TEST(Request, TokenizeAndDetokenize) {
   auto tokenize = parse_tokenize(R"({"prompt":"","add_special_tokens":false})", kRules);
   ASSERT_TRUE(tokenize.ok());
-  EXPECT_EQ(tokenize->request.prompt, "");
-  EXPECT_FALSE(tokenize->request.add_special_tokens);
-  tokenize = parse_tokenize(chat(R"("add_generation_prompt":false)"), kRules);
+  EXPECT_EQ(tokenize->request.api, Api::tokenize);
+  EXPECT_EQ(tokenize->request.source.texts, std::vector<std::string>{""});
+  tokenize = parse_tokenize(chat(R"("add_generation_prompt":false,"return_token_strs":true)"), kRules);
   ASSERT_TRUE(tokenize.ok());
-  EXPECT_FALSE(tokenize->request.prompt.has_value());
-  EXPECT_EQ(to_text(tokenize->request.conversation.messages), R"([{"role":"user","content":"hi"}])");
-  EXPECT_FALSE(tokenize->request.conversation.add_generation_prompt);
+  EXPECT_TRUE(tokenize->request.source.texts.empty());
+  EXPECT_TRUE(tokenize->request.answer.return_token_ids);
+  EXPECT_EQ(to_text(tokenize->request.source.conversation.messages), R"([{"role":"user","content":"hi"}])");
+  EXPECT_FALSE(tokenize->request.source.conversation.add_generation_prompt);
   expect_status(parse_tokenize("{}", kRules).status(), "{}", "prompt", "missing_required_parameter");
   expect_status(parse_tokenize(chat(R"("prompt":"x")"), kRules).status(), "both", "messages",
                 "invalid_value");
   auto detokenize = parse_detokenize(R"({"tokens":[1,2]})", kRules);
   ASSERT_TRUE(detokenize.ok());
-  EXPECT_EQ(detokenize->request.tokens, (std::vector<TokenId>{1, 2}));
+  EXPECT_EQ(detokenize->request.api, Api::detokenize);
+  EXPECT_EQ(detokenize->request.source.ids, (std::vector<std::vector<TokenId>>{{1, 2}}));
   expect_status(parse_detokenize("{}", kRules).status(), "{}", "tokens", "missing_required_parameter");
   expect_status(parse_detokenize(R"({"tokens":[1000]})", kRules).status(), "", "tokens.0",
                 "token_out_of_range");

@@ -6,29 +6,32 @@
 
 #include <nlohmann/json.hpp>
 
+#include "http/answering_model.h"
+
 namespace troupe::http {
 namespace {
 
 using nlohmann::json;
+using test::tool_choice_of;
 
 const config::LimitOptions kResponsesLimits;
-const ModelFacts kResponsesModel{.names = {"demo"}, .vocab_size = 1000};
-const RequestRules kResponsesRules{kResponsesLimits, kResponsesModel};
+const ModelFacts kResponsesModel = test::answering_model();
+const RequestRules kResponsesRules{kResponsesLimits, kResponsesModel, "fresh"};
 
-Result<Parsed<ChatRequest>> responses(const json& body) {
-  return parse_responses(body.dump(), kResponsesRules, "fresh");
-}
+Result<Parsed> responses(const json& body) { return parse_responses(body.dump(), kResponsesRules); }
 
-ChatRequest good_response(json body) {
+Request good_response(json body) {
   if (!body.contains("input")) body["input"] = "hi";
   auto parsed = responses(body);
   EXPECT_TRUE(parsed.ok()) << body << ": " << parsed.status().message;
-  return parsed.ok() ? std::move(parsed->request) : ChatRequest();
+  return parsed.ok() ? std::move(parsed->request) : Request();
 }
 
-json messages_of(const json& body) { return json::parse(to_text(good_response(body).conversation.messages)); }
+json messages_of(const json& body) {
+  return json::parse(to_text(good_response(body).source.conversation.messages));
+}
 
-json settings_of(const json& body) { return json::parse("{" + good_response(body).settings + "}"); }
+json settings_of(const json& body) { return json::parse("{" + good_response(body).answer.settings + "}"); }
 
 void bad_response(json body, const std::string& param, Code code = Code::invalid_argument) {
   if (!body.contains("input")) body["input"] = "hi";
@@ -47,8 +50,8 @@ TEST(ResponsesRequest, TextAndInstructionsAreMessages) {
   EXPECT_EQ(messages_of({{"input", "hi"}}), json::parse(R"([{"role":"user","content":"hi"}])"));
   EXPECT_EQ(messages_of({{"input", "hi"}, {"instructions", "be brief"}}),
             json::parse(R"([{"role":"system","content":"be brief"},{"role":"user","content":"hi"}])"));
-  const ChatRequest request = good_response({});
-  EXPECT_EQ(request.id, "resp_fresh");
+  const Request request = good_response({});
+  EXPECT_EQ(request.answer.id, "resp_fresh");
   EXPECT_EQ(request.api, Api::responses);
 }
 
@@ -79,44 +82,44 @@ TEST(ResponsesRequest, ItemsOfOneTurnAreOneMessage) {
 }
 
 TEST(ResponsesRequest, TheCacheKeyIsThatOfAChat) {
-  EXPECT_EQ(good_response({{"prompt_cache_key", "k"}}).sampling.cache_key, "k");
+  EXPECT_EQ(good_response({{"prompt_cache_key", "k"}}).together, "k");
   EXPECT_EQ(settings_of({{"prompt_cache_key", "k"}})["prompt_cache_key"], "k");
   bad_response({{"prompt_cache_key", 7}}, "prompt_cache_key");
 }
 
 TEST(ResponsesRequest, ToolsAndSampling) {
-  const ChatRequest request = good_response({{"tools", {kTool}},
-                                             {"tool_choice", {{"type", "function"}, {"name", "f"}}},
-                                             {"parallel_tool_calls", false},
-                                             {"max_output_tokens", 7},
-                                             {"temperature", 0.5},
-                                             {"top_p", 0.9},
-                                             {"top_k", 3},
-                                             {"seed", 4},
-                                             {"stream", true},
-                                             {"reasoning", {{"effort", "low"}, {"summary", "auto"}}},
-                                             {"stream_options", {{"include_obfuscation", false}}},
-                                             {"include", {"reasoning.encrypted_content"}},
-                                             {"truncation", "auto"},
-                                             {"store", true},
-                                             {"user", "me"}});
-  EXPECT_EQ(request.tools.choice, ToolRules::Choice::named);
-  EXPECT_EQ(request.tools.name, "f");
-  EXPECT_FALSE(request.tools.parallel);
-  EXPECT_EQ(to_text(request.conversation.tools),
+  const Request request = good_response({{"tools", {kTool}},
+                                         {"tool_choice", {{"type", "function"}, {"name", "f"}}},
+                                         {"parallel_tool_calls", false},
+                                         {"max_output_tokens", 7},
+                                         {"temperature", 0.5},
+                                         {"top_p", 0.9},
+                                         {"top_k", 3},
+                                         {"seed", 4},
+                                         {"stream", true},
+                                         {"reasoning", {{"effort", "low"}, {"summary", "auto"}}},
+                                         {"stream_options", {{"include_obfuscation", false}}},
+                                         {"include", {"reasoning.encrypted_content"}},
+                                         {"truncation", "auto"},
+                                         {"store", true},
+                                         {"user", "me"}});
+  EXPECT_EQ(tool_choice_of(request), "named");
+  EXPECT_EQ(request.generation.form.value["name"], "f");
+  EXPECT_EQ(request.generation.form.value["schema_field"], "parameters");
+  EXPECT_FALSE(request.generation.limits.parallel_calls);
+  EXPECT_EQ(to_text(request.source.conversation.tools),
             R"([{"type":"function","function":{"name":"f","parameters":{"type":"object"},"strict":true}}])");
-  EXPECT_EQ(request.sampling.max_tokens, 7);
-  EXPECT_EQ(request.sampling.temperature, 0.5);
-  EXPECT_EQ(request.sampling.top_p, 0.9);
-  EXPECT_EQ(request.sampling.top_k, 3);
-  EXPECT_EQ(request.sampling.seed, 4);
-  EXPECT_TRUE(request.sampling.stream);
-  EXPECT_EQ(request.thinking.effort, ReasoningEffort::low);
-  EXPECT_EQ(request.id, "resp_fresh");
-  EXPECT_EQ(good_response({{"tools", {kTool}}, {"tool_choice", "required"}}).tools.choice,
-            ToolRules::Choice::required);
-  EXPECT_EQ(good_response({{"tools", {kTool}}, {"tool_choice", "none"}}).tools.choice,
-            ToolRules::Choice::none);
+  EXPECT_EQ(request.generation.max_tokens, 7);
+  EXPECT_EQ(request.generation.sampling.temperature, 0.5f);
+  EXPECT_EQ(request.generation.sampling.top_p, 0.9f);
+  EXPECT_EQ(request.generation.sampling.top_k, 3);
+  EXPECT_EQ(request.generation.sampling.seed, 4u);
+  EXPECT_TRUE(request.answer.stream);
+  EXPECT_EQ(request.generation.limits.thinking_share, 0.2);
+  EXPECT_EQ(request.answer.id, "resp_fresh");
+  for (const std::string choice : {"required", "none"}) {
+    EXPECT_EQ(tool_choice_of(good_response({{"tools", {kTool}}, {"tool_choice", choice}})), choice);
+  }
 }
 
 TEST(ResponsesRequest, SettingsRepeatTheRequest) {
@@ -142,8 +145,7 @@ TEST(ResponsesRequest, SettingsRepeatTheRequest) {
 }
 
 TEST(ResponsesRequest, MetadataDoesNotReachTheTemplate) {
-  EXPECT_TRUE(
-      good_response({{"metadata", {{"enable_thinking", "no"}}}}).conversation.template_kwargs.is_null());
+  EXPECT_TRUE(test::thinks(good_response({{"metadata", {{"enable_thinking", "no"}}}})));
 }
 
 TEST(ResponsesRequest, UnknownFieldsAreReported) {
@@ -159,7 +161,7 @@ TEST(ResponsesRequest, WhatIsNotStoredIsRefused) {
   bad_response({{"background", true}}, "background", Code::unsupported);
   bad_response({{"n", 2}}, "n");
   bad_response({{"n", "1"}}, "n");
-  EXPECT_TRUE(parse_responses(R"({"input":"a","n":2})", kResponsesRules, "r")
+  EXPECT_TRUE(parse_responses(R"({"input":"a","n":2})", kResponsesRules)
                   .status()
                   .message.starts_with("n must be 1, since a response is one answer, got 2"));
   good_response({{"n", 1}});
@@ -170,7 +172,7 @@ TEST(ResponsesRequest, WhatIsNotStoredIsRefused) {
 }
 
 TEST(ResponsesRequest, BadInputNamesItsPlace) {
-  EXPECT_EQ(parse_responses("{}", kResponsesRules, "x").status().param, "input");
+  EXPECT_EQ(parse_responses("{}", kResponsesRules).status().param, "input");
   bad_response({{"input", 5}}, "input");
   bad_response({{"input", json::array()}}, "input");
   bad_response({{"input", {5}}}, "input.0");

@@ -1,6 +1,7 @@
 // The server over loopback: routes, order, keys, departures, draining.
 #include "http/server/server.h"
 
+#include <set>
 #include <thread>
 
 #include "http/support.h"
@@ -57,6 +58,18 @@ TEST_F(ServerTest, AnswersHealthFromTheSnapshot) {
   EXPECT_EQ(backend.count(), 0u);
 }
 
+TEST_F(ServerTest, RequestsWithoutASeedDrawDifferentOnes) {
+  start();
+  std::set<std::uint64_t> seeds;
+  for (std::size_t i = 0; i < 3; ++i) {
+    RawClient client(port);
+    client.post("/v1/completions", R"({"prompt":"x"})");
+    ASSERT_TRUE(backend.wait_calls(i + 1));
+    seeds.insert(std::get<Request>(backend.call(i).body).generation.sampling.seed);
+  }
+  EXPECT_EQ(seeds.size(), 3u);
+}
+
 TEST_F(ServerTest, HandsACallOverAndWritesItsAnswer) {
   start();
   RawClient client(port);
@@ -66,9 +79,10 @@ TEST_F(ServerTest, HandsACallOverAndWritesItsAnswer) {
   const Call call = backend.call(0);
   EXPECT_EQ(call.request_id, "abc-1");
   EXPECT_EQ(call.ignored_fields, std::vector<std::string>{"zebra"});
-  const auto& chat = std::get<ChatRequest>(call.body);
-  EXPECT_EQ(chat.sampling.seed, 7);
-  EXPECT_EQ(chat.id, "chatcmpl-abc-1");
+  const auto& request = std::get<Request>(call.body);
+  EXPECT_EQ(request.generation.sampling.seed, 7u);
+  EXPECT_EQ(request.answer.id, "chatcmpl-abc-1");
+  EXPECT_GT(request.answer.created_s, 1'700'000'000);
   EXPECT_EQ(server->active(), 1u);
   deliver(call.exchange,
           {.kind = Output::Kind::whole, .status = 200, .body = "{\"a\":1}", .headers = {{"X-A", "b"}}});
@@ -167,7 +181,7 @@ TEST_F(ServerTest, ReadsARequestThatComesByteByByte) {
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
   EXPECT_EQ(client.receive().status, 200);
-  EXPECT_EQ(to_text(std::get<ChatRequest>(backend.call(0).body).conversation.messages),
+  EXPECT_EQ(to_text(std::get<Request>(backend.call(0).body).source.conversation.messages),
             R"([{"role":"user","content":"hi"}])");
 }
 

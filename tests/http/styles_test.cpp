@@ -16,10 +16,10 @@ TEST_F(ServerTest, ALostStreamOfANamedEventEndsWithAnErrorEvent) {
     client.post(rows[i].first, rows[i].second);
     ASSERT_TRUE(backend.wait_calls(i + 1));
     const Call& call = backend.call(i);
-    EXPECT_EQ(api_of(call.body), i == 0 ? Api::responses : Api::messages);
+    const Api api = std::get<Request>(call.body).api;
+    EXPECT_EQ(api, i == 0 ? Api::responses : Api::messages);
     deliver(call.exchange, {.body = "event: e\ndata: 1\n\n"});
-    deliver(call.exchange,
-            error_output(call.exchange.id, failure(Code::internal, "lost"), 0, api_of(call.body)));
+    deliver(call.exchange, error_output(call.exchange.id, failure(Code::internal, "lost"), 0, api));
     const Response response = client.receive();
     EXPECT_TRUE(response.complete);
     const std::string expected =

@@ -33,10 +33,6 @@ using troupe::test::listen_on_loopback;
 /// Keeps what it was given; answers through `script` when one is set.
 class FakeBackend : public Backend {
  public:
-  void prepare(Call& call) override {
-    prepared_from = std::this_thread::get_id();
-    call.prepared = std::make_shared<Prepared>();
-  }
   void submit(Call&& call) override {
     const Exchange exchange = call.exchange;
     submitted_from = std::this_thread::get_id();
@@ -118,7 +114,6 @@ class FakeBackend : public Backend {
   std::atomic<Health::State> state{Health::State::ready};
   mutable std::atomic<std::thread::id> asked_from{};  // the thread that handled the last request
   std::atomic<std::thread::id> submitted_from{};
-  std::atomic<std::thread::id> prepared_from{};
   std::atomic<bool> live{true};
   std::atomic<const char*> silent{""};
 

@@ -1,16 +1,18 @@
 // Chat requests with tools and limits of thoughts.
 #include <gtest/gtest.h>
 
+#include "http/answering_model.h"
 #include "http/api/openai_error.h"
-#include "http/api/openai_request.h"
 
 namespace troupe::http {
 namespace {
 
-Result<Parsed<ChatRequest>> parsed_chat(const std::string& body) {
+using test::tool_choice_of;
+
+Result<Parsed> parsed_chat(const std::string& body) {
   static const config::LimitOptions limits;
-  static const ModelFacts model{.names = {}, .vocab_size = 1000};
-  return parse_chat(body, {limits, model}, "fresh");
+  static const ModelFacts model = test::answering_model();
+  return parse_chat(body, {limits, model});
 }
 
 /// A body with further members, given as the inside of an object.
@@ -18,10 +20,10 @@ std::string hello(const std::string& more) {
   return R"({"messages":[{"role":"user","content":"hi"}],)" + more + "}";
 }
 
-ChatRequest accepted(const std::string& body) {
+Request accepted(const std::string& body) {
   auto parsed = parsed_chat(body);
   EXPECT_TRUE(parsed.ok()) << body << ": " << parsed.status().message;
-  return parsed.ok() ? std::move(parsed->request) : ChatRequest();
+  return parsed.ok() ? std::move(parsed->request) : Request();
 }
 
 void refused(const std::string& body, const std::string& param, const std::string& code) {
@@ -90,20 +92,20 @@ TEST(ToolRequest, PatternsAreRegularExpressions) {
 }
 
 TEST(ToolRequest, TheOlderFormOfCallsBecomesTheNewOne) {
-  const ChatRequest request = accepted(
+  const Request request = accepted(
       R"({"messages":[{"role":"user","content":"x"},
           {"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{\"a\":1}"}},
           {"role":"function","name":"f","content":"7"}],
           "functions":[{"name":"f","parameters":{"type":"object"}}],"function_call":{"name":"f"}})");
-  EXPECT_EQ(to_text(request.conversation.messages),
+  EXPECT_EQ(to_text(request.source.conversation.messages),
             R"([{"role":"user","content":"x"},{"role":"assistant","content":null,"tool_calls":)"
             R"([{"type":"function","function":{"name":"f","arguments":{"a":1}}}]},)"
             R"({"role":"tool","name":"f","content":"7","tool_call_id":""}])");
-  EXPECT_EQ(to_text(request.conversation.tools),
+  EXPECT_EQ(to_text(request.source.conversation.tools),
             R"([{"type":"function","function":{"name":"f","parameters":{"type":"object"}}}])");
-  EXPECT_EQ(request.tools.choice, ToolRules::Choice::named);
-  EXPECT_EQ(request.tools.name, "f");
-  EXPECT_TRUE(request.tools.legacy);
+  EXPECT_EQ(tool_choice_of(request), "named");
+  EXPECT_EQ(request.generation.form.value["name"], "f");
+  EXPECT_TRUE(request.answer.function_call);
   refused(hello(R"("functions":[{"name":"f"}],"tools":[{"type":"function","function":{"name":"f"}}])"),
           "functions", "invalid_value");
   refused(hello(R"("functions":[{"name":"f"}],"function_call":"required")"), "function_call",
@@ -115,14 +117,13 @@ TEST(ToolRequest, TheOlderFormOfCallsBecomesTheNewOne) {
 
 TEST(ToolRequest, Row54And55Tools) {
   const std::string tool = R"("tools":[{"type":"function","function":{"name":"f"}}])";
-  const auto choice = [&](const std::string& more) { return accepted(hello(tool + more)).tools.choice; };
-  EXPECT_EQ(choice(""), ToolRules::Choice::automatic);
-  EXPECT_EQ(choice(R"(,"tool_choice":"none")"), ToolRules::Choice::none);
-  EXPECT_EQ(choice(R"(,"tool_choice":"required")"), ToolRules::Choice::required);
-  EXPECT_EQ(choice(R"(,"tool_choice":{"type":"function","function":{"name":"f"}})"),
-            ToolRules::Choice::named);
-  EXPECT_EQ(accepted(hello(R"("tools":[],"tool_choice":"auto")")).tools.choice, ToolRules::Choice::none);
-  EXPECT_FALSE(accepted(hello(tool + R"(,"parallel_tool_calls":false)")).tools.parallel);
+  const auto choice = [&](const std::string& more) { return tool_choice_of(accepted(hello(tool + more))); };
+  EXPECT_EQ(choice(""), "auto");
+  EXPECT_EQ(choice(R"(,"tool_choice":"none")"), "none");
+  EXPECT_EQ(choice(R"(,"tool_choice":"required")"), "required");
+  EXPECT_EQ(choice(R"(,"tool_choice":{"type":"function","function":{"name":"f"}})"), "named");
+  EXPECT_EQ(tool_choice_of(accepted(hello(R"("tools":[],"tool_choice":"auto")"))), "none");
+  EXPECT_FALSE(accepted(hello(tool + R"(,"parallel_tool_calls":false)")).generation.limits.parallel_calls);
   refused(hello(tool + R"(,"tool_choice":{"type":"function","function":{"name":"absent"}})"), "tool_choice",
           "invalid_value");
   const Status absent =
@@ -215,21 +216,23 @@ TEST(ToolRequest, EnforcedSchemasAllowObjectsAlone) {
 }
 
 TEST(ToolRequest, LimitsOfThoughts) {
-  const ThinkingRules rules =
-      accepted(hello(R"("reasoning_max_tokens":4,"response_max_tokens":6,"reasoning_effort":"minimal")"))
-          .thinking;
-  EXPECT_EQ(rules.max_tokens, 4);
-  EXPECT_EQ(rules.response_max_tokens, 6);
-  EXPECT_EQ(rules.effort, ReasoningEffort::minimal);
-  EXPECT_EQ(accepted(hello(R"("thinking_token_budget":0)")).thinking.max_tokens, 0);
-  EXPECT_EQ(accepted(hello(R"("thinking_token_budget":5,"reasoning_max_tokens":5)")).thinking.max_tokens, 5);
+  const Request request =
+      accepted(hello(R"("reasoning_max_tokens":4,"response_max_tokens":6,"reasoning_effort":"minimal")"));
+  EXPECT_EQ(request.generation.limits.thinking, 4);
+  EXPECT_EQ(request.generation.limits.response, 6);
+  EXPECT_FALSE(test::thinks(request));
+  const auto thinking = [](const std::string& more) {
+    return accepted(hello(more)).generation.limits.thinking;
+  };
+  EXPECT_EQ(thinking(R"("thinking_token_budget":0)"), 0);
+  EXPECT_EQ(thinking(R"("thinking_token_budget":5,"reasoning_max_tokens":5)"), 5);
   refused(hello(R"("thinking_token_budget":5,"reasoning_max_tokens":6)"), "thinking_token_budget",
           "invalid_value");
   refused(hello(R"("reasoning_max_tokens":0)"), "reasoning_max_tokens", "out_of_range");
   refused(hello(R"("response_max_tokens":0)"), "response_max_tokens", "out_of_range");
   refused(hello(R"("reasoning_effort":"extreme")"), "reasoning_effort", "invalid_value");
   refused(hello(R"("reasoning_effort":3)"), "reasoning_effort", "invalid_type");
-  EXPECT_EQ(to_text(accepted(hello(R"("enable_thinking":false)")).conversation.template_kwargs),
+  EXPECT_EQ(to_text(accepted(hello(R"("enable_thinking":false)")).source.conversation.template_kwargs),
             R"({"enable_thinking":false})");
 }
 

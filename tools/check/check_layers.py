@@ -19,7 +19,7 @@ MAY_INCLUDE = {
     "kernels": ["base", "gpu"],
     "text": ["base", "config"],
     "model": ["base", "gpu", "kernels", "wire", "config"],
-    "http": ["base", "config"],
+    "http": ["base", "config", "wire"],  # a parsed request carries its sampling parameters as the worker takes them
     "fetch": ["base", "config"],
     "actors": ["base", "config", "ipc", "wire", "text", "model", "http"],
     "cli": ["base", "config", "ipc", "wire", "gpu", "kernels", "text", "model", "http", "fetch", "actors"],
@@ -47,7 +47,7 @@ ENVIRONMENT_PLACE = "config/parse.cpp"
 
 # The clock on the wall may jump, so no deadline and no interval may come from it: it is for logs and for dates that clients see.
 WALL_CLOCK = re.compile(r"\bsystem_clock\b|\bCLOCK_REALTIME\b|\bgettimeofday\b|(?<![\w.>:])(std::|::)?time\s*\(\s*(nullptr|NULL|0|&\w+)\s*\)")
-WALL_CLOCK_PLACES = [r"base/log(fmt|_writer)?\.(h|cpp)", r"cli/log_follow\.cpp", r"http/server/server\.cpp", r"actors/gateway/gateway_actor\.cpp",
+WALL_CLOCK_PLACES = [r"base/log(fmt|_writer)?\.(h|cpp)", r"cli/log_follow\.cpp", r"http/server/server\.cpp", r"http/server/request_handler\.cpp",
                      r"actors/front/front\.cpp", r"text/template/jinja/functions\.cpp"]
 
 # (what a line calls, where it may, what it says elsewhere): what has one mechanism for the whole tree.
