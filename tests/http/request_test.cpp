@@ -378,20 +378,20 @@ TEST(Request, ALimitOfLogprobsMayBeAnyNumberOrTheVocabulary) {
     const std::string member = "\"" + std::string(field) + "\":" + std::to_string(asked);
     const auto read = [&](const auto& parsed, auto&& count) {
       if (parsed.ok())
-        wanted.count = count(parsed->request.sampling).value_or(-1);
+        wanted.count = count(parsed->request.generation.sampling);
       else
         wanted.message = parsed.status().message;
       EXPECT_TRUE(parsed.ok() ||
                   (parsed.status().param == field && parsed.status().reason == "out_of_range"));
     };
-    const auto output = [](const SamplingRequest& s) { return s.logprobs; };
-    const auto prompt = [](const SamplingRequest& s) { return s.prompt_logprobs; };
+    const auto output = [](const wire::Sampling& s) { return s.logprobs; };
+    const auto prompt = [](const wire::Sampling& s) { return s.prompt_logprobs; };
     if (std::string_view(field) == "logprobs")
-      read(parse_completion(completion(member), rules, "x"), output);
+      read(parse_completion(completion(member), rules), output);
     else if (std::string_view(field) == "top_logprobs")
-      read(parse_chat(chat(member + R"(,"logprobs":true)"), rules, "x"), output);
+      read(parse_chat(chat(member + R"(,"logprobs":true)"), rules), output);
     else
-      read(parse_chat(chat(member), rules, "x"), prompt);
+      read(parse_chat(chat(member), rules), prompt);
     return wanted;
   };
   for (const char* field : {"logprobs", "top_logprobs", "prompt_logprobs"}) {
