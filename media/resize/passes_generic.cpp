@@ -1,0 +1,7 @@
+#include "media/resize/passes.h"
+
+namespace troupe::media {
+
+const Passes& passes() { return kPassesBaseline; }
+
+}  // namespace troupe::media

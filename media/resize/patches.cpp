@@ -1,0 +1,113 @@
+#include "media/resize/patches.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <vector>
+
+#include "base/check.h"
+
+namespace troupe::media {
+namespace {
+
+/// Rows of the picture behind the horizontal pass, as planes, of which the last few are kept.
+class ResizedRows {
+ public:
+  /// `kept`: rows that of() is asked for at once.
+  ResizedRows(const Picture& picture, int columns, int kept, const Passes& passes)
+      : picture_(picture),
+        columns_(columns),
+        passes_(passes),
+        capacity_(kept + kRowsAtOnce),
+        pitch_((static_cast<std::size_t>(columns) + kPitchUnit - 1) / kPitchUnit * kPitchUnit),
+        rows_(static_cast<std::size_t>(capacity_) * bytes()) {
+    if (columns == picture.width()) return;
+    weights_ = bicubic_weights(picture.width(), columns);
+    scratch_.resize(static_cast<std::size_t>(weights_.stride) * 4);
+    for (auto& row : resized_) row.resize(pitch_ * kPixelBytes);
+  }
+
+  std::size_t bytes() const { return 3 * pitch_; }
+  std::size_t pitch() const { return pitch_; }
+
+  /// Planes of row `y`, valid until `kept` further rows are asked for. Rows are asked for in ascending order,
+  /// but for those that are still kept.
+  const std::uint8_t* of(int y) {
+    while (y >= made_) make();
+    return slot(y);
+  }
+
+ private:
+  std::uint8_t* slot(int y) { return rows_.data() + static_cast<std::size_t>(y % capacity_) * bytes(); }
+
+  void make() {
+    const int count = std::min(kRowsAtOnce, picture_.height() - made_);
+    if (scratch_.empty()) {
+      for (int i = 0; i < count; ++i) passes_.split(picture_.row(made_ + i), columns_, slot(made_ + i), pitch_);
+    } else {
+      std::array<const std::uint8_t*, kRowsAtOnce> from{};
+      std::array<std::uint8_t*, kRowsAtOnce> to{};
+      for (int i = 0; i < kRowsAtOnce; ++i) {
+        from[static_cast<std::size_t>(i)] = picture_.row(made_ + std::min(i, count - 1));
+        to[static_cast<std::size_t>(i)] = resized_[static_cast<std::size_t>(i)].data();
+      }
+      passes_.horizontal(from.data(), weights_.windows.data(), weights_.weights.data(), weights_.stride, columns_,
+                         scratch_.data(), to.data());
+      for (int i = 0; i < count; ++i) passes_.split(to[static_cast<std::size_t>(i)], columns_, slot(made_ + i), pitch_);
+    }
+    made_ += count;
+  }
+
+  const Picture& picture_;
+  const int columns_;
+  const Passes& passes_;
+  const int capacity_;
+  const std::size_t pitch_;
+  std::vector<std::uint8_t> rows_;
+  AxisWeights weights_;
+  std::vector<std::int32_t> scratch_;  // empty: the width stays
+  std::array<std::vector<std::uint8_t>, kRowsAtOnce> resized_;
+  int made_ = 0;  // rows of the picture
+};
+
+/// Puts row `y` of the resized picture where its patches have it.
+void cut(const std::uint8_t* planes, std::size_t pitch, int y, int columns, std::uint8_t* patches) {
+  const std::size_t within = static_cast<std::size_t>(y % kPatchSide) * kPatchSide;
+  for (int column = 0; column < columns; ++column) {
+    std::uint8_t* to =
+        patches + static_cast<std::size_t>(patch_index(y / kPatchSide, column, columns)) * kPatchBytes + within;
+    const std::uint8_t* from = planes + static_cast<std::size_t>(column) * kPatchSide;
+    for (int plane = 0; plane < 3; ++plane, to += kPatchSide * kPatchSide, from += pitch)
+      std::memcpy(to, from, kPatchSide);
+  }
+}
+
+}  // namespace
+
+void resize_to_patches(const Picture& picture, const PatchGrid& grid, std::span<std::uint8_t> patches,
+                       const Passes& with) {
+  TROUPE_CHECK(grid.frames == 1 && patches.size() == patches_bytes(grid));
+  const int height = grid.rows * kPatchSide;
+  AxisWeights weights;
+  int most = 1;
+  if (height != picture.height()) {
+    weights = bicubic_weights(picture.height(), height);
+    for (const auto& window : weights.windows) most = std::max(most, window.count);
+  }
+  ResizedRows rows(picture, grid.columns * kPatchSide, most, with);
+  std::vector<const std::uint8_t*> window(static_cast<std::size_t>(most));
+  std::vector<std::uint8_t> sum(rows.bytes());
+  for (int y = 0; y < height; ++y) {
+    const std::uint8_t* planes = sum.data();
+    if (weights.windows.empty()) {
+      planes = rows.of(y);
+    } else {
+      const auto [first, count] = weights.windows[static_cast<std::size_t>(y)];
+      for (int i = count; i-- > 0;) window[static_cast<std::size_t>(i)] = rows.of(first + i);
+      with.vertical(window.data(), weights.of(y), count, rows.bytes(), sum.data());
+    }
+    cut(planes, rows.pitch(), y, grid.columns, patches.data());
+  }
+}
+
+}  // namespace troupe::media
