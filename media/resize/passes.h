@@ -9,6 +9,7 @@
 namespace troupe::media {
 
 inline constexpr int kRowsAtOnce = 4;  ///< of the horizontal pass
+inline constexpr int kPixelLanes = 4;  ///< bytes of a pixel, each of which has a sum
 inline constexpr int kPitchUnit = 64;  ///< rows of planes are padded to multiples of so many bytes
 
 struct Passes {
