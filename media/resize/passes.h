@@ -16,11 +16,9 @@ struct Passes {
   const char* name;
 
   /// Resizes kRowsAtOnce rows of pixels (picture.h) to `to` pixels each. Reads up to 12 bytes behind the last
-  /// pixel of a source row and writes up to `to` pixels of each output row. `scratch` has room for
-  /// 4 x `stride` weights.
+  /// pixel of a source row.
   void (*horizontal)(const std::uint8_t* const* sources, const AxisWeights::Window* windows,
-                     const std::int32_t* weights, int stride, int to, std::int32_t* scratch,
-                     std::uint8_t* const* outputs);
+                     const std::int32_t* weights, int stride, int to, std::uint8_t* const* outputs);
 
   /// Takes a row of pixels apart into three planes of `pitch` bytes each, one behind the other. Reads and
   /// writes whole multiples of 16 pixels.

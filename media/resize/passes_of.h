@@ -9,23 +9,19 @@ namespace {
 
 template <class Simd>
 void horizontal(const std::uint8_t* const* sources, const AxisWeights::Window* windows, const std::int32_t* weights,
-                int stride, int to, std::int32_t* scratch, std::uint8_t* const* outputs) {
+                int stride, int to, std::uint8_t* const* outputs) {
   constexpr int kTaps = Simd::kLanes / kPixelLanes;  // pixels in a vector
   for (int x = 0; x < to; ++x, weights += stride) {
-    const int groups = (windows[x].count + kTaps - 1) / kTaps;
     const std::size_t offset = static_cast<std::size_t>(windows[x].first) * kPixelLanes;
-    for (int i = 0; i < groups * kTaps; ++i)
-      for (int lane = 0; lane < kPixelLanes; ++lane) scratch[kPixelLanes * i + lane] = weights[i];
     typename Simd::Ints sums[kRowsAtOnce];
     for (auto& sum : sums) sum = Simd::zero();
-    for (int group = 0; group < groups; ++group) {
-      const std::size_t at = static_cast<std::size_t>(group) * Simd::kLanes;
-      const auto weight = Simd::load(scratch + at);
+    for (int tap = 0; tap < windows[x].count; tap += kTaps) {
+      const auto weight = Simd::spread(weights + tap);
+      const std::size_t at = offset + static_cast<std::size_t>(tap) * kPixelLanes;
       for (int row = 0; row < kRowsAtOnce; ++row)
-        sums[row] = Simd::add_product(sums[row], Simd::widen(sources[row] + offset + at), weight);
+        sums[row] = Simd::add_product(sums[row], Simd::widen(sources[row] + at), weight);
     }
-    for (int row = 0; row < kRowsAtOnce; ++row)
-      Simd::store_pixel(outputs[row] + static_cast<std::size_t>(x) * kPixelLanes, sums[row]);
+    Simd::store_pixels(sums, outputs, static_cast<std::size_t>(x) * kPixelLanes);
   }
 }
 

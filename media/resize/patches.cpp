@@ -23,7 +23,6 @@ class ResizedRows {
         rows_(static_cast<std::size_t>(capacity_) * bytes()) {
     if (columns == picture.width()) return;
     weights_ = bicubic_weights(picture.width(), columns);
-    scratch_.resize(static_cast<std::size_t>(weights_.stride) * 4);
     for (auto& row : resized_) row.resize(pitch_ * kPixelBytes);
   }
 
@@ -42,7 +41,7 @@ class ResizedRows {
 
   void make() {
     const int count = std::min(kRowsAtOnce, picture_.height() - made_);
-    if (scratch_.empty()) {
+    if (weights_.windows.empty()) {
       for (int i = 0; i < count; ++i) passes_.split(picture_.row(made_ + i), columns_, slot(made_ + i), pitch_);
     } else {
       std::array<const std::uint8_t*, kRowsAtOnce> from{};
@@ -52,7 +51,7 @@ class ResizedRows {
         to[static_cast<std::size_t>(i)] = resized_[static_cast<std::size_t>(i)].data();
       }
       passes_.horizontal(from.data(), weights_.windows.data(), weights_.weights.data(), weights_.stride, columns_,
-                         scratch_.data(), to.data());
+                         to.data());
       for (int i = 0; i < count; ++i) passes_.split(to[static_cast<std::size_t>(i)], columns_, slot(made_ + i), pitch_);
     }
     made_ += count;
@@ -64,21 +63,21 @@ class ResizedRows {
   const int capacity_;
   const std::size_t pitch_;
   std::vector<std::uint8_t> rows_;
-  AxisWeights weights_;
-  std::vector<std::int32_t> scratch_;  // empty: the width stays
+  AxisWeights weights_;  // none: the width stays
   std::array<std::vector<std::uint8_t>, kRowsAtOnce> resized_;
   int made_ = 0;  // rows of the picture
 };
 
-/// Puts row `y` of the resized picture where its patches have it.
-void cut(const std::uint8_t* planes, std::size_t pitch, int y, int columns, std::uint8_t* patches) {
-  const std::size_t within = static_cast<std::size_t>(y % kPatchSide) * kPatchSide;
+/// Cuts the kPatchSide rows of row `row` of the grid into patches. Patch by patch, so that each is written at
+/// once.
+void cut(const std::uint8_t* rows, std::size_t row_bytes, std::size_t pitch, int row, int columns,
+         std::uint8_t* patches) {
   for (int column = 0; column < columns; ++column) {
-    std::uint8_t* to =
-        patches + static_cast<std::size_t>(patch_index(y / kPatchSide, column, columns)) * kPatchBytes + within;
-    const std::uint8_t* from = planes + static_cast<std::size_t>(column) * kPatchSide;
-    for (int plane = 0; plane < 3; ++plane, to += kPatchSide * kPatchSide, from += pitch)
-      std::memcpy(to, from, kPatchSide);
+    std::uint8_t* to = patches + static_cast<std::size_t>(patch_index(row, column, columns)) * kPatchBytes;
+    const std::uint8_t* from = rows + static_cast<std::size_t>(column) * kPatchSide;
+    for (int plane = 0; plane < 3; ++plane, from += pitch)
+      for (int y = 0; y < kPatchSide; ++y, to += kPatchSide)
+        std::memcpy(to, from + static_cast<std::size_t>(y) * row_bytes, kPatchSide);
   }
 }
 
@@ -96,17 +95,18 @@ void resize_to_patches(const Picture& picture, const PatchGrid& grid, std::span<
   }
   ResizedRows rows(picture, grid.columns * kPatchSide, most, with);
   std::vector<const std::uint8_t*> window(static_cast<std::size_t>(most));
-  std::vector<std::uint8_t> sum(rows.bytes());
+  std::vector<std::uint8_t> band(rows.bytes() * kPatchSide);
   for (int y = 0; y < height; ++y) {
-    const std::uint8_t* planes = sum.data();
+    std::uint8_t* sum = band.data() + static_cast<std::size_t>(y % kPatchSide) * rows.bytes();
     if (weights.windows.empty()) {
-      planes = rows.of(y);
+      std::memcpy(sum, rows.of(y), rows.bytes());
     } else {
       const auto [first, count] = weights.windows[static_cast<std::size_t>(y)];
       for (int i = count; i-- > 0;) window[static_cast<std::size_t>(i)] = rows.of(first + i);
-      with.vertical(window.data(), weights.of(y), count, rows.bytes(), sum.data());
+      with.vertical(window.data(), weights.of(y), count, rows.bytes(), sum);
     }
-    cut(planes, rows.pitch(), y, grid.columns, patches.data());
+    if ((y + 1) % kPatchSide == 0)
+      cut(band.data(), rows.bytes(), rows.pitch(), y / kPatchSide, grid.columns, patches.data());
   }
 }
 
