@@ -36,7 +36,8 @@ Result<PatchGrid> grid_of(std::int64_t width, std::int64_t height, const PixelLi
   }
   std::int64_t to_rows = rounded(rows), to_columns = rounded(columns);
   const double pixels = static_cast<double>(rows) * static_cast<double>(columns);
-  if (to_rows * to_columns > limits.max_pixels) {
+  const bool shrinks = to_rows * to_columns > limits.max_pixels;
+  if (shrinks) {
     const double beta = std::sqrt(pixels / static_cast<double>(limits.max_pixels));
     to_rows = multiple(std::floor(static_cast<double>(rows) / beta / kFactor));
     to_columns = multiple(std::floor(static_cast<double>(columns) / beta / kFactor));
@@ -51,7 +52,7 @@ Result<PatchGrid> grid_of(std::int64_t width, std::int64_t height, const PixelLi
                        " pixels, for which there is no size in multiples of " + std::to_string(kFactor) +
                        " with " + std::to_string(limits.min_pixels) + " to " + std::to_string(limits.max_pixels) +
                        " pixels",
-                   {}, product > limits.max_pixels ? "image_too_large" : "image_too_small");
+                   {}, shrinks ? "image_too_large" : "image_too_small");
   return PatchGrid{1, static_cast<std::int32_t>(to_rows / kPatchSide),
                    static_cast<std::int32_t>(to_columns / kPatchSide)};
 }

@@ -40,7 +40,7 @@ std::string_view name_of_other(Bytes file) {
   const std::string_view brand = brand_of(file);
   if (brand == "avif" || brand == "avis") return "an AVIF picture";
   if (brand.starts_with("hei") || brand.starts_with("hev") || brand == "mif1" || brand == "msf1") return "a HEIF picture";
-  if (!brand.empty()) return "a MP4 video";
+  if (!brand.empty()) return "an MP4 video";
   if (stands_at(file, 0, std::string_view("II*\0", 4)) || stands_at(file, 0, std::string_view("MM\0*", 4)) ||
       stands_at(file, 0, std::string_view("II+\0", 4)) || stands_at(file, 0, std::string_view("MM\0+", 4)))
     return "a TIFF picture";

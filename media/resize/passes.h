@@ -3,6 +3,7 @@
 // integers, which no order changes.
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "media/resize/coefficients.h"
 
@@ -33,7 +34,9 @@ extern const Passes kPassesBaseline;
 extern const Passes kPassesAvx2;    ///< in builds for x86-64
 extern const Passes kPassesAvx512;  ///< in builds for x86-64
 
-/// The fastest that this processor runs.
-const Passes& passes();
+/// Those that this processor runs, the fastest last.
+std::span<const Passes* const> usable_passes();
+
+inline const Passes& passes() { return *usable_passes().back(); }
 
 }  // namespace troupe::media

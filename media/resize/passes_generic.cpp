@@ -2,6 +2,9 @@
 
 namespace troupe::media {
 
-const Passes& passes() { return kPassesBaseline; }
+std::span<const Passes* const> usable_passes() {
+  static constexpr const Passes* kAll[] = {&kPassesBaseline};
+  return kAll;
+}
 
 }  // namespace troupe::media
