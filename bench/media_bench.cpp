@@ -30,11 +30,14 @@ std::vector<std::uint8_t> shapes(int width, int height) {
   for (int y = 0; y < height; ++y) {
     for (int x = 0; x < width; ++x) {
       state = state * 1664525 + 1013904223;
-      const double base = 110 + 60 * std::sin(x * 0.013) + 50 * std::cos(y * 0.021) + (x / 97 + y / 61) % 2 * 20;
+      const double base =
+          110 + 60 * std::sin(x * 0.013) + 50 * std::cos(y * 0.021) + (x / 97 + y / 61) % 2 * 20;
       for (int i = 0; i < 3; ++i)
-        out[(static_cast<std::size_t>(y) * static_cast<std::size_t>(width) + static_cast<std::size_t>(x)) * 3 +
+        out[(static_cast<std::size_t>(y) * static_cast<std::size_t>(width) + static_cast<std::size_t>(x)) *
+                3 +
             static_cast<std::size_t>(i)] =
-            static_cast<std::uint8_t>(std::clamp(base + 9 * i + static_cast<double>(state >> 24) * 0.05, 0.0, 255.0));
+            static_cast<std::uint8_t>(
+                std::clamp(base + 9 * i + static_cast<double>(state >> 24) * 0.05, 0.0, 255.0));
     }
   }
   return out;

@@ -78,7 +78,8 @@ int media_main(const std::vector<std::string>& words) {
     std::fputs("troupe media is a child process of `troupe serve`: not to be started by hand\n", stderr);
     return 2;
   }
-  (void)passes();  // looks at the processor
+  (void)passes();    // looks at the processor
+  ::malloc_trim(0);  // an allocator that has not begun yet asks the kernel for a random number
   if (std::ranges::find(words, "--sandbox=off") != words.end()) {
     limit_memory();
   } else if (const Status status = enter_sandbox(); !status.ok()) {

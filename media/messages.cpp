@@ -18,10 +18,10 @@ static_assert(std::is_trivially_copyable_v<MediaRequest> && std::is_trivially_co
 // No padding, with which bytes of the server's memory would reach the process.
 static_assert(std::has_unique_object_representations_v<MediaRequest>);
 
-constexpr int kDescriptors = 2;
+constexpr int kSentDescriptors = 2;
 /// Room for the descriptors of a request, aligned as the kernel wants it.
 struct Control {
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(kDescriptors * sizeof(int))> bytes{};
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(kSentDescriptors * sizeof(int))> bytes{};
 };
 
 template <std::size_t Size>
@@ -68,9 +68,11 @@ MediaReply reply_of(std::uint64_t id, const Status& status, const PatchGrid& gri
   copy(reply.reason, status.reason);
   // A library's text may have any bytes.
   std::string message = utf8::to_valid(status.message);
-  std::ranges::replace_if(message, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }, ' ');
+  std::ranges::replace_if(
+      message, [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7F; }, ' ');
   std::size_t size = std::min(message.size(), sizeof reply.message - 1);
-  while (size < message.size() && (static_cast<unsigned char>(message[size]) & 0xC0) == 0x80) --size;  // whole characters
+  while (size < message.size() && (static_cast<unsigned char>(message[size]) & 0xC0) == 0x80)
+    --size;  // whole characters
   copy(reply.message, std::string_view(message).substr(0, size));
   return reply;
 }
@@ -102,8 +104,8 @@ bool send_request(int socket, const MediaRequest& request, int file, int patches
   cmsghdr* descriptors = CMSG_FIRSTHDR(&header);
   descriptors->cmsg_level = SOL_SOCKET;
   descriptors->cmsg_type = SCM_RIGHTS;
-  descriptors->cmsg_len = CMSG_LEN(kDescriptors * sizeof(int));
-  const int numbers[kDescriptors] = {file, patches};
+  descriptors->cmsg_len = CMSG_LEN(kSentDescriptors * sizeof(int));
+  const int numbers[kSentDescriptors] = {file, patches};
   std::memcpy(CMSG_DATA(descriptors), numbers, sizeof numbers);
   return send(socket, header, sizeof request, MSG_DONTWAIT);
 }
@@ -120,8 +122,8 @@ std::optional<ReceivedRequest> receive_request(int socket) {
   const ssize_t received = receive(socket, header, MSG_CMSG_CLOEXEC);
   const cmsghdr* descriptors = CMSG_FIRSTHDR(&header);
   if (descriptors != nullptr && descriptors->cmsg_type == SCM_RIGHTS &&
-      descriptors->cmsg_len == CMSG_LEN(kDescriptors * sizeof(int))) {
-    int numbers[kDescriptors];
+      descriptors->cmsg_len == CMSG_LEN(kSentDescriptors * sizeof(int))) {
+    int numbers[kSentDescriptors];
     std::memcpy(numbers, CMSG_DATA(descriptors), sizeof numbers);
     out.file.reset(numbers[0]);
     out.patches.reset(numbers[1]);
@@ -137,7 +139,8 @@ std::optional<MediaReply> receive_reply(int socket) {
   header.msg_iov = &part;
   header.msg_iovlen = 1;
   const ssize_t received = receive(socket, header, MSG_DONTWAIT);
-  if (received != static_cast<ssize_t>(sizeof reply) || (header.msg_flags & MSG_TRUNC) != 0) return std::nullopt;
+  if (received != static_cast<ssize_t>(sizeof reply) || (header.msg_flags & MSG_TRUNC) != 0)
+    return std::nullopt;
   return reply;
 }
 

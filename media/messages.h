@@ -1,7 +1,7 @@
 #pragma once
 // What the server and a `troupe media` process say to each other over a socket of whole messages
-// (SOCK_SEQPACKET). Both are of the same build on the same machine, so the structs travel as they are. What the
-// process says may be anything once a file has taken it over: the server believes nothing of it.
+// (SOCK_SEQPACKET). Both are of the same build on the same machine, so the structs travel as they are. What
+// the process says may be anything once a file has taken it over: the server believes nothing of it.
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -54,7 +54,8 @@ struct ReceivedRequest {
 /// Waits for a request; nothing when the other side is gone or says something else.
 std::optional<ReceivedRequest> receive_request(int socket);
 
-/// Takes a reply that is there; nothing when there is none, the other side is gone, or it says something else.
+/// Takes a reply that is there; nothing when there is none, the other side is gone, or it says something
+/// else.
 std::optional<MediaReply> receive_reply(int socket);
 
 }  // namespace troupe::media

@@ -50,8 +50,8 @@ Result<PatchGrid> grid_of(std::int64_t width, std::int64_t height, const PixelLi
   if (product < limits.min_pixels || product > limits.max_pixels || product == 0)
     return invalid("is " + std::to_string(width) + " x " + std::to_string(height) +
                        " pixels, for which there is no size in multiples of " + std::to_string(kFactor) +
-                       " with " + std::to_string(limits.min_pixels) + " to " + std::to_string(limits.max_pixels) +
-                       " pixels",
+                       " with " + std::to_string(limits.min_pixels) + " to " +
+                       std::to_string(limits.max_pixels) + " pixels",
                    {}, shrinks ? "image_too_large" : "image_too_small");
   return PatchGrid{1, static_cast<std::int32_t>(to_rows / kPatchSide),
                    static_cast<std::int32_t>(to_columns / kPatchSide)};

@@ -24,7 +24,7 @@ namespace {
 constexpr std::uint64_t kPrivateBytes = std::uint64_t{2} << 30;
 /// Of all mappings: the private ones, the file and the patches, and what allocators reserve.
 constexpr std::uint64_t kMappedBytes = std::uint64_t{4} << 30;
-constexpr rlim_t kDescriptors = 16;
+constexpr rlim_t kMostDescriptors = 16;
 
 struct Release {
   void operator()(void* filter) const { seccomp_release(filter); }
@@ -39,11 +39,13 @@ void limit_address_space(std::uint64_t more) {
   if (pages > 0) setrlimit(RLIMIT_AS, &space);
 }
 
-/// System calls that are allowed whatever their arguments: memory, time, the socket, the end.
-constexpr int kAllowed[] = {SCMP_SYS(recvmsg),       SCMP_SYS(sendmsg), SCMP_SYS(close),       SCMP_SYS(munmap),
-                            SCMP_SYS(mremap),        SCMP_SYS(brk),     SCMP_SYS(madvise),     SCMP_SYS(futex),
-                            SCMP_SYS(clock_gettime), SCMP_SYS(exit),    SCMP_SYS(exit_group),  SCMP_SYS(rt_sigreturn),
-                            SCMP_SYS(restart_syscall)};
+/// System calls that are allowed whatever their arguments: memory, time, the socket, the end. sigaltstack is
+/// called by sanitizers only.
+constexpr int kAllowed[] = {
+    SCMP_SYS(recvmsg),         SCMP_SYS(sendmsg),    SCMP_SYS(close),      SCMP_SYS(munmap),
+    SCMP_SYS(mremap),          SCMP_SYS(brk),        SCMP_SYS(madvise),    SCMP_SYS(futex),
+    SCMP_SYS(clock_gettime),   SCMP_SYS(exit),       SCMP_SYS(exit_group), SCMP_SYS(rt_sigreturn),
+    SCMP_SYS(restart_syscall), SCMP_SYS(sigaltstack)};
 
 /// 0, or the negative errno of the first rule that cannot be had.
 int add_rules(void* filter) {
@@ -75,11 +77,13 @@ Status enter_sandbox() {
     return failure(Code::unsupported, std::string(what) + ": " + std::strerror(error));
   };
   limit_memory();
-  const rlimit descriptors{kDescriptors, kDescriptors};
+  const rlimit descriptors{kMostDescriptors, kMostDescriptors};
   setrlimit(RLIMIT_NOFILE, &descriptors);
   // Where containers forbid namespaces the filter below is still there.
-  if (unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0) prctl(PR_SET_PDEATHSIG, SIGKILL);  // new credentials clear it
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0) return refused("the kernel does not give up privileges", errno);
+  if (unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0)
+    prctl(PR_SET_PDEATHSIG, SIGKILL);  // new credentials clear it
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+    return refused("the kernel does not give up privileges", errno);
   const std::unique_ptr<void, Release> filter(seccomp_init(SCMP_ACT_KILL_PROCESS));
   if (filter == nullptr) return refused("no filter of system calls can be made", ENOMEM);
   int error = add_rules(filter.get());

@@ -32,7 +32,8 @@ constexpr auto kLook = std::chrono::milliseconds(100);  ///< how often a wait lo
 /// Memory that the process may fill but not resize, and which it can then seal for good.
 ipc::Fd make_patch_memory(std::uint64_t bytes) {
   ipc::Fd fd(memfd_create("troupe-patches", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-  if (!fd || ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 || fcntl(fd.get(), F_ADD_SEALS, kSizeSeals) != 0)
+  if (!fd || ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
+      fcntl(fd.get(), F_ADD_SEALS, kSizeSeals) != 0)
     fd.reset();
   return fd;
 }
@@ -47,9 +48,11 @@ bool is_final(int fd, std::uint64_t bytes) {
 
 /// True for what a process that works as it should may say against a picture.
 bool is_refusal(const Status& status) {
-  constexpr std::string_view kReasons[] = {"invalid_image", "unsupported_image", "image_too_large", "image_too_small"};
+  constexpr std::string_view kReasons[] = {"invalid_image", "unsupported_image", "image_too_large",
+                                           "image_too_small"};
   return status.code == Code::unavailable ||
-         (status.code == Code::invalid_argument && std::ranges::find(kReasons, status.reason) != std::end(kReasons));
+         (status.code == Code::invalid_argument &&
+          std::ranges::find(kReasons, status.reason) != std::end(kReasons));
 }
 
 }  // namespace
@@ -57,7 +60,8 @@ bool is_refusal(const Status& status) {
 Result<PreparedPicture> MediaProcess::prepare(int file, const media::PixelLimits& limits) {
   const auto mapped = ipc::map_constant_file(file);
   struct stat st {};
-  if (!mapped.ok() && fstat(file, &st) == 0 && st.st_size == 0) return media::read_picture_header({}).status();
+  if (!mapped.ok() && fstat(file, &st) == 0 && st.st_size == 0)
+    return media::read_picture_header({}).status();
   if (!mapped.ok()) return failure(Code::internal, "is not held in sealed memory");
   const media::Bytes bytes(reinterpret_cast<const std::uint8_t*>(mapped->bytes.data()), mapped->bytes.size());
   const auto header = media::read_picture_header(bytes, setup_.bounds);
@@ -84,9 +88,9 @@ Result<PreparedPicture> MediaProcess::prepare(int file, const media::PixelLimits
     if (end == End::answered) return status;
     if (given_up_) return failure(Code::unavailable, "is not decoded: the server is shutting down");
     static constexpr const char* kNames[] = {"answered", "slow", "killed", "broken"};
-    setup_.log.error("media_process_replaced", {kv("why", kNames[static_cast<int>(end)]),
-                                                kv("picture", media::to_string(header->kind)),
-                                                kv("width", header->width), kv("height", header->height)});
+    setup_.log.error("media_process_replaced",
+                     {kv("why", kNames[static_cast<int>(end)]), kv("picture", media::to_string(header->kind)),
+                      kv("width", header->width), kv("height", header->height)});
   }
   return refusal(end);
 }
@@ -94,12 +98,14 @@ Result<PreparedPicture> MediaProcess::prepare(int file, const media::PixelLimits
 Status MediaProcess::refusal(End last) const {
   switch (last) {
     case End::slow:
-      return invalid("takes longer than " + std::to_string(setup_.times.picture.count()) + " ms to decode", {},
-                     "image_too_complex");
+      return invalid("takes longer than " + std::to_string(setup_.times.picture.count()) + " ms to decode",
+                     {}, "image_too_complex");
     case End::broken:
-      return invalid("is damaged: two processes that were to decode it have broken down", {}, "invalid_image");
+      return invalid("is damaged: two processes that were to decode it have broken down", {},
+                     "invalid_image");
     default:
-      return failure(Code::unavailable, "cannot be decoded: two processes were killed at it; try again later");
+      return failure(Code::unavailable,
+                     "cannot be decoded: two processes were killed at it; try again later");
   }
 }
 
@@ -122,16 +128,18 @@ Status MediaProcess::start() {
   decoded_ = 0;
   MediaReply hello;
   std::optional<Status> said;
-  if (wait_for_reply(setup_.times.start, hello) == End::answered && hello.id == 0) said = media::status_of(hello);
+  if (wait_for_reply(setup_.times.start, hello) == End::answered && hello.id == 0)
+    said = media::status_of(hello);
   if (said && said->ok()) return {};
   stop();
   if (!said) return failed("the process that does it did not start");
-  return failure(Code::unsupported, "cannot be decoded: this machine has no sandbox for the process that does it (" +
-                                        said->message + "); --media-sandbox off does without one");
+  return failure(Code::unsupported,
+                 "cannot be decoded: this machine has no sandbox for the process that does it (" +
+                     said->message + "); --media-sandbox off does without one");
 }
 
-MediaProcess::End MediaProcess::attempt(const MediaRequest& request, int file, const PatchGrid& grid, Status& status,
-                                        ipc::Fd& patches) {
+MediaProcess::End MediaProcess::attempt(const MediaRequest& request, int file, const PatchGrid& grid,
+                                        Status& status, ipc::Fd& patches) {
   patches = make_patch_memory(request.patch_bytes);
   if (!patches) {
     status = failure(Code::unavailable, "cannot be decoded: memory does not suffice; try again later");
@@ -143,8 +151,9 @@ MediaProcess::End MediaProcess::attempt(const MediaRequest& request, int file, c
   MediaReply reply;
   if (const End end = wait_for_reply(setup_.times.picture, reply); end != End::answered) return end;
   auto said = media::status_of(reply);
-  const bool answers = reply.id == request.id && said &&
-                       (said->ok() ? reply.grid == grid && is_final(patches.get(), request.patch_bytes) : is_refusal(*said));
+  const bool answers =
+      reply.id == request.id && said &&
+      (said->ok() ? reply.grid == grid && is_final(patches.get(), request.patch_bytes) : is_refusal(*said));
   if (!answers) {
     stop();
     return End::broken;

@@ -1,7 +1,8 @@
 #pragma once
 // The server's side of a process that decodes pictures. A client's file may make a decoder hang or crash, or
 // take the process over; so the process is killed when it does not answer in time, ends, or answers what it
-// cannot have been asked, and the next one is asked once more. At the second end the picture alone is refused.
+// cannot have been asked, and the next one is asked once more. At the second end the picture alone is
+// refused.
 #include <atomic>
 #include <chrono>
 #include <cstdint>
@@ -43,8 +44,8 @@ class MediaProcess {
   explicit MediaProcess(MediaProcessSetup setup) : setup_(std::move(setup)) {}
 
   /// `file` is a memory file of the picture's bytes, sealed by ipc::make_constant_file(). Its header is read
-  /// here: what it refuses, and what has no size within `limits`, reaches no decoder. Blocks for at most twice
-  /// the times of a start and of a picture. Messages continue the name of the picture's field:
+  /// here: what it refuses, and what has no size within `limits`, reaches no decoder. Blocks for at most
+  /// twice the times of a start and of a picture. Messages continue the name of the picture's field:
   ///   invalid_argument  the picture's fault: invalid_image, unsupported_image, image_too_large,
   ///                     image_too_small, image_too_complex
   ///   unsupported       this machine has no sandbox for the process, and the setup wants one
@@ -67,7 +68,8 @@ class MediaProcess {
   };
 
   Status start();
-  End attempt(const media::MediaRequest& request, int file, const PatchGrid& grid, Status& status, ipc::Fd& patches);
+  End attempt(const media::MediaRequest& request, int file, const PatchGrid& grid, Status& status,
+              ipc::Fd& patches);
   End wait_for_reply(std::chrono::milliseconds limit, media::MediaReply& reply);
   void limit_processor_time() const;
   bool has_ended() const;

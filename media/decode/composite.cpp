@@ -16,7 +16,8 @@ constexpr std::size_t source_of(int x, int y, int width, int height) {
     from_x = width - 1 - from_x;
   if constexpr (Orientation == 3 || Orientation == 4 || Orientation == 6 || Orientation == 7)
     from_y = height - 1 - from_y;
-  return (static_cast<std::size_t>(from_y) * static_cast<std::size_t>(width) + static_cast<std::size_t>(from_x)) *
+  return (static_cast<std::size_t>(from_y) * static_cast<std::size_t>(width) +
+          static_cast<std::size_t>(from_x)) *
          kPixelBytes;
 }
 

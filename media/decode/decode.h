@@ -9,8 +9,8 @@ namespace troupe::media {
 
 /// The first frame of a file whose header is `header`, as it is shown: transparent parts on white, turned by
 /// its orientation, its fourth byte without meaning. invalid_argument (invalid_image) when the file is cut or
-/// damaged anywhere before the frame's last pixel: no part of a picture stands for the whole. unavailable when
-/// memory does not suffice.
+/// damaged anywhere before the frame's last pixel: no part of a picture stands for the whole. unavailable
+/// when memory does not suffice.
 Result<Picture> decode(Bytes file, const PictureHeader& header);
 
 // One format each: pixels as stored, already on white.

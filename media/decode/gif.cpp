@@ -92,7 +92,8 @@ Result<Picture> decode_gif(Bytes file, const PictureHeader& header) {
   Picture out(header.width, header.height);
   if (frame.Width < header.width || frame.Height < header.height) {
     const Colour around = transparent != NO_TRANSPARENT_COLOR ? kWhite : colours[0];
-    for (std::size_t at = 0; at < out.bytes(); at += kPixelBytes) std::memcpy(out.row(0) + at, around.data(), kPixelBytes);
+    for (std::size_t at = 0; at < out.bytes(); at += kPixelBytes)
+      std::memcpy(out.row(0) + at, around.data(), kPixelBytes);
   }
   std::vector<GifPixelType> indices(static_cast<std::size_t>(frame.Width));
   for (const int y : rows_in_order(frame.Height, frame.Interlace)) {

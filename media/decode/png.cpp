@@ -91,7 +91,8 @@ Result<Picture> decode_png(Bytes file, const PictureHeader& header) {
   PngReader reader(file);
   if (!reader.read_header()) return damaged_picture(header.kind, reader.why());
   Picture out(header.width, header.height);
-  if (reader.width() != header.width || reader.height() != header.height || reader.row_bytes() != out.row_bytes())
+  if (reader.width() != header.width || reader.height() != header.height ||
+      reader.row_bytes() != out.row_bytes())
     return damaged_picture(header.kind, "it states two sizes");
   std::vector<png_bytep> rows;
   for (int y = 0; y < out.height(); ++y) rows.push_back(out.row(y));

@@ -19,13 +19,15 @@ struct Delete {
 Result<Picture> decode_webp(Bytes file, const PictureHeader& header) {
   const WebPData data{file.data(), file.size()};
   WebPAnimDecoderOptions options;
-  if (WebPAnimDecoderOptionsInit(&options) == 0) return damaged_picture(header.kind, "the library is another one");
+  if (WebPAnimDecoderOptionsInit(&options) == 0)
+    return damaged_picture(header.kind, "the library is another one");
   options.color_mode = MODE_RGBA;
   options.use_threads = 0;
   const std::unique_ptr<WebPAnimDecoder, Delete> decoder(WebPAnimDecoderNew(&data, &options));
   if (decoder == nullptr) return damaged_picture(header.kind, "its structure is damaged or cut");
   WebPAnimInfo info;
-  if (WebPAnimDecoderGetInfo(decoder.get(), &info) == 0 || info.canvas_width != static_cast<unsigned>(header.width) ||
+  if (WebPAnimDecoderGetInfo(decoder.get(), &info) == 0 ||
+      info.canvas_width != static_cast<unsigned>(header.width) ||
       info.canvas_height != static_cast<unsigned>(header.height))
     return damaged_picture(header.kind, "it states two sizes");
   std::uint8_t* frame = nullptr;

@@ -1,6 +1,9 @@
 #pragma once
 // The four readers behind read_picture_header(). Each is given a file that begins as one of its kind does,
 // and yields width, height and orientation, or a refusal. Sizes may be any numbers that the file holds.
+#include <cstdint>
+#include <string>
+
 #include "base/status.h"
 #include "media/header/picture_header.h"
 
@@ -12,6 +15,13 @@ struct StatedSize {
   std::int64_t height = 0;
   int orientation = 1;
 };
+
+inline Status cut_header(PictureKind kind) {
+  return invalid_image(std::string("is a ") + to_string(kind) + " picture whose header is cut");
+}
+inline Status damaged_header(PictureKind kind) {
+  return invalid_image(std::string("is a ") + to_string(kind) + " picture with a damaged header");
+}
 
 Result<StatedSize> read_jpeg_header(Bytes file);
 Result<StatedSize> read_png_header(Bytes file);

@@ -11,7 +11,8 @@ namespace troupe::media {
 /// the tag is absent, damaged or outside of 1 to 8.
 std::optional<int> exif_orientation(Bytes exif);
 
-/// From an XMP packet, `tiff:Orientation` as attribute or element. Counts where EXIF names none, as in Pillow.
+/// From an XMP packet, `tiff:Orientation` as attribute or element. Counts where EXIF names none, as in
+/// Pillow.
 std::optional<int> xmp_orientation(Bytes xmp);
 
 /// What a file's metadata say, gathered while its parts are walked.

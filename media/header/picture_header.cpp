@@ -39,13 +39,16 @@ bool begins_as_svg(Bytes file) {
 std::string_view name_of_other(Bytes file) {
   const std::string_view brand = brand_of(file);
   if (brand == "avif" || brand == "avis") return "an AVIF picture";
-  if (brand.starts_with("hei") || brand.starts_with("hev") || brand == "mif1" || brand == "msf1") return "a HEIF picture";
+  if (brand.starts_with("hei") || brand.starts_with("hev") || brand == "mif1" || brand == "msf1")
+    return "a HEIF picture";
   if (!brand.empty()) return "an MP4 video";
   if (stands_at(file, 0, std::string_view("II*\0", 4)) || stands_at(file, 0, std::string_view("MM\0*", 4)) ||
       stands_at(file, 0, std::string_view("II+\0", 4)) || stands_at(file, 0, std::string_view("MM\0+", 4)))
     return "a TIFF picture";
-  if (stands_at(file, 0, "\xFF\x0A") || stands_at(file, 0, std::string_view("\0\0\0\x0CJXL ", 8))) return "a JPEG XL picture";
-  if (stands_at(file, 0, std::string_view("\0\0\0\x0CjP  ", 8)) || stands_at(file, 0, "\xFF\x4F\xFF\x51")) return "a JPEG 2000 picture";
+  if (stands_at(file, 0, "\xFF\x0A") || stands_at(file, 0, std::string_view("\0\0\0\x0CJXL ", 8)))
+    return "a JPEG XL picture";
+  if (stands_at(file, 0, std::string_view("\0\0\0\x0CjP  ", 8)) || stands_at(file, 0, "\xFF\x4F\xFF\x51"))
+    return "a JPEG 2000 picture";
   if (stands_at(file, 0, "BM")) return "a BMP picture";
   if (stands_at(file, 0, std::string_view("\0\0\1\0", 4))) return "an ICO picture";
   if (stands_at(file, 0, "%PDF-")) return "a PDF document";
@@ -90,20 +93,25 @@ Result<PictureHeader> read_picture_header(Bytes file, const PictureBounds& bound
   if (!kind) {
     const std::string_view other = name_of_other(file);
     if (other.empty())
-      return invalid_image("is no picture: its first bytes are those of no known format; " + std::string(kRead));
+      return invalid_image("is no picture: its first bytes are those of no known format; " +
+                           std::string(kRead));
     return unsupported_image("is " + std::string(other) + "; " + std::string(kRead));
   }
   const auto size = read_size(*kind, file);
   if (!size.ok()) return size.status();
   if (size->width < 1 || size->height < 1)
-    return invalid_image("is a " + std::string(to_string(*kind)) + " picture of " + std::to_string(size->width) +
-                         " x " + std::to_string(size->height) + " pixels; each side must have 1 or more");
+    return invalid_image("is a " + std::string(to_string(*kind)) + " picture of " +
+                         std::to_string(size->width) + " x " + std::to_string(size->height) +
+                         " pixels; each side must have 1 or more");
   // Sides are at most 2^32 - 1: the product cannot overflow an unsigned 64-bit number.
-  const std::uint64_t pixels = static_cast<std::uint64_t>(size->width) * static_cast<std::uint64_t>(size->height);
+  const std::uint64_t pixels =
+      static_cast<std::uint64_t>(size->width) * static_cast<std::uint64_t>(size->height);
   if (pixels > static_cast<std::uint64_t>(bounds.pixels))
-    return image_too_large("is " + std::to_string(size->width) + " x " + std::to_string(size->height) + " = " +
-                           std::to_string(pixels) + " pixels; a picture may have " + std::to_string(bounds.pixels));
-  return PictureHeader{*kind, static_cast<int>(size->width), static_cast<int>(size->height), size->orientation};
+    return image_too_large("is " + std::to_string(size->width) + " x " + std::to_string(size->height) +
+                           " = " + std::to_string(pixels) + " pixels; a picture may have " +
+                           std::to_string(bounds.pixels));
+  return PictureHeader{*kind, static_cast<int>(size->width), static_cast<int>(size->height),
+                       size->orientation};
 }
 
 }  // namespace troupe::media

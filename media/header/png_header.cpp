@@ -19,9 +19,9 @@ std::optional<Bytes> xmp_of(Bytes chunk) {
 Result<StatedSize> read_png_header(Bytes file) {
   const auto length = number(file, kSignatureBytes, 4, ByteOrder::big);
   if (!length || !part(file, kSignatureBytes, kHeaderBytes + kChunkOverhead))
-    return invalid_image("is a PNG picture whose header is cut");
+    return cut_header(PictureKind::png);
   if (*length != kHeaderBytes || !stands_at(file, kSignatureBytes + 4, "IHDR"))
-    return invalid_image("is a PNG picture with a damaged header");
+    return damaged_header(PictureKind::png);
   StatedSize out{*number(file, 16, 4, ByteOrder::big), *number(file, 20, 4, ByteOrder::big)};
   // eXIf may stand behind the pixels too.
   OrientationFinder found;

@@ -46,7 +46,8 @@ AxisWeights bicubic_weights(int from, int to) {
       exact[static_cast<std::size_t>(i)] = bicubic((i + first - center + 0.5) * inverse);
       sum += exact[static_cast<std::size_t>(i)];
     }
-    std::int32_t* weights = out.weights.data() + static_cast<std::size_t>(position) * static_cast<std::size_t>(out.stride);
+    std::int32_t* weights =
+        out.weights.data() + static_cast<std::size_t>(position) * static_cast<std::size_t>(out.stride);
     for (int i = 0; i < count; ++i) {
       const double weight = exact[static_cast<std::size_t>(i)];
       weights[i] = fixed_point(sum != 0.0 ? weight / sum : weight);

@@ -8,8 +8,8 @@ namespace troupe::media {
 namespace {
 
 template <class Simd>
-void horizontal(const std::uint8_t* const* sources, const AxisWeights::Window* windows, const std::int32_t* weights,
-                int stride, int to, std::uint8_t* const* outputs) {
+void horizontal(const std::uint8_t* const* sources, const AxisWeights::Window* windows,
+                const std::int32_t* weights, int stride, int to, std::uint8_t* const* outputs) {
   constexpr int kTaps = Simd::kLanes / kPixelLanes;  // pixels in a vector
   for (int x = 0; x < to; ++x, weights += stride) {
     const std::size_t offset = static_cast<std::size_t>(windows[x].first) * kPixelLanes;

@@ -42,7 +42,8 @@ class ResizedRows {
   void make() {
     const int count = std::min(kRowsAtOnce, picture_.height() - made_);
     if (weights_.windows.empty()) {
-      for (int i = 0; i < count; ++i) passes_.split(picture_.row(made_ + i), columns_, slot(made_ + i), pitch_);
+      for (int i = 0; i < count; ++i)
+        passes_.split(picture_.row(made_ + i), columns_, slot(made_ + i), pitch_);
     } else {
       std::array<const std::uint8_t*, kRowsAtOnce> from{};
       std::array<std::uint8_t*, kRowsAtOnce> to{};
@@ -50,9 +51,10 @@ class ResizedRows {
         from[static_cast<std::size_t>(i)] = picture_.row(made_ + std::min(i, count - 1));
         to[static_cast<std::size_t>(i)] = resized_[static_cast<std::size_t>(i)].data();
       }
-      passes_.horizontal(from.data(), weights_.windows.data(), weights_.weights.data(), weights_.stride, columns_,
-                         to.data());
-      for (int i = 0; i < count; ++i) passes_.split(to[static_cast<std::size_t>(i)], columns_, slot(made_ + i), pitch_);
+      passes_.horizontal(from.data(), weights_.windows.data(), weights_.weights.data(), weights_.stride,
+                         columns_, to.data());
+      for (int i = 0; i < count; ++i)
+        passes_.split(to[static_cast<std::size_t>(i)], columns_, slot(made_ + i), pitch_);
     }
     made_ += count;
   }
@@ -70,8 +72,8 @@ class ResizedRows {
 
 /// Cuts the kPatchSide rows of row `row` of the grid into patches. Patch by patch, so that each is written at
 /// once.
-void cut(const std::uint8_t* rows, std::size_t row_bytes, std::size_t pitch, int row, int columns,
-         std::uint8_t* patches) {
+void cut_band(const std::uint8_t* rows, std::size_t row_bytes, std::size_t pitch, int row, int columns,
+              std::uint8_t* patches) {
   for (int column = 0; column < columns; ++column) {
     std::uint8_t* to = patches + static_cast<std::size_t>(patch_index(row, column, columns)) * kPatchBytes;
     const std::uint8_t* from = rows + static_cast<std::size_t>(column) * kPatchSide;
@@ -106,7 +108,7 @@ void resize_to_patches(const Picture& picture, const PatchGrid& grid, std::span<
       with.vertical(window.data(), weights.of(y), count, rows.bytes(), sum);
     }
     if ((y + 1) % kPatchSide == 0)
-      cut(band.data(), rows.bytes(), rows.pitch(), y / kPatchSide, grid.columns, patches.data());
+      cut_band(band.data(), rows.bytes(), rows.pitch(), y / kPatchSide, grid.columns, patches.data());
   }
 }
 

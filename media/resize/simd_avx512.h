@@ -21,7 +21,9 @@ struct SimdAvx512 {
   static Ints widen(const std::uint8_t* from) {
     return _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(from)));
   }
-  static Ints add_product(Ints sum, Ints a, Ints b) { return _mm512_add_epi32(sum, _mm512_mullo_epi32(a, b)); }
+  static Ints add_product(Ints sum, Ints a, Ints b) {
+    return _mm512_add_epi32(sum, _mm512_mullo_epi32(a, b));
+  }
   static void store_bytes(std::uint8_t* to, Ints sum) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(to), rounded(sum));
   }
@@ -35,13 +37,16 @@ struct SimdAvx512 {
   static void split(const std::uint8_t* pixels, std::uint8_t* planes, std::size_t pitch) {
     const Ints pixel = _mm512_loadu_si512(pixels);
     _mm_storeu_si128(reinterpret_cast<__m128i*>(planes), _mm512_cvtepi32_epi8(pixel));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(planes + pitch), _mm512_cvtepi32_epi8(_mm512_srli_epi32(pixel, 8)));
-    _mm_storeu_si128(reinterpret_cast<__m128i*>(planes + 2 * pitch), _mm512_cvtepi32_epi8(_mm512_srli_epi32(pixel, 16)));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(planes + pitch),
+                     _mm512_cvtepi32_epi8(_mm512_srli_epi32(pixel, 8)));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(planes + 2 * pitch),
+                     _mm512_cvtepi32_epi8(_mm512_srli_epi32(pixel, 16)));
   }
 
  private:
   static __m128i rounded(Ints sum) {
-    const Ints value = _mm512_srai_epi32(_mm512_add_epi32(sum, broadcast(1 << (kWeightBits - 1))), kWeightBits);
+    const Ints value =
+        _mm512_srai_epi32(_mm512_add_epi32(sum, broadcast(1 << (kWeightBits - 1))), kWeightBits);
     return _mm512_cvtusepi32_epi8(_mm512_max_epi32(value, _mm512_setzero_si512()));
   }
   /// The sums of neighbouring quarters of `a`, then of `b`.

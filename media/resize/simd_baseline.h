@@ -35,7 +35,8 @@ struct SimdBaseline {
   /// kLanes pixels into three planes.
   static void split(const std::uint8_t* pixels, std::uint8_t* planes, std::size_t pitch) {
     for (int i = 0; i < kLanes; ++i, pixels += kPixelLanes)
-      for (int plane = 0; plane < 3; ++plane) planes[static_cast<std::size_t>(plane) * pitch + static_cast<std::size_t>(i)] = pixels[plane];
+      for (int plane = 0; plane < 3; ++plane)
+        planes[static_cast<std::size_t>(plane) * pitch + static_cast<std::size_t>(i)] = pixels[plane];
   }
 };
 

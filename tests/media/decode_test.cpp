@@ -28,7 +28,9 @@ TEST_P(Sample, IsDecodedToTheBitsOfTheReference) {
   EXPECT_EQ(picture->width(), header->shown_width());
   EXPECT_EQ(picture->height(), header->shown_height());
   const Buffer rgb = testing::rgb_of(*picture);
-  if (const Buffer raw = std::ifstream(testing::sample_path(GetParam() + ".rgb")) ? testing::sample(GetParam() + ".rgb") : Buffer();
+  if (const Buffer raw = std::ifstream(testing::sample_path(GetParam() + ".rgb"))
+                             ? testing::sample(GetParam() + ".rgb")
+                             : Buffer();
       !raw.empty()) {
     EXPECT_EQ(rgb, raw);
   }
@@ -53,7 +55,8 @@ TEST_P(Sample, BecomesThePatchesOfTheReference) {
 // A cut file is an error wherever it is cut, never a picture of which a part is grey.
 TEST_P(Sample, IsRefusedWhenItIsCut) {
   const Buffer file = testing::sample(GetParam());
-  std::vector<std::size_t> sizes{file.size() / 4, file.size() / 2, file.size() * 3 / 4, file.size() - file.size() / 20 - 2};
+  std::vector<std::size_t> sizes{file.size() / 4, file.size() / 2, file.size() * 3 / 4,
+                                 file.size() - file.size() / 20 - 2};
   if (GetParam() == "gif_animated.gif") sizes.resize(1);  // what is behind the first frame is not read
   for (const std::size_t size : sizes) {
     const Bytes cut = Bytes(file).first(size);

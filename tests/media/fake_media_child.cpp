@@ -58,9 +58,11 @@ std::string words_of(const ReceivedRequest& received) {
 MediaReply answer(const ReceivedRequest& received, bool seal) {
   const MediaRequest& request = received.request;
   void* file = mmap(nullptr, request.file_bytes, PROT_READ, MAP_PRIVATE, received.file.get(), 0);
-  void* patches = mmap(nullptr, request.patch_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, received.patches.get(), 0);
-  const auto grid = prepare_picture({static_cast<std::uint8_t*>(file), request.file_bytes}, request.bounds,
-                                    request.limits, {static_cast<std::uint8_t*>(patches), request.patch_bytes});
+  void* patches =
+      mmap(nullptr, request.patch_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, received.patches.get(), 0);
+  const auto grid =
+      prepare_picture({static_cast<std::uint8_t*>(file), request.file_bytes}, request.bounds, request.limits,
+                      {static_cast<std::uint8_t*>(patches), request.patch_bytes});
   munmap(file, request.file_bytes);
   munmap(patches, request.patch_bytes);
   if (seal && fcntl(received.patches.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL) != 0) std::abort();

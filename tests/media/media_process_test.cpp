@@ -73,6 +73,22 @@ TEST(MediaProcess, NobodyCanChangeThePatches) {
   EXPECT_LT(pwrite(prepared->patches.get(), "x", 1, 0), 0);
 }
 
+// 64 MiB of text in 64 KiB, twenty times, beside the pixels of png_rgb.png: what is no pixel is not unpacked.
+TEST(MediaProcess, ABombBesideThePixelsIsNotUnpacked) {
+  MediaProcess process(real());
+  Buffer file = sample("bomb_text.png");
+  constexpr std::size_t kTextAt = 33;  // behind the signature and IHDR
+  const std::size_t size =
+      12 + (std::size_t{file[kTextAt + 1]} << 16) + (std::size_t{file[kTextAt + 2]} << 8) + file[kTextAt + 3];
+  const Buffer text(file.begin() + kTextAt, file.begin() + static_cast<std::ptrdiff_t>(kTextAt + size));
+  for (int i = 1; i < 20; ++i) file.insert(file.begin() + kTextAt, text.begin(), text.end());
+  const auto prepared = process.prepare(memory_of(file).get(), {});
+  ASSERT_TRUE(prepared.ok()) << prepared.status().message;
+  EXPECT_EQ(
+      hash_of(*prepared),
+      media::testing::sample_json("expected.json", "pictures")["png_rgb.png"]["patches"].get<std::string>());
+}
+
 TEST(MediaProcess, DamagedPicturesAreRefusedAndTheProcessGoesOn) {
   MediaProcess process(real());
   ASSERT_TRUE(process.prepare(memory_of(sample("png_rgb.png")).get(), {}).ok());
@@ -92,14 +108,15 @@ TEST(MediaProcess, WhatTheHeaderRefusesStartsNoProcess) {
   MediaProcess process(real());
   EXPECT_EQ(process.prepare(memory_of({}).get(), {}).status().message, "is empty: 0 bytes are no picture");
   EXPECT_EQ(process.prepare(memory_of({'B', 'M', 0, 0}).get(), {}).status().reason, "unsupported_image");
-  EXPECT_EQ(process.prepare(memory_of(sample("one_by_400.png")).get(), {1, 784}).status().reason, "image_too_large");
+  EXPECT_EQ(process.prepare(memory_of(sample("one_by_400.png")).get(), {1, 784}).status().reason,
+            "image_too_large");
   EXPECT_EQ(process.pid(), 0);
 }
 
 TEST(MediaProcess, APictureAtWhichAProcessEndsIsGivenToTheNextOne) {
   MediaProcess process(fake({.picture = std::chrono::milliseconds(500)}));
-  for (const char* end : {"crash once", "kill once", "hang once", "short once", "silence once", "id once", "grid once",
-                          "unsealed once", "sized once", "reason once", "internal once"}) {
+  for (const char* end : {"crash once", "kill once", "hang once", "short once", "silence once", "id once",
+                          "grid once", "unsealed once", "sized once", "reason once", "internal once"}) {
     const Status status = outcome_of(process, end);
     EXPECT_TRUE(status.ok()) << end << ": " << status.message;
   }
@@ -107,7 +124,8 @@ TEST(MediaProcess, APictureAtWhichAProcessEndsIsGivenToTheNextOne) {
 
 TEST(MediaProcess, AtTheSecondEndThePictureAloneIsRefused) {
   MediaProcess process(fake());
-  for (const char* lie : {"crash", "short", "silence", "id", "grid", "unsealed", "sized", "reason", "internal"}) {
+  for (const char* lie :
+       {"crash", "short", "silence", "id", "grid", "unsealed", "sized", "reason", "internal"}) {
     const Status status = outcome_of(process, lie);
     EXPECT_EQ(status.code, Code::invalid_argument) << lie;
     EXPECT_EQ(status.reason, "invalid_image") << lie;
@@ -195,7 +213,8 @@ TEST(MediaProcess, WithoutASandboxItSaysSoInOneSentence) {
   MediaProcess process({.executable = child});
   const Status status = outcome_of(process, "");
   EXPECT_EQ(status.code, Code::unsupported);
-  EXPECT_TRUE(status.message.starts_with("cannot be decoded: this machine has no sandbox for the process that does it (") &&
+  EXPECT_TRUE(status.message.starts_with(
+                  "cannot be decoded: this machine has no sandbox for the process that does it (") &&
               status.message.ends_with("); --media-sandbox off does without one"))
       << status.message;
   EXPECT_EQ(process.pid(), 0);

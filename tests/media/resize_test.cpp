@@ -24,7 +24,8 @@ Buffer rgb_of_patches(const Buffer& patches, const PatchGrid& grid) {
           for (int colour = 0; colour < 3; ++colour)
             for (int y = 0; y < kPatchSide; ++y)
               for (int x = 0; x < kPatchSide; ++x)
-                out[static_cast<std::size_t>((((r + dr) * kPatchSide + y) * width + (c + dc) * kPatchSide + x) * 3 + colour)] =
+                out[static_cast<std::size_t>(
+                    (((r + dr) * kPatchSide + y) * width + (c + dc) * kPatchSide + x) * 3 + colour)] =
                     patches[at++];
   return out;
 }
@@ -41,7 +42,8 @@ TEST(Resize, GivesTheBitsOfTheReference) {
     const Picture picture = testing::scene(noise["from"][0], noise["from"][1]);
     const PatchGrid grid{1, noise["to"][1].get<int>() / kPatchSide, noise["to"][0].get<int>() / kPatchSide};
     for (const Passes* with : usable_passes())
-      EXPECT_EQ(testing::sha256(resized(picture, grid, *with)), noise["rgb"].get<std::string>()) << with->name;
+      EXPECT_EQ(testing::sha256(resized(picture, grid, *with)), noise["rgb"].get<std::string>())
+          << with->name;
   }
 }
 
@@ -70,9 +72,10 @@ TEST(PixelGrid, OfDocumentedSizes) {
     int height, width, rows, columns;
     std::int64_t tokens;
   };
-  for (const Case& c : {Case{480, 640, 34, 46, 391}, Case{70, 70, 4, 4, 4}, Case{14, 14, 4, 4, 4}, Case{98, 126, 8, 8, 16},
-                        Case{1080, 1920, 78, 138, 2691}, Case{4000, 6000, 128, 192, 6144}, Case{10, 400, 2, 28, 14},
-                        Case{1, 1, 4, 4, 4}, Case{1, 400, 2, 400, 200}, Case{400, 1, 400, 2, 200}}) {
+  for (const Case& c :
+       {Case{480, 640, 34, 46, 391}, Case{70, 70, 4, 4, 4}, Case{14, 14, 4, 4, 4}, Case{98, 126, 8, 8, 16},
+        Case{1080, 1920, 78, 138, 2691}, Case{4000, 6000, 128, 192, 6144}, Case{10, 400, 2, 28, 14},
+        Case{1, 1, 4, 4, 4}, Case{1, 400, 2, 400, 200}, Case{400, 1, 400, 2, 200}}) {
     const auto grid = grid_of(c.width, c.height, {});
     ASSERT_TRUE(grid.ok());
     EXPECT_EQ(*grid, (PatchGrid{1, c.rows, c.columns})) << c.height << " x " << c.width;

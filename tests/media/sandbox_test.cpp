@@ -38,8 +38,13 @@ const std::pair<const char*, Body> kForbidden[] = {
     {"Execute", [] { (void)::execl("/bin/true", "true", nullptr); }},
     {"Kill", [] { (void)::kill(::getppid(), 0); }},
     {"Trace", [] { (void)::ptrace(PTRACE_TRACEME, 0, nullptr, nullptr); }},
-    {"RaiseALimit", [] { rlimit limit{}; (void)::setrlimit(RLIMIT_CORE, &limit); }},
-    {"ExecutableMemory", [] { (void)::mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }},
+    {"RaiseALimit",
+     [] {
+       rlimit limit{};
+       (void)::setrlimit(RLIMIT_CORE, &limit);
+     }},
+    {"ExecutableMemory",
+     [] { (void)::mmap(nullptr, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0); }},
     {"MakeMemoryExecutable",
      [] {
        void* page = ::mmap(nullptr, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -63,7 +68,8 @@ TEST(Sandbox, WhatDecodersNeedIsAllowed) {
 
 TEST(Sandbox, MemoryIsLimited) {
   EXPECT_EXIT(confined([] {
-                void* much = ::mmap(nullptr, std::size_t{3} << 30, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+                void* much = ::mmap(nullptr, std::size_t{3} << 30, PROT_READ | PROT_WRITE,
+                                    MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
                 if (much != MAP_FAILED) _exit(8);
               }),
               ::testing::ExitedWithCode(0), "");

@@ -5,7 +5,7 @@
     VENV/bin/python tools/generate/make_media_samples.py tests/data/media
 
 Each picture NAME has a line in expected.json: its size as shown, the SHA-256 of its RGB bytes (on white, turned by EXIF), its
-grid, and the SHA-256 of its patches. NAME.rgb holds the bytes themselves of a few. resize.json has checksums of resized
+grid, and the SHA-256 of its patches; bomb_text.png has the pixels of png_rgb.png and a text that Pillow refuses. NAME.rgb holds the bytes themselves of a few. resize.json has checksums of resized
 noise, which no file holds. Pillow and the decoders it was built with are named in expected.json.
 """
 import hashlib
@@ -145,6 +145,8 @@ def write(folder):
                                              [(b"tRNS", struct.pack(">HHH", 255, 0, 40))]))
     (folder / "png_interlaced.png").write_bytes(png(40, 27, 8, 2, list(interlaced_rows(key)), interlace=1))
     exif = b"MM\0*\0\0\0\x08\0\x01\x01\x12\0\x03\0\0\0\x01\0\x06\0\0\0\0\0\0"
+    bomb = b"Comment\0\0" + zlib.compress(bytes(64 << 20), 9)
+    (folder / "bomb_text.png").write_bytes(png(75, 61, 8, 2, [row.tobytes() for row in scene(75, 61)], [(b"zTXt", bomb)]))
     (folder / "png_exif_behind.png").write_bytes(png(40, 27, 8, 2, [row.tobytes() for row in key], behind=[(b"eXIf", exif)]))
     # WebP
     save("webp_lossy.webp", small, quality=80)
@@ -174,7 +176,7 @@ def write(folder):
 def expected_of(folder):
     out = {}
     for path in sorted(folder.iterdir()):
-        if path.suffix not in (".jpg", ".png", ".webp", ".gif"):
+        if path.suffix not in (".jpg", ".png", ".webp", ".gif") or path.name.startswith("bomb_"):
             continue
         with Image.open(path) as image:
             rgb = shown(image)

@@ -59,13 +59,16 @@ inline Picture scene(int width, int height) {
   Picture out(width, height);
   for (int y = 0; y < height; ++y) {
     for (int x = 0; x < width; ++x) {
-      const std::int64_t noise = (std::int64_t{x} * 7919 + std::int64_t{y} * 104729 + std::int64_t{x} * y * 31) % 64;
+      const std::int64_t noise =
+          (std::int64_t{x} * 7919 + std::int64_t{y} * 104729 + std::int64_t{x} * y * 31) % 64;
       const std::int64_t planes[3] = {std::int64_t{x} * 255 / std::max(width - 1, 1),
-                                      std::int64_t{y} * 255 / std::max(height - 1, 1), (x * 7 + y * 13) % 256};
+                                      std::int64_t{y} * 255 / std::max(height - 1, 1),
+                                      (x * 7 + y * 13) % 256};
       const bool marked = y >= height / 3 && y < height / 2 && x >= width / 4 && x < width / 2;
       constexpr std::uint8_t kMark[3] = {255, 0, 40};
       std::uint8_t* pixel = out.row(y) + static_cast<std::size_t>(x) * kPixelBytes;
-      for (int i = 0; i < 3; ++i) pixel[i] = marked ? kMark[i] : static_cast<std::uint8_t>((planes[i] + noise) % 256);
+      for (int i = 0; i < 3; ++i)
+        pixel[i] = marked ? kMark[i] : static_cast<std::uint8_t>((planes[i] + noise) % 256);
       pixel[3] = 7;
     }
   }
