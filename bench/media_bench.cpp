@@ -37,7 +37,7 @@ std::vector<std::uint8_t> shapes(int width, int height) {
                 3 +
             static_cast<std::size_t>(i)] =
             static_cast<std::uint8_t>(
-                std::clamp(base + 9 * i + static_cast<double>(state >> 24) * 0.05, 0.0, 255.0));
+                std::clamp(base + 9 * i + static_cast<double>(state >> 24) * 0.09, 0.0, 255.0));
     }
   }
   return out;
