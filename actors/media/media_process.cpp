@@ -40,7 +40,7 @@ ipc::Fd make_patch_memory(std::uint64_t bytes) {
 
 /// True when nobody can change these bytes, and they are as many as were asked for.
 bool is_final(int fd, std::uint64_t bytes) {
-  constexpr int kFinal = kSizeSeals | F_SEAL_WRITE;
+  constexpr int kFinal = kSizeSeals | F_SEAL_WRITE | F_SEAL_SEAL;
   struct stat st {};
   return (fcntl(fd, F_GET_SEALS) & kFinal) == kFinal && fstat(fd, &st) == 0 &&
          static_cast<std::uint64_t>(st.st_size) == bytes;
