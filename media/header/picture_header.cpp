@@ -103,13 +103,15 @@ Result<PictureHeader> read_picture_header(Bytes file, const PictureBounds& bound
     return invalid_image("is a " + std::string(to_string(*kind)) + " picture of " +
                          std::to_string(size->width) + " x " + std::to_string(size->height) +
                          " pixels; each side must have 1 or more");
+  const std::string sides = "is " + std::to_string(size->width) + " x " + std::to_string(size->height);
   // Sides are at most 2^32 - 1: the product cannot overflow an unsigned 64-bit number.
   const std::uint64_t pixels =
       static_cast<std::uint64_t>(size->width) * static_cast<std::uint64_t>(size->height);
   if (pixels > static_cast<std::uint64_t>(bounds.pixels))
-    return image_too_large("is " + std::to_string(size->width) + " x " + std::to_string(size->height) +
-                           " = " + std::to_string(pixels) + " pixels; a picture may have " +
+    return image_too_large(sides + " = " + std::to_string(pixels) + " pixels; a picture may have " +
                            std::to_string(bounds.pixels));
+  if (std::max(size->width, size->height) > bounds.side)
+    return image_too_large(sides + " pixels; a side may have " + std::to_string(bounds.side));
   return PictureHeader{*kind, static_cast<int>(size->width), static_cast<int>(size->height),
                        size->orientation};
 }

@@ -18,6 +18,7 @@ const char* to_string(PictureKind kind);
 struct PictureBounds {
   std::uint64_t bytes = std::uint64_t{64} << 20;  ///< of the file
   std::int64_t pixels = 33'177'600;               ///< 7680 x 4320
+  std::int64_t side = 65'535;                     ///< pixels; no other format than PNG knows longer ones
 };
 
 /// Width and height are those of the pixels as stored, 1 or more.

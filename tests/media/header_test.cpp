@@ -126,6 +126,8 @@ TEST(PictureHeader, SizesOverALimitAreRefusedUndecoded) {
   EXPECT_EQ(refusal_of(png_of(7681, 4320)).reason, "image_too_large");
   EXPECT_EQ(refusal_of(png_of(0xFFFFFFFF, 0xFFFFFFFF)).message,
             "is 4294967295 x 4294967295 = 18446744065119617025 pixels; a picture may have 33177600");
+  EXPECT_TRUE(read_picture_header(png_of(65'535, 1)).ok());
+  EXPECT_EQ(refusal_of(png_of(1, 65'536)).message, "is 1 x 65536 pixels; a side may have 65535");
   EXPECT_EQ(refusal_of(png_of(0, 5)).message,
             "is a PNG picture of 0 x 5 pixels; each side must have 1 or more");
   const Status bytes = refusal_of(sample("png_rgb.png"), {.bytes = 1000});
