@@ -19,6 +19,7 @@ import zlib
 import numpy as np
 import PIL
 from PIL import Image, ImageOps, features
+from PIL.PngImagePlugin import PngInfo
 
 FACTOR, PATCH, MAX_RATIO = 28, 14, 200
 MIN_PIXELS, MAX_PIXELS = 4 * 784, 6177 * 784
@@ -163,6 +164,24 @@ def write(folder):
     save("gif_interlaced.gif", small.quantize(64), interlace=1)
     save("gif_animated.gif", frames[0].quantize(16), save_all=True, append_images=[f.quantize(16) for f in frames[1:]], duration=40)
     save("gif_transparent.gif", Image.fromarray(scene(30, 20)).quantize(16), transparency=3)
+    # A canvas that the first frame does not cover, and one that grows to hold it.
+    for name, transparent in (("gif_canvas", False), ("gif_canvas_transparent", True)):
+        data = bytearray((folder / ("gif_transparent.gif" if transparent else "gif_plain.gif")).read_bytes())
+        width, height = struct.unpack_from("<HH", data, 6)
+        frame = data.index(b"," + struct.pack("<HHHH", 0, 0, width, height))
+        struct.pack_into("<HH", data, 6, width + 15, height + 9)
+        struct.pack_into("<HH", data, frame + 1, 5, 3)
+        (folder / f"{name}.gif").write_bytes(data)
+    data = bytearray((folder / "gif_plain.gif").read_bytes())
+    struct.pack_into("<HH", data, 6, 40, 80)
+    (folder / "gif_grown.gif").write_bytes(data)
+    # XMP turns what EXIF does not.
+    xmp = '<x:xmpmeta xmlns:x="adobe:ns:meta/"><rdf:Description tiff:Orientation="%d"/></x:xmpmeta>'
+    save("jpeg_xmp_3.jpg", Image.fromarray(scene(37, 22)), quality=85, xmp=(xmp % 3).encode())
+    save("webp_xmp_6.webp", Image.fromarray(scene(37, 22)), quality=80, xmp=(xmp % 6).encode())
+    texts = PngInfo()
+    texts.add_itxt("XML:com.adobe.xmp", xmp % 8)
+    save("png_xmp_8.png", Image.fromarray(scene(37, 22)), pnginfo=texts)
     # Sides
     save("one_pixel.png", Image.new("RGB", (1, 1), (10, 200, 90)))
     save("one_by_400.png", Image.fromarray(scene(400, 1)))
