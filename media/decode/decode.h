@@ -13,7 +13,7 @@ namespace troupe::media {
 /// when memory does not suffice.
 Result<Picture> decode(Bytes file, const PictureHeader& header);
 
-// One format each: pixels as stored, already on white.
+// One format each: pixels as stored, already on white. They throw std::bad_alloc.
 Result<Picture> decode_jpeg(Bytes file, const PictureHeader& header);
 Result<Picture> decode_png(Bytes file, const PictureHeader& header);
 Result<Picture> decode_webp(Bytes file, const PictureHeader& header);

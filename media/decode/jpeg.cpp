@@ -7,7 +7,7 @@
 #include <jerror.h>
 #include <jpeglib.h>
 
-#include <vector>
+#include <new>
 
 #include "media/decode/decode.h"
 
@@ -86,6 +86,7 @@ class JpegReader {
     return true;
   }
 
+  bool out_of_memory() const { return errors_.base.msg_code == JERR_OUT_OF_MEMORY; }
   bool is_cmyk() const { return info_.out_color_space == JCS_CMYK; }
   int width() const { return static_cast<int>(info_.image_width); }
   int height() const { return static_cast<int>(info_.image_height); }
@@ -119,7 +120,10 @@ Result<Picture> decode_jpeg(Bytes file, const PictureHeader& header) {
   if (reader.width() != header.width || reader.height() != header.height)
     return damaged_picture(header.kind, "it states two sizes");
   Picture out(header.width, header.height);
-  if (!reader.read_pixels(out)) return damaged_picture(header.kind, reader.why());
+  if (!reader.read_pixels(out)) {
+    if (reader.out_of_memory()) throw std::bad_alloc();
+    return damaged_picture(header.kind, reader.why());
+  }
   if (reader.is_cmyk()) from_cmyk(out);
   return out;
 }

@@ -16,7 +16,7 @@ namespace {
 struct Source {
   Bytes rest;
   std::jmp_buf jump{};
-  char text[128] = "";
+  char text[128] = "memory does not suffice";
 };
 
 [[noreturn]] void fail(png_structp png, png_const_charp text) {

@@ -39,7 +39,7 @@ std::optional<int> exif_orientation(Bytes exif) {
     if (number(*entry, 0, 2, order) != kOrientationTag) continue;
     const int size = size_of_type(number(*entry, 2, 2, order).value_or(0));
     if (size == 0 || number(*entry, 4, 4, order) != 1u) return std::nullopt;
-    return in_range(number(*entry, 8, size, order));
+    return in_range(number(*entry, 8, size, order)).value_or(1);
   }
   return std::nullopt;
 }

@@ -7,8 +7,8 @@
 
 namespace troupe::media {
 
-/// From EXIF data: a TIFF header and its first directory, with or without "Exif\0\0" before it. Nothing when
-/// the tag is absent, damaged or outside of 1 to 8.
+/// From EXIF data: a TIFF header and its first directory, with or without "Exif\0\0" before it. A value
+/// outside of 1 to 8 counts as 1. Nothing when the tag is absent or damaged.
 std::optional<int> exif_orientation(Bytes exif);
 
 /// From an XMP packet, `tiff:Orientation` as attribute or element. Counts where EXIF names none, as in

@@ -188,8 +188,8 @@ TEST(Orientation, DamagedMetadataTurnNothing) {
   EXPECT_EQ(exif_orientation({}), std::nullopt);
   EXPECT_EQ(exif_orientation(literal("II*\0\xFF\xFF\xFF\xFF")), std::nullopt);
   EXPECT_EQ(exif_orientation(literal("II*\0\x08\0\0\0\xFF\xFF")), std::nullopt);
-  EXPECT_EQ(exif_orientation(literal("II*\0\x08\0\0\0\1\0\x12\1\3\0\1\0\0\0\x09\0\0\0")), std::nullopt);
-  EXPECT_EQ(exif_orientation(literal("II*\0\x08\0\0\0\1\0\x12\1\3\0\1\0\0\0\0\0\0\0")), std::nullopt);
+  EXPECT_EQ(exif_orientation(literal("II*\0\x08\0\0\0\1\0\x12\1\3\0\1\0\0\0\x09\0\0\0")), 1);
+  EXPECT_EQ(exif_orientation(literal("II*\0\x08\0\0\0\1\0\x12\1\3\0\1\0\0\0\0\0\0\0")), 1);
   EXPECT_EQ(exif_orientation(literal("II*\0\x08\0\0\0\1\0\x12\1\2\0\1\0\0\0\6\0\0\0")), std::nullopt);
 }
 
