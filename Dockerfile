@@ -12,8 +12,9 @@ RUN tools/setup serve \
 
 FROM debian:12-slim
 RUN apt-get update -q \
- && apt-get install -y -q --no-install-recommends ca-certificates libcaf-core0.17 libcurl4 libpcre2-8-0 libreadline8 \
-    libsentencepiece0 libssl3 libstdc++6 libutf8proc2 libyaml-cpp0.7 \
+ && apt-get install -y -q --no-install-recommends ca-certificates libcaf-core0.17 libcurl4 libgif7 libjpeg62-turbo \
+    libpcre2-8-0 libpng16-16 libreadline8 libseccomp2 libsentencepiece0 libssl3 libstdc++6 libutf8proc2 libwebp7 libwebpdemux2 \
+    libyaml-cpp0.7 \
  && rm -rf /var/lib/apt/lists/* \
  && useradd --system --create-home --home-dir /var/lib/troupe troupe
 COPY --from=build /opt/troupe /opt/troupe

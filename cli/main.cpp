@@ -11,6 +11,7 @@
 #include "cli/serve.h"
 #include "config/hide_secrets.h"
 #include "config/nearest.h"
+#include "media/media_main.h"
 
 namespace {
 
@@ -59,6 +60,7 @@ constexpr Subcommand kSubcommands[] = {
     {"engine", "", child<troupe::engine_main>},
     {"worker", "", child<troupe::worker_main>},
     {"text", "", child<troupe::text_main>},
+    {"media", "", child<troupe::media::media_main>},
 };
 
 int usage(std::FILE* out) {

@@ -13,6 +13,7 @@ enum class ChildKind {
   engine,
   worker,
   text,    ///< works on clients' texts and forms
+  media,   ///< decodes clients' pictures
   server,  ///< `troupe serve`, started by `troupe bench`
   pager,   ///< shows a text on the terminal
 };

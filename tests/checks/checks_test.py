@@ -206,6 +206,22 @@ class LayerRules(unittest.TestCase):
         self.assertEqual(status, 1, output)
         self.assertIn("form_service.cpp:1: a file without the form checker gets it through actors/grammar/form_worker.h", output)
 
+    def test_pictures_are_decoded_in_their_process_alone(self):
+        for name in ("actors/media/media_process.cpp", "http/api/request.cpp", "media/prepare.cpp"):
+            for header in ("jpeglib.h", "png.h", "webp/decode.h", "gif_lib.h"):
+                self.found(name, f"#include <{header}>\n", "a picture's decoder may not be included here")
+        self.found("media/decode/decode.h", "#pragma once\n#include <png.h>\n", "a picture's decoder may not be included here")
+        self.found("media/media_main.cpp", "#include <seccomp.h>\n", "seccomp may not be included here")
+        tree = {"media/decode/jpeg.cpp": "#include <jpeglib.h>\n", "media/sandbox.cpp": "#include <seccomp.h>\n",
+                "media/prepare.h": "#pragma once\n", "media/media_main.cpp": '#include "media/prepare.h"\n',
+                "media/all.h": '#pragma once\n#include "media/prepare.h"\n'}
+        status, output = run("check_layers.py", tree)
+        self.assertEqual(status, 0, output)
+        status, output = run("check_layers.py", {**tree, "actors/media/media_process.cpp": '#include "media/all.h"\n'})
+        self.assertEqual(status, 1)
+        self.assertIn("media_process.cpp:1: a file without the decoding of pictures gets it through media/all.h", output)
+        self.found("media/messages.h", '#pragma once\n#include "ipc/segment.h"\n', r"media may not include ipc/segment.h \(ipc\)")
+
     def test_conditional_compilation(self):
         self.found("base/x.cpp", "#ifdef __linux__\n#endif\n", "conditional compilation")
 

@@ -13,6 +13,7 @@ import sys
 MAY_INCLUDE = {
     "base": [],
     "config": ["base"],
+    "media": ["base", "config"],
     "wire": ["base"],
     "ipc": ["base", "wire"],
     "gpu": ["base"],
@@ -21,8 +22,8 @@ MAY_INCLUDE = {
     "model": ["base", "gpu", "kernels", "wire", "config"],
     "http": ["base", "config", "wire"],  # a parsed request carries its sampling parameters as the worker takes them
     "fetch": ["base", "config"],
-    "actors": ["base", "config", "ipc", "wire", "text", "model", "http"],
-    "cli": ["base", "config", "ipc", "wire", "gpu", "kernels", "text", "model", "http", "fetch", "actors"],
+    "actors": ["base", "config", "media", "ipc", "wire", "text", "model", "http"],
+    "cli": ["base", "config", "media", "ipc", "wire", "gpu", "kernels", "text", "model", "http", "fetch", "actors"],
 }
 
 # (header pattern, its name, path patterns of the product files that may include it)
@@ -37,6 +38,10 @@ PLACES = [
     # What reads forms as clients wrote them may crash or hang at one: it is for the process that may die of it.
     (r"text/grammar/(form_check|schema|schema_walk|pattern_check)\.h", "the form checker",
      [r"text/grammar/.*", r"actors/grammar/form_worker\.cpp"]),
+    # What decodes pictures may crash, hang or be taken over at one: it runs in `troupe media` alone.
+    (r"(jpeglib|jerror|jconfig|jmorecfg|turbojpeg|png|pngconf|gif_lib)\.h|webp/", "a picture's decoder", [r"media/decode/[^/]*\.cpp"]),
+    (r"media/(decode/.*|prepare\.h)", "the decoding of pictures", [r"media/.*"]),
+    (r"(lib)?seccomp\.h|linux/seccomp\.h", "seccomp", [r"media/sandbox\.cpp"]),
     (r"curl/", "libcurl", [r"fetch/(http_get|lanes)\.cpp"]),
     (r"nlohmann/", "nlohmann/json", [r"base/json\.h", r"(config|http|fetch|text|model|actors|cli)/.*"]),
     (r"(cuda|cublas|cudnn|nccl|nvrtc|cutlass|cute|cooperative_groups)[\w/.]*", "CUDA",
@@ -166,10 +171,10 @@ class Tree:
         return None
 
     def check_hidden(self):
-        """Headers that may not include CAF, and files that may not include CUDA or the form checker, must not do so
-        through another header either."""
+        """Headers that may not include CAF, and files that may not include CUDA, the form checker or decoders, must not do
+        so through another header either."""
         for pattern, library, places in PLACES:
-            if library not in ("CAF", "CUDA", "the form checker"):
+            if library not in ("CAF", "CUDA", "the form checker", "the decoding of pictures"):
                 continue
             for name in self.product():
                 if library == "CAF" and not name.endswith(".h") or any(re.fullmatch(p, name) for p in places):

@@ -19,11 +19,11 @@ import subprocess
 import sys
 
 COMPILER = "aarch64-linux-gnu-g++"
-FOLDERS = "base config ipc gpu kernels text model http fetch actors cli tests bench".split()
+FOLDERS = "base config media ipc gpu kernels text model http fetch actors cli tests bench".split()
 X86_FILE = re.compile(r"(_x86|/routines_avx\w+)\.cpp$|/simd_avx\w+\.h$")
 X86_NAME = re.compile(
     r"""\b(immintrin|x86intrin|[a-z]mmintrin|cpuid)\.h\b|\b_mm\d*_\w+|__builtin_(ia32|cpu)_\w+|\basm\b.*\("\w""")
-PATHS = "TROUPE_TEST_DATA TROUPE_FAKE_CHILD TROUPE_FAKE_COMPILE_CHILD TROUPE_BENCH_MODELS TROUPE_DEMO_MODEL TROUPE_SOURCE_DIR".split()
+PATHS = "TROUPE_TEST_DATA TROUPE_FAKE_CHILD TROUPE_FAKE_COMPILE_CHILD TROUPE_MEDIA_CHILD TROUPE_FAKE_MEDIA_CHILD TROUPE_BENCH_MODELS TROUPE_DEMO_MODEL TROUPE_SOURCE_DIR".split()
 XGRAMMAR = "include cpp 3rdparty/dlpack/include 3rdparty/picojson".split()  # of the fetched sources; without them its users fail
 CUDA_HEADERS = pathlib.Path("/usr/local/cuda/include")
 SKIPPED = 77

@@ -11,7 +11,7 @@ import statistics
 import sys
 
 MEDIAN, P90, LIMIT = 120, 300, 500
-PRODUCT = "base config ipc gpu kernels text model http actors cli".split()
+PRODUCT = "base config media ipc gpu kernels text model http actors cli".split()
 AROUND = ["tests", "bench", "tools"]
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh", ".inl", ".py"}
 

@@ -1,0 +1,88 @@
+#pragma once
+// The server's side of a process that decodes pictures. A client's file may make a decoder hang or crash, or
+// take the process over; so the process is killed when it does not answer in time, ends, or answers what it
+// cannot have been asked, and the next one is asked once more. At the second end the picture alone is
+// refused.
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "actors/supervisor/child_process.h"
+#include "base/log.h"
+#include "base/patch_grid.h"
+#include "ipc/fd.h"
+#include "media/messages.h"
+#include "media/pixel_grid.h"
+
+namespace troupe {
+
+struct MediaTimes {
+  std::chrono::milliseconds picture{15'000};  ///< by the clock, and of the processor, from request to answer
+  std::chrono::milliseconds start{10'000};    ///< of the process, on a busy machine
+};
+
+struct MediaProcessSetup {
+  std::string executable = "/proc/self/exe";
+  bool sandbox = true;
+  int pictures = 200;  ///< that one process decodes, before the next one takes its place; 1 or more
+  media::PictureBounds bounds;
+  MediaTimes times;
+  Log log{};
+};
+
+/// A picture as the vision tower reads it.
+struct PreparedPicture {
+  PatchGrid grid;
+  ipc::Fd patches;  ///< a memory file of grid.patches() * kPatchBytes bytes, which nobody can change any more
+};
+
+/// Used by one thread, and ends with it. The process is started with the first picture.
+class MediaProcess {
+ public:
+  explicit MediaProcess(MediaProcessSetup setup) : setup_(std::move(setup)) {}
+
+  /// `file` is a memory file of the picture's bytes, sealed by ipc::make_constant_file(). Its header is read
+  /// here: what it refuses, and what has no size within `limits`, reaches no decoder. Blocks for at most
+  /// twice the times of a start and of a picture. Messages continue the name of the picture's field:
+  ///   invalid_argument  the picture's fault: invalid_image, unsupported_image, image_too_large,
+  ///                     image_too_small, image_too_complex
+  ///   unsupported       this machine has no sandbox for the process, and the setup wants one
+  ///   unavailable       anyone's: the same picture may be tried again later
+  Result<PreparedPicture> prepare(int file, const media::PixelLimits& limits);
+
+  /// Ends a call that another thread waits in, and every later one, within a tenth of a second.
+  void give_up() { given_up_ = true; }
+
+  /// Of the process; 0: none runs.
+  pid_t pid() const { return child_.pid(); }
+
+ private:
+  /// How an attempt ended.
+  enum class End : std::uint8_t {
+    answered,
+    slow,    ///< its time was over
+    killed,  ///< by SIGKILL: from outside
+    broken,  ///< by itself, or with an answer that cannot be
+  };
+
+  Status start();
+  End attempt(const media::MediaRequest& request, int file, const PatchGrid& grid, Status& status,
+              ipc::Fd& patches);
+  End wait_for_reply(std::chrono::milliseconds limit, media::MediaReply& reply);
+  void limit_processor_time() const;
+  bool has_ended() const;
+  End end_of_talk();
+  int stop();
+  Status refusal(End last) const;
+
+  const MediaProcessSetup setup_;
+  supervisor::ChildProcess child_;
+  ipc::Fd socket_;
+  int decoded_ = 0;  ///< pictures that the process has been asked for
+  std::uint64_t last_id_ = 0;
+  std::atomic<bool> given_up_{false};
+};
+
+}  // namespace troupe
