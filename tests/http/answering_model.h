@@ -30,12 +30,15 @@ inline ModelFacts answering_model() {
 inline std::string tool_choice_of(const Request& request) {
   if (!request.generation.limits.tools) return "none";
   const AnswerForm& form = request.generation.form;
-  return form.kind == AnswerForm::Kind::free ? "auto" : *json::text(json::member(&form.value, "choice"));
+  return form.kind == AnswerForm::Kind::free
+             ? "auto"
+             : *troupe::json::text(troupe::json::member(&form.value, "choice"));
 }
 
 /// Whether a chat's thoughts are on, as its template is told.
 inline bool thinks(const Request& request) {
-  return json::is_true(json::member(&request.source.conversation.template_kwargs, "enable_thinking"));
+  return troupe::json::is_true(
+      troupe::json::member(&request.source.conversation.template_kwargs, "enable_thinking"));
 }
 
 }  // namespace troupe::http::test
