@@ -51,7 +51,8 @@ Status read_prompt(const Json& value, const std::string& path, std::int64_t voca
   return {};
 }
 
-// `name` is "prompt" or "prompt_token_ids"; both may be one prompt or a list of prompts.
+// `name` is "prompt" or "prompt_token_ids"; both may be one prompt or a list of prompts, all of one kind:
+// choices are numbered in their order, and Source keeps texts and ids apart.
 void read_prompts(Fields& fields, std::string_view name, const RequestRules& rules, Source& source) {
   const Json& value = *fields.find(name);
   const std::span<const Json> list = json::items(value);
@@ -66,6 +67,12 @@ void read_prompts(Fields& fields, std::string_view name, const RequestRules& rul
   }
   for (std::size_t i = 0; i < items.size(); ++i) {
     const std::string path = several ? std::string(name) + "." + std::to_string(i) : std::string(name);
+    if (items[i].is_string() != items.front().is_string()) {
+      return fields.fail(invalid(
+          path + " must be of the same kind as the first prompt, all texts or all lists of token ids, got " +
+              excerpt(items[i]),
+          path, "invalid_type"));
+    }
     if (Status status = read_prompt(items[i], path, rules.model.vocab_size, source); !status.ok()) {
       return fields.fail(std::move(status));
     }

@@ -264,6 +264,8 @@ TEST(Request, Row31EmptyPrompts) {
   bad_completion("{}", "prompt", "missing_required_parameter");
   bad_completion(R"({"prompt":5})", "prompt", "invalid_type");
   bad_completion(R"({"prompt":["a",5]})", "prompt.1", "invalid_type");
+  bad_completion(R"({"prompt":["a",[5]]})", "prompt.1", "invalid_type");
+  bad_completion(R"({"prompt":[[5],"a"]})", "prompt.1", "invalid_type");
   bad_completion(R"({"prompt":)" + repeated("\"x\"", 257) + "}", "prompt", "too_many_elements");
 }
 
