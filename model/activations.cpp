@@ -29,6 +29,7 @@ Activations Activations::make(const ModelSpec& spec, DType dtype, const DecoderL
   if (!alone) made.held_logits = fp32(picked, spec.tokens_held());
   made.results = arena.take<kernels::SampleResult>(picked);
   made.inverse_frequencies = arena.take<float>(half_head);
+  if (spec.vision) made.rope_axes = arena.take<std::uint8_t>(half_head);
   made.bytes = arena.used();
   return made;
 }

@@ -5,10 +5,14 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/media_positions.h"
 #include "kernels/batch.h"
 #include "kernels/sample.h"
 
 namespace troupe::model {
+
+/// Kinds of rows, each with its own experts.
+inline constexpr std::uint8_t kTextRow = 0, kVisionRow = 1;
 
 /// Where the result of one plan row that samples is found. One per such row, in plan order.
 struct SamplingOutcome {
@@ -22,6 +26,16 @@ struct SamplingOutcome {
 struct ScoreOutcome {
   SlotRef slot{};
   std::int32_t position = 0;
+};
+
+/// Rows of a step whose embedding a vision tower made.
+struct EmbeddedRows {
+  SlotRef slot{};
+  std::int32_t item = 0;   ///< of the sequence
+  std::int32_t first = 0;  ///< token of the item
+  std::int32_t row = 0;    ///< of the step, the first
+  std::int32_t count = 0;
+  const void* rows = nullptr;  ///< device memory, (count, padded(hidden)) of the model's dtype
 };
 
 /// Pointers in it lead into the sequence table and are valid until that changes. SampleRow::logits_row is an
@@ -38,6 +52,11 @@ struct StepBatch {
   std::vector<std::int32_t> score_rows;  ///< row of scores[i]
   std::vector<ScoreOutcome> scored;      ///< prompt token of scores[i]
 
+  // Of a step with a sequence that has images or videos; empty otherwise.
+  std::vector<TokenPosition> positions;  ///< one per row; empty: rows stand where `sequences` says
+  std::vector<std::uint8_t> kinds;       ///< one per row, kVisionRow or kTextRow; empty: all are text
+  std::vector<EmbeddedRows> embedded;
+
   int rows() const { return static_cast<int>(tokens.size()); }
 
   void clear() {
@@ -51,6 +70,9 @@ struct StepBatch {
     scores.clear();
     score_rows.clear();
     scored.clear();
+    positions.clear();
+    kinds.clear();
+    embedded.clear();
   }
 };
 

@@ -51,7 +51,7 @@ STD = torch.tensor([0.26862954, 0.26130258, 0.27577711])
 GREEDY_TOKENS = 12
 MIN_MARGIN = 0.02  # as in make_goldens.py, of prompt rows
 MIN_DISTINCT = 4  # greedy tokens
-MAX_BF16_ERROR = 2e-2  # of transformers, which rounds the residual stream as well
+MAX_BF16_ERROR = 1.6e-2  # of transformers, which rounds the residual stream as well; the tests allow 2e-2
 CANDIDATES = 60  # tried for each piece of a prompt
 IMAGE, VIDEO = 1, 2
 
@@ -292,7 +292,7 @@ def compare_positions(model, prompt):
 
 
 def find(seeds):
-    for seed in range(seeds):
+    for seed in seeds:
         model = make_model(seed)
         margins = Margins(model)
         golden, said = {}, []
@@ -378,9 +378,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     root = pathlib.Path(__file__).resolve().parent.parent.parent
     parser.add_argument("--out", type=pathlib.Path, default=root / "tests/data/goldens")
-    parser.add_argument("--seeds", type=int, default=300)
+    parser.add_argument("--first-seed", type=int, default=0, help="where to begin the search")
     arguments = parser.parse_args()
-    model, golden = find(arguments.seeds)
+    model, golden = find(range(arguments.first_seed, arguments.first_seed + 1000))
     nested = nested_tensors(model)
     write(arguments.out / "vision_small", hub_config(), hub_tensors(nested), golden)
     config = model.config.to_dict()
