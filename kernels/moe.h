@@ -27,6 +27,8 @@ struct MatrixStack {
 
 /// p = softmax(router · x[r]) over all experts, in fp32. The top_k experts with the largest p + bias are
 /// chosen, the lowest index among equals; their weights are p / max(sum of the chosen p, 1e-12).
+/// A model of two kinds of rows, text and vision, runs the op once for each, with their own routers and
+/// stacks.
 ///   residual[r] += sum over the chosen, in rising order of expert, of round(weight_e * expert_e(x[r]))
 ///                + sum over the shared slices, in rising order, of round(expert_s(x[r]))
 ///   expert(x) = down · round(silu(gate · x) * (up · x))
@@ -51,7 +53,10 @@ struct Moe {
   int shared = 0;         ///< slices
   int top_k = 0;          ///< 1 … experts, at most kMostChosen
   int rows = 0;
-  AddRmsNorm norm{};               ///< if it has a weight, it runs first; its `out` is x
+  AddRmsNorm norm{};                    ///< if it has a weight, it runs first; its `out` is x
+  const std::uint8_t* kinds = nullptr;  ///< (rows) rows of another kind than `kind` take the shared slices
+                                        ///< alone; null: all are of it. The Cpu alone has it
+  std::uint8_t kind = 0;
   const KvSlot* slots = nullptr;   ///< rows whose block is kPaddingBlock touch no expert; null: all count
   std::int32_t* chosen = nullptr;  ///< (rows, top_k) the experts chosen, rising, -1 for padding rows, for
                                    ///< statistics; null: not wanted

@@ -155,7 +155,7 @@ class MoeRun {
     float* p = logits_ + static_cast<std::size_t>(row) * experts_stride();
     std::int32_t* chosen = chosen_ + static_cast<std::size_t>(row) * static_cast<std::size_t>(op_.top_k);
     float* weights = weights_ + static_cast<std::size_t>(row) * static_cast<std::size_t>(op_.top_k);
-    if (!counts(row)) {
+    if (!counts(row) || (op_.kinds != nullptr && op_.kinds[row] != op_.kind)) {
       std::fill_n(chosen, op_.top_k, -1);
       return;
     }
@@ -331,6 +331,7 @@ void run(Cpu& device, const Moe& op) {
     some.residual += skipped * width;
     some.x = static_cast<const std::byte*>(op.x) + skipped * width * size_of(op.down.first.activations());
     if (op.slots != nullptr) some.slots += skipped;
+    if (op.kinds != nullptr) some.kinds += skipped;
     if (op.chosen != nullptr) some.chosen += skipped * static_cast<std::size_t>(op.top_k);
     MoeRun(device, some).run();
   }

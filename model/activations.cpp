@@ -30,6 +30,7 @@ Activations Activations::make(const ModelSpec& spec, DType dtype, const DecoderL
   made.results = arena.take<kernels::SampleResult>(picked);
   made.tops = arena.take<kernels::TopLogprob>(static_cast<std::size_t>(limits.tops));
   made.inverse_frequencies = arena.take<float>(half_head);
+  if (spec.vision) made.rope_axes = arena.take<std::uint8_t>(half_head);
   made.bytes = arena.used();
   return made;
 }

@@ -37,8 +37,11 @@ struct DecoderLimits {
 /// A step whose inputs are already in device memory.
 struct DeviceStep {
   kernels::Batch batch{};
-  const TokenId* tokens = nullptr;          ///< (batch.rows)
-  const std::int32_t* positions = nullptr;  ///< (batch.rows)
+  const TokenId* tokens = nullptr;           ///< (batch.rows)
+  const std::int32_t* positions = nullptr;   ///< (batch.rows, axes)
+  int axes = 1;                              ///< 3: time, row and column
+  const std::uint8_t* kinds = nullptr;       ///< (batch.rows); null: all are text
+  std::span<const EmbeddedRows> embedded{};  ///< host memory
 };
 
 /// Rows of a DeviceStep that sample, and their parameters; device memory.
@@ -76,6 +79,8 @@ struct Activations {
   kernels::SampleResult* results = nullptr;  ///< (sequences)
   kernels::TopLogprob* tops = nullptr;       ///< (limits.tops)
   float* inverse_frequencies = nullptr;      ///< (head_dim / 2), constant
+  std::uint8_t* rope_axes =
+      nullptr;            ///< (head_dim / 2), constant: by what a pair turns in a vision-language model
   std::size_t bytes = 0;  ///< all of the above; correct even if they were laid out in an empty View
 
   /// `spec`: of the model, or of a rank's part of it.
@@ -90,6 +95,9 @@ struct ForwardStep {
   kernels::Batch batch{};
   const TokenId* tokens = nullptr;
   const std::int32_t* positions = nullptr;
+  int axes = 1;
+  const std::uint8_t* kinds = nullptr;
+  std::span<const EmbeddedRows> embedded{};
 };
 
 template <class D, class R>
@@ -137,6 +145,7 @@ class Decoder {
 
   void copy_blocks(std::span<const kernels::BlockPair> pairs);
   const kernels::KvCache& kv() const { return kv_; }
+  const VisionWeights& vision_weights() const { return weights_.layout().vision; }
 
   const ModelSpec& spec() const { return spec_; }
   std::size_t weight_bytes() const { return weights_.bytes(); }

@@ -18,7 +18,10 @@ void Decoder<D>::forward(const DeviceStep& step) {
                  .kv = kv_,
                  .batch = step.batch,
                  .tokens = step.tokens,
-                 .positions = step.positions});
+                 .positions = step.positions,
+                 .axes = step.axes,
+                 .kinds = step.kinds,
+                 .embedded = step.embedded});
 }
 
 template <Device D>
@@ -150,12 +153,20 @@ DeviceStep Decoder<D>::stage_batch(const StepBatch& batch) {
         (sequence.position + sequence.tokens + kernels::kBlockTokens - 1) / kernels::kBlockTokens;
     sequence.blocks = stage_.put(sequence.blocks, static_cast<std::size_t>(blocks));
   }
+  const bool spatial = !batch.positions.empty();
+  TROUPE_CHECK(!spatial || (spec_.vision && batch.positions.size() == rows));
+  static_assert(sizeof(TokenPosition) == 3 * sizeof(std::int32_t));
+  const auto* const positions =
+      spatial ? &batch.positions.data()->time : static_cast<const std::int32_t*>(positions_.data());
   return {.batch = {.sequences = stage_.put(sequences_.data(), count),
                     .slots = stage_.put(slots_.data(), rows),
                     .count = static_cast<std::int32_t>(count),
                     .rows = batch.rows()},
           .tokens = stage_.put(batch.tokens.data(), rows),
-          .positions = stage_.put(positions_.data(), rows)};
+          .positions = stage_.put(positions, spatial ? 3 * rows : rows),
+          .axes = spatial ? 3 : 1,
+          .kinds = batch.kinds.empty() ? nullptr : stage_.put(batch.kinds.data(), rows),
+          .embedded = batch.embedded};
 }
 
 template <Device D>
@@ -179,20 +190,21 @@ void Decoder<D>::copy_blocks(std::span<const kernels::BlockPair> pairs) {
 }
 
 // Bytes that one step may put into its Stage between two resets, at most.
-inline std::size_t stage_bytes(const DecoderLimits& limits, int vocab) {
+inline std::size_t stage_bytes(const DecoderLimits& limits, int vocab, bool vision) {
   const auto rows = static_cast<std::size_t>(limits.rows);
   const auto sequences = static_cast<std::size_t>(limits.sequences);
   const auto positions = static_cast<std::size_t>(limits.positions);
   const std::size_t per_row = sizeof(TokenId) + sizeof(std::int32_t) + sizeof(kernels::KvSlot) +
-                              sizeof(std::int32_t) + sizeof(kernels::ScoreRow) + sizeof(kernels::TopRow);
+                              sizeof(std::int32_t) + sizeof(kernels::ScoreRow) + sizeof(kernels::TopRow) +
+                              (vision ? sizeof(TokenPosition) + sizeof(std::uint8_t) : 0);
   const std::size_t per_sequence = sizeof(kernels::SequenceRows) + sizeof(kernels::SampleRow) +
                                    sizeof(kernels::TopRow) +
                                    sizeof(std::int32_t) +
                                    (positions / kernels::kBlockTokens + 1) * sizeof(BlockId) +
                                    positions * sizeof(TokenId) + kMaxSamplingBytes +
                                    kernels::mask_words(vocab) * sizeof(std::uint32_t);
-  // Arrays are rounded up to the alignment: nine per step, five per sequence, three per group of scored rows.
-  const std::size_t pieces = 9 + 5 * sequences + 3 * (rows / std::max<std::size_t>(sequences, 1) + 1);
+  // Arrays are rounded up to the alignment: ten per step, five per sequence, three per group of scored rows.
+  const std::size_t pieces = 10 + 5 * sequences + 3 * (rows / std::max<std::size_t>(sequences, 1) + 1);
   return rows * per_row + sequences * per_sequence + pieces * kDeviceAlignment;
 }
 
@@ -202,7 +214,7 @@ Result<std::unique_ptr<Decoder<D>>> Decoder<D>::make(D& device, const ModelSpec&
                                                      Weights<D> weights, const DecoderLimits& limits,
                                                      void* kv, Collective<D>* ranks) {
   const DType dtype = formats.activations;
-  Result<Stage<D>> stage = Stage<D>::make(device, limits.staged ? stage_bytes(limits, spec.vocab) : 0);
+  Result<Stage<D>> stage = Stage<D>::make(device, limits.staged ? stage_bytes(limits, spec.vocab, spec.vision.has_value()) : 0);
   if (!stage) return stage.status();
   std::unique_ptr<Decoder> decoder(
       new Decoder(device, spec, dtype, std::move(weights), limits, std::move(*stage)));
@@ -230,6 +242,14 @@ Result<std::unique_ptr<Decoder<D>>> Decoder<D>::make(D& device, const ModelSpec&
   std::vector<float> frequencies(static_cast<std::size_t>(spec.head_dim / 2));
   kernels::rope_inverse_frequencies(frequencies.data(), spec.head_dim, static_cast<double>(spec.rope_theta));
   device.upload(decoder->memory_.inverse_frequencies, frequencies.data(), frequencies.size() * sizeof(float));
+  if (spec.vision) {
+    // Pairs turn by rows and columns in turn, and the last by time.
+    std::vector<std::uint8_t> axes(frequencies.size(), 0);
+    for (std::size_t i = 0; i + static_cast<std::size_t>(spec.vision->temporal_pairs) < axes.size(); ++i) {
+      axes[i] = i % 2 == 0 ? 1 : 2;
+    }
+    device.upload(decoder->memory_.rope_axes, axes.data(), axes.size());
+  }
   device.sync();
   return decoder;
 }

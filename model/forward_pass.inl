@@ -5,7 +5,8 @@
 //   h = E[token]
 //   for every layer:  h += Wo · attention(RoPE(Wqkv · norm(h)))
 //                     h += Wdown · (silu(Wgate · norm(h)) ∘ (Wup · norm(h)))
-//                     (mixture of experts: h += the weighted sum of several such MLPs + the shared ones)
+//                     (mixture of experts: h += the weighted sum of several such MLPs + the shared ones; rows
+//                     of images and videos have experts of their own)
 //   logits = W · norm(h), only for the rows whose logits are wanted
 //
 // Norms and sums are fp32; the inputs of products have the model's dtype.
@@ -16,12 +17,14 @@
 #include <cmath>
 #include <span>
 
+#include "base/check.h"
 #include "kernels/add_rms_norm.h"
 #include "kernels/attention.h"
 #include "kernels/dense_tail.h"
 #include "kernels/embed.h"
 #include "kernels/lm_head.h"
 #include "kernels/moe.h"
+#include "kernels/place_rows.h"
 #include "kernels/rope_table.h"
 #include "model/decoder.h"
 
@@ -67,6 +70,7 @@ void ForwardPass<D, R>::add_up(float* part, kernels::AddRmsNorm& norm) const {
 
 template <class D, class R>
 void ForwardPass<D, R>::layers(const ForwardStep& s) const {
+  TROUPE_CHECK(ranks == nullptr || (s.kinds == nullptr && s.embedded.empty()));
   const int rows = s.batch.rows;
   const auto norm = [&](const float* weight) {
     return kernels::AddRmsNorm{.out = s.memory.x,
@@ -83,6 +87,14 @@ void ForwardPass<D, R>::layers(const ForwardStep& s) const {
                              .table = s.weights.embedding,
                              .rows = rows,
                              .first = spec.held_tokens.first});
+  for (const EmbeddedRows& made : s.embedded) {
+    run(device, kernels::PlaceRows{
+                    .out = s.memory.residual + static_cast<std::size_t>(made.row) * kernels::padded(spec.hidden),
+                    .rows = made.rows,
+                    .dtype = dtype,
+                    .count = made.count,
+                    .cols = spec.hidden});
+  }
   const auto qkv = [&](int layer) {
     const LayerWeights& w = s.weights.layers[static_cast<std::size_t>(layer)];
     return kernels::QkvRopeKvWrite{.q = s.memory.q,
@@ -101,6 +113,8 @@ void ForwardPass<D, R>::layers(const ForwardStep& s) const {
   run(device, kernels::RopeTable{.out = s.memory.rope,
                                  .positions = s.positions,
                                  .inverse_frequencies = s.memory.inverse_frequencies,
+                                 .axis = s.axes > 1 ? s.memory.rope_axes : nullptr,
+                                 .axes = s.axes,
                                  .rows = rows,
                                  .head_dim = spec.head_dim});
   run(device, first);
@@ -148,8 +162,25 @@ void ForwardPass<D, R>::layers(const ForwardStep& s) const {
                        .top_k = spec.top_k,
                        .rows = rows,
                        .norm = norm(w.post_norm),
+                       .kinds = s.kinds,
+                       .kind = kTextRow,
                        .slots = s.batch.slots};
       summed(attention_out, moe.norm);
+      if (s.kinds != nullptr) {
+        run(device, moe);
+        moe = {.residual = s.memory.residual,
+               .x = s.memory.x,
+               .router = w.vision.router,
+               .bias = w.vision.router_bias,
+               .gate_up = w.vision.gate_up,
+               .down = w.vision.down,
+               .experts = spec.experts,
+               .top_k = spec.top_k,
+               .rows = rows,
+               .kinds = s.kinds,
+               .kind = kVisionRow,
+               .slots = s.batch.slots};
+      }
       summed(moe, next.norm);
     } else {
       summed(attention_out, mlp.norm);

@@ -474,6 +474,11 @@ Status copy_others(const CopyPlaces& places) {
 }  // namespace
 
 Status write_quantised_copy(const ModelFiles& files, const CopyPlaces& places, const LoadProgress& progress) {
+  if (files.spec.vision) {
+    return failure(
+        Code::unsupported,
+        "Vision-language models are quantised while they load alone (troupe serve --quantization).");
+  }
   const WeightFormats& formats = files.formats;
   for (const WeightFormat& format : {formats.attention, formats.mlp, formats.experts, formats.lm_head}) {
     if (!formats.fp8() || !format.quantised() || format.fp8()) continue;

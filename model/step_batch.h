@@ -6,11 +6,15 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/media_positions.h"
 #include "kernels/batch.h"
 #include "kernels/sample.h"
 #include "kernels/top_logprobs.h"
 
 namespace troupe::model {
+
+/// Kinds of rows, each with its own experts.
+inline constexpr std::uint8_t kTextRow = 0, kVisionRow = 1;
 
 /// Where the result of one plan row that samples is found. One per such row, in plan order.
 struct SamplingOutcome {
@@ -26,6 +30,16 @@ struct ScoreOutcome {
   SlotRef slot{};
   std::int32_t position = 0;
   std::int32_t first_top = -1;  ///< as SamplingOutcome's
+};
+
+/// Rows of a step whose embedding a vision tower made.
+struct EmbeddedRows {
+  SlotRef slot{};
+  std::int32_t item = 0;   ///< of the sequence
+  std::int32_t first = 0;  ///< token of the item
+  std::int32_t row = 0;    ///< of the step, the first
+  std::int32_t count = 0;
+  const void* rows = nullptr;  ///< device memory, (count, padded(hidden)) of the model's dtype
 };
 
 /// Pointers in it lead into the sequence table and are valid until that changes. SampleRow::logits_row is an
@@ -47,6 +61,11 @@ struct StepBatch {
   std::vector<kernels::TopRow> score_tops;
   std::int32_t tops = 0;  ///< elements of that array
 
+  // Of a step with a sequence that has images or videos; empty otherwise.
+  std::vector<TokenPosition> positions;  ///< one per row; empty: rows stand where `sequences` says
+  std::vector<std::uint8_t> kinds;       ///< one per row, kVisionRow or kTextRow; empty: all are text
+  std::vector<EmbeddedRows> embedded;
+
   int rows() const { return static_cast<int>(tokens.size()); }
 
   void clear() {
@@ -63,6 +82,9 @@ struct StepBatch {
     sample_tops.clear();
     score_tops.clear();
     tops = 0;
+    positions.clear();
+    kinds.clear();
+    embedded.clear();
   }
 
   /// Adds a row of logits that wants so many top entries. Returns the index of the first in the step's tops,

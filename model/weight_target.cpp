@@ -12,6 +12,14 @@ namespace troupe::model {
 WeightTarget target_of(const WeightLayout& layout, const ModelSpec& spec, Weight weight, int layer,
                        int expert) {
   using kernels::Place;
+  if (weight == Weight::vision) {
+    // The list leads into a copy; where the memory is, is the same.
+    VisionWeights weights = layout.vision;
+    const VisionTensor tensor =
+        vision_tensors(*spec.vision, spec.hidden, weights)[static_cast<std::size_t>(layer)];
+    return tensor.matrix != nullptr ? WeightTarget{.matrix = *tensor.matrix}
+                                    : WeightTarget{.vector = const_cast<float*>(*tensor.vector)};
+  }
   const LayerWeights& l = layout.layers[static_cast<std::size_t>(layer)];
   const bool dense = expert == WeightSource::kNoExpert;
   const auto vector = [](const float* to) { return WeightTarget{.vector = const_cast<float*>(to)}; };
@@ -30,6 +38,12 @@ WeightTarget target_of(const WeightLayout& layout, const ModelSpec& spec, Weight
     case Weight::down: return {dense ? l.down : l.expert_down.at(expert)};
     case Weight::router: return {l.router};
     case Weight::router_bias: return vector(l.router_bias);
+    case Weight::vision_gate: return {l.vision.gate_up.at(expert), Place::gate};
+    case Weight::vision_up: return {l.vision.gate_up.at(expert), Place::up};
+    case Weight::vision_down: return {l.vision.down.at(expert)};
+    case Weight::vision_router: return {l.vision.router};
+    case Weight::vision_router_bias: return vector(l.vision.router_bias);
+    case Weight::vision: break;  // above
   }
   TROUPE_CHECK(false);
   return {};

@@ -9,9 +9,8 @@ WeightLayout WeightLayout::make(const ModelSpec& spec, const WeightFormats& form
     return kernels::Matrix{arena.take_bytes(kernels::matrix_bytes(format, outputs, inputs)), format, outputs,
                            inputs};
   };
-  const auto stack = [&](int outputs, int inputs) {
-    kernels::MatrixStack made{{nullptr, formats.experts, outputs, inputs},
-                              spec.experts_held() + spec.shared_experts};
+  const auto stack = [&](int outputs, int inputs, int count) {
+    kernels::MatrixStack made{{nullptr, formats.experts, outputs, inputs}, count};
     made.first.data = arena.take_bytes(made.stride() * static_cast<std::size_t>(made.count));
     return made;
   };
@@ -34,10 +33,21 @@ WeightLayout WeightLayout::make(const ModelSpec& spec, const WeightFormats& form
     } else {
       layer.router = matrix(DType::f32, spec.experts, spec.hidden);
       layer.router_bias = arena.take<float>(static_cast<std::size_t>(spec.experts));
-      layer.expert_gate_up = stack(kernels::gate_up_outputs(spec.expert_intermediate), spec.hidden);
-      layer.expert_down = stack(spec.hidden, spec.expert_intermediate);
+      const int experts = spec.experts_held() + spec.shared_experts;
+      layer.expert_gate_up = stack(kernels::gate_up_outputs(spec.expert_intermediate), spec.hidden, experts);
+      layer.expert_down = stack(spec.hidden, spec.expert_intermediate, experts);
+      if (spec.vision) {
+        const int width = spec.vision->expert_intermediate;
+        layer.vision.router = matrix(DType::f32, spec.experts, spec.hidden);
+        layer.vision.router_bias = arena.take<float>(static_cast<std::size_t>(spec.experts));
+        layer.vision.gate_up = stack(kernels::gate_up_outputs(width), spec.hidden, spec.experts_held());
+        layer.vision.down = stack(spec.hidden, width, spec.experts_held());
+      }
     }
     layout.layers.push_back(layer);
+  }
+  if (spec.vision) {
+    layout.vision = VisionWeights::make(*spec.vision, spec.hidden, formats.activations, arena);
   }
   layout.bytes = arena.used();
   return layout;
@@ -46,6 +56,7 @@ WeightLayout WeightLayout::make(const ModelSpec& spec, const WeightFormats& form
 std::string weight_name(Weight weight, int layer, int expert) {
   const std::string at = "model.layers." + std::to_string(layer) + ".";
   std::string mlp = at + "mlp.";
+  if (weight >= Weight::vision_gate && weight <= Weight::vision_down) mlp += "vision_";
   if (expert != WeightSource::kNoExpert) mlp += "experts." + std::to_string(expert) + ".";
   switch (weight) {
     case Weight::embedding: return "model.embed_tokens.weight";
@@ -57,11 +68,17 @@ std::string weight_name(Weight weight, int layer, int expert) {
     case Weight::value: return at + "self_attn.v_proj.weight";
     case Weight::attention_out: return at + "self_attn.o_proj.weight";
     case Weight::post_norm: return at + "post_attention_layernorm.weight";
+    case Weight::vision_gate:
     case Weight::gate: return mlp + "gate_proj.weight";
+    case Weight::vision_up:
     case Weight::up: return mlp + "up_proj.weight";
+    case Weight::vision_down:
     case Weight::down: return mlp + "down_proj.weight";
     case Weight::router: return at + "mlp.gate.weight";
     case Weight::router_bias: return at + "mlp.moe_statics.e_score_correction_bias";
+    case Weight::vision_router: return at + "mlp.gate.weight_1";
+    case Weight::vision_router_bias: return at + "mlp.moe_statics.vision_e_score_correction_bias";
+    case Weight::vision: return "vision." + std::to_string(layer);
   }
   return {};
 }

@@ -13,9 +13,18 @@
 #include "model/checkpoint/tensor_map.h"
 #include "model/load_progress.h"
 #include "model/ranks/shard.h"
+#include "model/vision/vision_weights.h"
 #include "model/weight_formats.h"
 
 namespace troupe::model {
+
+/// The experts of vision rows, which have their own router and no shared slices.
+struct VisionExperts {
+  kernels::Matrix router{};
+  const float* router_bias = nullptr;
+  kernels::MatrixStack gate_up{};
+  kernels::MatrixStack down{};
+};
 
 struct LayerWeights {
   const float* input_norm = nullptr;
@@ -31,6 +40,7 @@ struct LayerWeights {
   const float* router_bias = nullptr;  ///< (experts)
   kernels::MatrixStack expert_gate_up{};
   kernels::MatrixStack expert_down{};
+  VisionExperts vision{};  ///< of a vision-language model's mixture
 
   bool moe() const { return expert_gate_up.count > 0; }
 };
@@ -41,6 +51,7 @@ struct WeightLayout {
   kernels::Matrix lm_head{};  ///< the embedding itself when tied and of the same format
   const float* final_norm = nullptr;
   std::vector<LayerWeights> layers;
+  VisionWeights vision{};  ///< of a vision-language model
   std::size_t bytes = 0;
 
   static WeightLayout make(const ModelSpec& spec, const WeightFormats& formats, bool tied, View memory);

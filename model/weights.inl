@@ -23,7 +23,7 @@ void upload_vector(D& device, const WeightSource& source, DType dtype, float* to
   source.tensor->file->read(source.offset(), data.data(), values.size() * size_of(stored));
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] = load_element(data.data(), stored, i);
-    if (source.weight == Weight::router_bias) continue;
+    if (source.weight == Weight::router_bias || source.weight == Weight::vision_router_bias) continue;
     std::uint32_t rounded = 0;
     store_element(&rounded, dtype, 0, values[i]);
     values[i] = load_element(&rounded, dtype, 0);
@@ -170,6 +170,11 @@ Result<Weights<D>> Weights<D>::dummy(D& device, const ModelSpec& spec, const Wei
       draw(weight, *held, {weights.layout_.lm_head}, layer, expert);
     }
   };
+  const auto fill_vision_expert = [&](int layer, int width, int expert) {
+    fill(Weight::vision_gate, layer, width, spec.hidden, expert);
+    fill(Weight::vision_up, layer, width, spec.hidden, expert);
+    fill(Weight::vision_down, layer, spec.hidden, width, expert);
+  };
   const auto fill_mlp = [&](int layer, int width, int expert = WeightSource::kNoExpert) {
     fill(Weight::gate, layer, width, spec.hidden, expert);
     fill(Weight::up, layer, width, spec.hidden, expert);
@@ -195,11 +200,29 @@ Result<Weights<D>> Weights<D>::dummy(D& device, const ModelSpec& spec, const Wei
       fill_mlp(layer, spec.intermediate);
       continue;
     }
-    fill(Weight::router, layer, spec.experts, spec.hidden);
-    const std::vector<float> biases = dummy_biases(dummy_seed(seed, Weight::router_bias, layer), spec.experts, range);
-    device.upload(target_of(weights.layout_, *part, Weight::router_bias, layer).vector, biases.data(),
-                  biases.size() * sizeof(float));
+    const auto router = [&](Weight matrix, Weight bias) {
+      fill(matrix, layer, spec.experts, spec.hidden);
+      const std::vector<float> biases = dummy_biases(dummy_seed(seed, bias, layer), spec.experts, range);
+      device.upload(target_of(weights.layout_, *part, bias, layer).vector, biases.data(),
+                    biases.size() * sizeof(float));
+    };
+    router(Weight::router, Weight::router_bias);
+    if (spec.vision) {
+      router(Weight::vision_router, Weight::vision_router_bias);
+      for (int e = 0; e < spec.experts; ++e) fill_vision_expert(layer, spec.vision->expert_intermediate, e);
+    }
     for (int e = 0; e < spec.experts + spec.shared_experts; ++e) fill_mlp(layer, spec.expert_intermediate, e);
+  }
+  if (spec.vision) {
+    VisionWeights unused;
+    int index = 0;
+    for (const VisionTensor& tensor : vision_tensors(*spec.vision, spec.hidden, unused)) {
+      if (tensor.matrix != nullptr) {
+        fill(Weight::vision, index++, tensor.outputs, tensor.inputs);
+      } else {
+        vector(Weight::vision, index++, tensor.inputs, tensor.scales ? 1 : 0, range);
+      }
+    }
   }
   device.sync();
   return weights;

@@ -133,6 +133,8 @@ struct Routines {
   void (*norm[kDTypes])(const NormArgs&);
   /// a[i] = cast(silu(gate[i]) * up[i]); count % 16 == 0.
   void (*swiglu[kDTypes])(void* a, const float* gate, const float* up, std::size_t count);
+  /// row[i] = e^(scale * (row[i] - largest)); count % 16 == 0.
+  void (*exponentials)(float* row, std::size_t count, float largest, float scale);
   void (*attend[kDTypes])(const AttendArgs&);
   /// Partials of `spans` spans, `stride` floats apart, into one output row.
   void (*merge[kDTypes])(void* out, const float* partials, std::size_t stride, int spans, int head_dim);

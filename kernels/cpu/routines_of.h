@@ -27,6 +27,7 @@ constexpr Routines routines_of() {
           .add = add_to<V>,
           .norm = {norm<V, b>, norm<V, h>, norm<V, f>},
           .swiglu = {swiglu<V, b>, swiglu<V, h>, swiglu<V, f>},
+          .exponentials = exponentials<V>,
           .attend = {attend<V, b>, attend<V, h>, attend<V, f>},
           .merge = {merge<V, b>, merge<V, h>, merge<V, f>},
           .peak = peak<V>,

@@ -96,4 +96,12 @@ void swiglu(void* a, const float* gate, const float* up, std::size_t count) {
   }
 }
 
+template <class V>
+void exponentials(float* row, std::size_t count, float largest, float scale) {
+  for (std::size_t i = 0; i < count; i += V::kLanes) {
+    const typename V::F off = V::sub(V::load(row + i), V::set1(largest));
+    V::store(row + i, exp_of<V>(V::mul(off, V::set1(scale))));
+  }
+}
+
 }  // namespace troupe::kernels

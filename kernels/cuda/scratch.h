@@ -16,6 +16,7 @@
 #include "kernels/dense_tail.h"
 #include "kernels/embed.h"
 #include "kernels/lm_head.h"
+#include "kernels/place_rows.h"
 #include "kernels/rope_table.h"
 #include "kernels/sample.h"
 
@@ -41,6 +42,7 @@ constexpr std::size_t scratch_bytes(const Sample& op, const GpuTraits& gpu) {
 // These work in registers and shared memory alone.
 constexpr std::size_t scratch_bytes(const AddRmsNorm&, const GpuTraits&) { return 0; }
 constexpr std::size_t scratch_bytes(const Embed&, const GpuTraits&) { return 0; }
+constexpr std::size_t scratch_bytes(const PlaceRows&, const GpuTraits&) { return 0; }
 constexpr std::size_t scratch_bytes(const RopeTable&, const GpuTraits&) { return 0; }
 constexpr std::size_t scratch_bytes(const Score&, const GpuTraits&) { return 0; }
 

@@ -3,6 +3,8 @@
 #include <initializer_list>
 #include <utility>
 
+#include "model/vision/vision_weights.h"
+
 namespace troupe::model {
 namespace {
 
@@ -10,12 +12,19 @@ Expected whole(std::string name, Form form, Weight weight, int outputs, int inpu
   return {std::move(name), form, outputs, inputs, {{weight, outputs, inputs}}};
 }
 
+/// Which weights the parts of an MLP are.
+struct MlpWeights {
+  Weight gate = Weight::gate, up = Weight::up, down = Weight::down;
+};
+constexpr MlpWeights kVisionMlp{Weight::vision_gate, Weight::vision_up, Weight::vision_down};
+
 // A gated MLP in `slices` of `width` each: the layer's own MLP, or experts counted from `expert` on.
 struct MlpShape {
   std::string at;  // "model.layers.3.mlp."
   int width = 0;
   int slices = 1;
   int expert = WeightSource::kNoExpert;
+  MlpWeights weights{};
 };
 
 class Expectations {
@@ -51,12 +60,14 @@ class Expectations {
       if (!status_.ok()) return;
     }
     layer_ = 0;
+    if (spec_.vision) expect_vision();
     expect(whole("model.norm.weight", Form::norm, Weight::final_norm, 1, hidden));
     if (!tied_) expect(whole("lm_head.weight", Form::linear, Weight::lm_head, spec_.tokens_held(), hidden));
   }
 
   void expect_dense(const std::string& at) {
-    if (const std::string* odd = under({at + "experts.", at + "shared_experts.", at + "moe_statics."})) {
+    if (const std::string* odd =
+            under({at + "experts.", at + "shared_experts.", at + "moe_statics.", at + "text_moe."})) {
       return fail("layer " + std::to_string(layer_) + " is dense, by " + layer_rule() +
                   ", and has the tensor '" + *odd + "'.");
     }
@@ -78,25 +89,69 @@ class Expectations {
       return fail("moe_num_shared_experts is " + std::to_string(spec_.shared_experts) + ", and layer " +
                   std::to_string(layer_) + " has none.");
     }
-    expect(whole(at + "gate.weight", Form::router, Weight::router, spec_.experts, spec_.hidden));
-    const std::string inner = at + "gate.moe_statics.e_score_correction_bias";  // as transformers 5 names it
-    const std::string bias = names_.contains(inner) ? inner : at + "moe_statics.e_score_correction_bias";
-    expect(whole(bias, Form::bias, Weight::router_bias, 1, spec_.experts));
-    if (names_.contains(at + "experts.gate_up_proj")) {
-      expect_stacks(at + "experts.");
-    } else {
-      for (int e = 0; e < spec_.experts; ++e) {
-        expect_mlp({.at = at + "experts." + std::to_string(e) + ".",
-                    .width = spec_.expert_intermediate,
-                    .expert = e});
-      }
-    }
+    spec_.vision ? expect_both_kinds(at) : expect_text_experts(at);
     if (spec_.shared_experts > 0) {
       expect_mlp({.at = at + "shared_experts.",
                   .width = spec_.expert_intermediate,
                   .slices = spec_.shared_experts,
                   .expert = spec_.experts});
     }
+  }
+
+  void expect_text_experts(const std::string& at) {
+    expect(whole(at + "gate.weight", Form::router, Weight::router, spec_.experts, spec_.hidden));
+    const std::string inner = at + "gate.moe_statics.e_score_correction_bias";  // as transformers 5 names it
+    const std::string bias = names_.contains(inner) ? inner : at + "moe_statics.e_score_correction_bias";
+    expect(whole(bias, Form::bias, Weight::router_bias, 1, spec_.experts));
+    if (names_.contains(at + "experts.gate_up_proj")) {
+      expect_stacks(at + "experts.", spec_.expert_intermediate, {});
+    } else {
+      expect_list(at, 0, spec_.expert_intermediate, {});
+    }
+  }
+
+  // Experts `first` and on of the file's list.
+  void expect_list(const std::string& at, int first, int width, const MlpWeights& weights) {
+    for (int e = 0; e < spec_.experts; ++e) {
+      expect_mlp({.at = at + "experts." + std::to_string(first + e) + ".",
+                  .width = width,
+                  .expert = e,
+                  .weights = weights});
+    }
+  }
+
+  // Routers and experts of text and of vision rows.
+  void expect_both_kinds(const std::string& at) {
+    const int experts = spec_.experts, hidden = spec_.hidden, width = spec_.vision->expert_intermediate;
+    if (names_.contains(at + "text_moe.experts.gate_up_proj")) {
+      const auto expect_kind = [&](const std::string& in, int expert_width, Weight router, Weight bias,
+                                   const MlpWeights& weights) {
+        expect(whole(in + "gate.weight", Form::router, router, experts, hidden));
+        expect(whole(in + "gate.moe_statics.e_score_correction_bias", Form::bias, bias, 1, experts));
+        expect_stacks(in + "experts.", expert_width, weights);
+      };
+      expect_kind(at + "text_moe.", spec_.expert_intermediate, Weight::router, Weight::router_bias, {});
+      return expect_kind(at + "vision_moe.", width, Weight::vision_router, Weight::vision_router_bias,
+                         kVisionMlp);
+    }
+    expect(whole(at + "gate.weight", Form::router, Weight::router, experts, hidden));
+    expect(whole(at + "gate.weight_1", Form::router, Weight::vision_router, experts, hidden));
+    Expected biases{at + "moe_statics.e_score_correction_bias", Form::bias, 2, experts};
+    biases.parts = {{Weight::router_bias, 1, experts},
+                    {Weight::vision_router_bias, 1, experts, WeightSource::kNoExpert, 1}};
+    expect(std::move(biases));
+    expect_list(at, 0, spec_.expert_intermediate, {});
+    expect_list(at, experts, width, kVisionMlp);
+  }
+
+  void expect_vision() {
+    VisionWeights unused;
+    for (VisionTensor& tensor : vision_tensors(*spec_.vision, spec_.hidden, unused)) {
+      const Form form = tensor.matrix != nullptr ? Form::linear : Form::norm;
+      expect(whole(std::move(tensor.name), form, Weight::vision, tensor.outputs, tensor.inputs));
+      ++layer_;
+    }
+    layer_ = 0;
   }
 
   void expect_mlp(const MlpShape& mlp) {
@@ -108,22 +163,22 @@ class Expectations {
     for (int slice = 0; slice < mlp.slices; ++slice) {
       const std::int64_t first = std::int64_t{slice} * mlp.width;
       const int expert = mlp.expert == WeightSource::kNoExpert ? mlp.expert : mlp.expert + slice;
-      gate.parts.push_back({Weight::gate, mlp.width, hidden, expert, first});
-      up.parts.push_back({Weight::up, mlp.width, hidden, expert, first});
-      down.parts.push_back({Weight::down, hidden, mlp.width, expert, 0, first});
+      gate.parts.push_back({mlp.weights.gate, mlp.width, hidden, expert, first});
+      up.parts.push_back({mlp.weights.up, mlp.width, hidden, expert, first});
+      down.parts.push_back({mlp.weights.down, hidden, mlp.width, expert, 0, first});
     }
     expect_joined(mlp.at + "up_gate_proj.weight", {std::move(gate), std::move(up)});
     expect(std::move(down));
   }
 
-  void expect_stacks(const std::string& at) {
-    const int hidden = spec_.hidden, width = spec_.expert_intermediate;
+  void expect_stacks(const std::string& at, int width, const MlpWeights& weights) {
+    const int hidden = spec_.hidden;
     Expected gate_up{at + "gate_up_proj", Form::stack, 2 * width, hidden, {}, spec_.experts};
     Expected down{at + "down_proj", Form::stack, hidden, width, {}, spec_.experts};
     for (int e = 0; e < spec_.experts; ++e) {
-      gate_up.parts.push_back({Weight::gate, width, hidden, e, 0, 0, e});
-      gate_up.parts.push_back({Weight::up, width, hidden, e, width, 0, e});
-      down.parts.push_back({Weight::down, hidden, width, e, 0, 0, e});
+      gate_up.parts.push_back({weights.gate, width, hidden, e, 0, 0, e});
+      gate_up.parts.push_back({weights.up, width, hidden, e, width, 0, e});
+      down.parts.push_back({weights.down, hidden, width, e, 0, 0, e});
     }
     expect(std::move(gate_up));
     expect(std::move(down));
@@ -185,7 +240,7 @@ class Expectations {
 std::vector<std::int64_t> Expected::shape(bool transposed) const {
   switch (form) {
     case Form::norm: return {inputs};
-    case Form::bias: return {1, inputs};
+    case Form::bias: return {outputs, inputs};
     case Form::table: return {outputs, inputs};
     default: break;
   }

@@ -21,7 +21,7 @@ enum class Form {
   router,  ///< a linear with an orientation of its own, if its shape shows it
   table,   ///< [outputs, inputs] always: the embedding
   norm,    ///< [inputs]
-  bias,    ///< [inputs] or [1, inputs]
+  bias,    ///< [outputs, inputs], or [inputs] for one output
 };
 
 /// A weight of the network, and its place in a tensor.

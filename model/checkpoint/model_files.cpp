@@ -126,6 +126,10 @@ Result<ModelFiles> open_model(const config::ModelOptions& options, const Shard& 
 }
 
 Status ModelFiles::choose(config::Device device, const config::QuantizationOptions& options) {
+  if (spec.vision && device == config::Device::cuda) {
+    return failure(Code::unsupported,
+                   "Vision-language models run on the CPU alone so far; --device cpu runs this one.");
+  }
   Result<WeightFormats> chosen = choose_formats(spec, dtype, device, options);
   if (!chosen) return chosen.status();
   formats = *chosen;
@@ -149,6 +153,10 @@ Status check_tokenizer_files(const config::ModelOptions& options) {
 
 Status check_ranks(const ModelFiles& files, const Shard& shard) {
   if (shard.alone()) return {};
+  if (files.spec.vision) {
+    return failure(Code::unsupported, "--tensor-parallel-size is " + std::to_string(shard.ranks) +
+                                          "; vision-language models run on one rank so far.");
+  }
   const Result<ModelSpec> part = part_of(files.spec, shard);
   if (!part.ok()) return part.status();
   const Result<TensorMap> map = files.map_of(shard);

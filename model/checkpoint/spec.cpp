@@ -3,108 +3,35 @@
 #include <algorithm>
 #include <array>
 #include <bit>
-#include <cmath>
-#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "config/json_file.h"
 #include "kernels/attention.h"
 #include "kernels/moe.h"
+#include "model/checkpoint/spec_reader.h"
+#include "model/vision/vision_weights.h"
 
 namespace troupe::model {
 namespace {
 
 using JsonValue = nlohmann::json;
 
-// Limits far above every published model; they keep every product below in range.
-constexpr std::int64_t kMaxWidth = 1 << 20;
-constexpr std::int64_t kMaxLayers = 1024;
-constexpr std::int64_t kMaxHeads = 1024;
 constexpr std::int64_t kMaxHeadDim = kernels::kMostHeadDim;
 constexpr std::int64_t kMaxVocab = 1 << 22;
 constexpr std::int64_t kMaxPositions = 1 << 24;
 
-// Reads typed keys out of one JSON object and keeps the first error; later reads then do nothing.
-class SpecReader {
- public:
-  SpecReader(const JsonValue& object, const std::string& where) : object_(object), where_(where) {}
-
-  bool has(const char* key) const { return object_.contains(key) && !object_[key].is_null(); }
-
-  std::int64_t integer(const char* key, std::int64_t low, std::int64_t high) {
-    if (!has(key)) return fail(key, "is missing"), low;
-    return integer_or(key, low, low, high);
-  }
-
-  std::int64_t integer_or(const char* key, std::int64_t fallback, std::int64_t low, std::int64_t high) {
-    if (!has(key)) return fallback;
-    const JsonValue& value = object_[key];
-    // The library compares an unsigned number as if it were signed: a huge one would count as -1.
-    const bool huge =
-        value.is_number_unsigned() && value.get<std::uint64_t>() > static_cast<std::uint64_t>(high);
-    const bool fits = value.is_number_integer() && !huge && value >= low && value <= high;
-    if (fits) return value.get<std::int64_t>();
-    fail(key, "is " + shown(value) + "; allowed is a whole number from " + std::to_string(low) + " to " +
-                  std::to_string(high));
-    return low;
-  }
-
-  double positive_or(const char* key, double fallback) {
-    if (!has(key)) return fallback;
-    const JsonValue& value = object_[key];
-    if (value.is_number() && std::isfinite(value.get<float>()) && value.get<float>() > 0) {
-      return value.get<double>();
-    }
-    fail(key, "is " + shown(value) + "; allowed is a positive number");
-    return fallback;
-  }
-
-  std::optional<bool> boolean(const char* key) {
-    if (!has(key)) return std::nullopt;
-    if (object_[key].is_boolean()) return object_[key].get<bool>();
-    fail(key, "is " + shown(object_[key]) + "; allowed are true and false");
-    return std::nullopt;
-  }
-
-  std::string text(const char* key) {
-    if (!has(key)) return {};
-    if (object_[key].is_string()) return object_[key].get<std::string>();
-    fail(key, "is " + shown(object_[key]) + "; it has to be a string");
-    return {};
-  }
-
-  const JsonValue& at(const char* key) const { return object_[key]; }
-
-  void fail(const char* key, const std::string& what) {
-    if (status_.ok()) status_ = invalid(where_ + ": " + key + " " + what + ".", key);
-  }
-
-  const Status& status() const { return status_; }
-
-  static std::string shown(const JsonValue& value) {
-    std::string text = value.dump(-1, ' ', true, JsonValue::error_handler_t::replace);
-    if (text.size() > 60) text = text.substr(0, 60) + "…";
-    return text;
-  }
-
- private:
-  const JsonValue& object_;
-  const std::string& where_;
-  Status status_;
-};
-
 // The models of the family, recognised by class name, otherwise by model_type.
-enum class Family { dense, moe, later, other };
+enum class Family { dense, moe, vision, other };
 
 Family family_of(const std::string& model_type, const std::string& architecture) {
   if (architecture == "Ernie4_5ForCausalLM" || architecture == "Ernie4_5_ForCausalLM") return Family::dense;
   if (architecture == "Ernie4_5_MoeForCausalLM") return Family::moe;
   for (const char* name :
        {"Ernie4_5_VLMoeForConditionalGeneration", "Ernie4_5_VL_MoeForConditionalGeneration"}) {
-    if (architecture == name) return Family::later;
+    if (architecture == name) return Family::vision;
   }
   for (const char* name : {"ernie4_5_moe_vl", "ernie4_5_vl_moe"}) {
-    if (model_type == name) return Family::later;
+    if (model_type == name) return Family::vision;
   }
   if (!architecture.empty()) return Family::other;
   if (model_type == "ernie4_5") return Family::dense;
@@ -129,16 +56,14 @@ Result<Family> read_family(SpecReader& config, const std::string& where, std::st
       if (architecture.empty()) architecture = "Ernie4_5ForCausalLM";
       return family;
     case Family::moe: architecture = "Ernie4_5_MoeForCausalLM"; return family;
-    case Family::later:
-      return failure(Code::unsupported,
-                     where + ": not available yet: " + (architecture.empty() ? model_type : architecture) +
-                         "; the ERNIE-4.5 text models (Ernie4_5ForCausalLM, Ernie4_5_MoeForCausalLM) are.");
+    case Family::vision: architecture = "Ernie4_5_VLMoeForConditionalGeneration"; return family;
     case Family::other: break;
   }
   return invalid(
       where + ": model_type " + (model_type.empty() ? "(none)" : "'" + model_type + "'") + ", architecture " +
           (architecture.empty() ? "(none)" : "'" + architecture + "'") +
-          " is not an ERNIE-4.5 model; allowed are Ernie4_5ForCausalLM and Ernie4_5_MoeForCausalLM.",
+          " is not an ERNIE-4.5 model; allowed are Ernie4_5ForCausalLM, Ernie4_5_MoeForCausalLM and "
+          "Ernie4_5_VLMoeForConditionalGeneration.",
       "architectures");
 }
 
@@ -189,7 +114,7 @@ Status read_experts(SpecReader& config, const std::string& where, const FindExpe
     if (config.has(key) && config.at(key).is_array()) {
       return failure(Code::unsupported, where + ": " + key + " is " + SpecReader::shown(config.at(key)) +
                                             "; allowed is one number: experts per modality are those of " +
-                                            "vision-language models, which are not available yet.");
+                                            "vision-language models.");
     }
   }
   check_routing(config);
@@ -309,17 +234,29 @@ std::int64_t count_parameters(const ModelSpec& spec, int taken) {
 
 }  // namespace
 
-std::int64_t ModelSpec::parameters() const { return count_parameters(*this, experts); }
+std::int64_t ModelSpec::parameters() const {
+  std::int64_t count = count_parameters(*this, experts);
+  if (vision) {
+    const std::int64_t expert =
+        std::int64_t{3} * hidden * vision->expert_intermediate + hidden + 1;  // and its router
+    count += vision_parameters(*vision, hidden) + moe_layers() * experts * expert;
+  }
+  return count;
+}
 
 std::int64_t ModelSpec::active_parameters() const { return count_parameters(*this, top_k); }
 
 Result<ModelSpec> parse_spec(std::string_view text, const std::string& where, const FindExpertTensors& find) {
   Result<JsonValue> json = config::parse_json_object(text, where);
   if (!json) return json.status();
-  SpecReader config(*json, where);
   ModelSpec spec;
-  const Result<Family> family = read_family(config, where, spec.architecture);
+  SpecReader whole(*json, where);
+  const Result<Family> family = read_family(whole, where, spec.architecture);
   if (!family) return family.status();
+  if (*family == Family::vision) {
+    if (Status s = split_vision(*json, where, spec.vision.emplace()); !s.ok()) return s;
+  }
+  SpecReader config(*json, where);
   check_arithmetic(config);
   spec.vocab = static_cast<int>(config.integer("vocab_size", 1, kMaxVocab));
   spec.hidden = static_cast<int>(config.integer("hidden_size", 1, kMaxWidth));
@@ -353,7 +290,11 @@ Result<ModelSpec> parse_spec(std::string_view text, const std::string& where, co
   if (spec.head_dim % 2 != 0) {
     config.fail("head_dim", "is " + std::to_string(spec.head_dim) + "; rotation needs an even one");
   }
-  if (*family == Family::moe) {
+  if (!config.status().ok()) return config.status();
+  if (spec.vision) {
+    if (Status s = check_vision(*spec.vision, spec.head_dim, spec.vocab, where); !s.ok()) return s;
+  }
+  if (*family != Family::dense) {
     if (Status s = read_experts(config, where, find, spec); !s.ok()) return s;
   }
   spec.rope_theta = static_cast<float>(rope_theta(config, where));
@@ -394,6 +335,14 @@ std::uint64_t spec_hash(const ModelSpec& spec) {
   for (int layer = 0; layer < spec.layers; ++layer) mix(spec.moe_layer(layer) ? 1 : 0);
   mix(std::bit_cast<std::uint32_t>(spec.rope_theta));
   mix(std::bit_cast<std::uint32_t>(spec.rms_norm_eps));
+  if (spec.vision) {
+    const VisionSpec& v = *spec.vision;
+    for (const int value :
+         {v.depth, v.width, v.heads, v.intermediate, v.expert_intermediate, v.temporal_pairs, v.patch,
+          v.video_patch, v.image_start, v.image_end, v.video_start, v.video_end}) {
+      mix(static_cast<std::uint64_t>(value));
+    }
+  }
   mix(spec.tied ? 1 + std::uint64_t{*spec.tied} : 0);
   mix(spec.stored ? 1 + static_cast<std::uint64_t>(*spec.stored) : 0);
   if (spec.stored_quantisation) {

@@ -16,11 +16,12 @@
 #include "gpu/dtype.h"
 #include "model/checkpoint/expert_tensors.h"
 #include "model/checkpoint/stored_quantisation.h"
+#include "model/checkpoint/vision_spec.h"
 
 namespace troupe::model {
 
-/// An ERNIE-4.5 text decoder, dense or with mixtures of experts. All counts but those of experts are
-/// positive, products of any two fit in 64 bits, and heads is a multiple of kv_heads.
+/// An ERNIE-4.5 decoder, dense or with mixtures of experts, and the vision side if it has one. All counts but
+/// those of experts are positive, products of any two fit in 64 bits, and heads is a multiple of kv_heads.
 struct ModelSpec {
   std::string architecture;  ///< "Ernie4_5ForCausalLM", as the file names it
   int vocab = 0;             ///< rows of the embedding; the tokenizer may know fewer
@@ -46,6 +47,8 @@ struct ModelSpec {
   std::optional<DType> stored;                            ///< dtype of the weights, if the file names it
   std::optional<StoredQuantisation> stored_quantisation;  ///< of a checkpoint that is quantised already
   std::vector<TokenId> eos_ids;  ///< of config.json; generation_config.json may name more
+  /// Of a vision-language model, whose experts above are those of text rows.
+  std::optional<VisionSpec> vision;
 
   /// Set in the shape of one rank's part alone (ranks/part.h): `count` 0 is everything.
   struct Held {
@@ -69,16 +72,17 @@ struct ModelSpec {
   std::int64_t kv_bytes_per_token(DType type) const;
   /// Elements of all weights; an untied head counts.
   std::int64_t parameters() const;
-  /// Elements of the weights that one token uses: top_k of a layer's experts and the shared ones.
+  /// Elements of the weights that one text token uses: top_k of a layer's experts and the shared ones.
   std::int64_t active_parameters() const;
 };
 
 /// Reads and validates `directory`/`config_name`. Errors name the file, the key, the value and what is
-/// allowed. A model of the family that cannot run yet is Code::unsupported; any other architecture is
-/// invalid_argument and named. A mixture of experts needs the keys for the number of experts, the experts of
-/// a token, and their width. How many experts are shared and which layers have experts is read off the
-/// tensors in `directory` where the file does not say; without tensors, none are shared and all layers but
-/// the first have experts. Other missing keys have the defaults of transformers.
+/// allowed. What a model of the family has and cannot run is Code::unsupported; any other architecture is
+/// invalid_argument and named. A vision-language model may have its keys flat, as the hub, or in text_config,
+/// as transformers. A mixture of experts needs the keys for the number of experts, the experts of a token,
+/// and their width. How many experts are shared and which layers have experts is read off the tensors in
+/// `directory` where the file does not say; without tensors, none are shared and all layers but the first
+/// have experts. Other missing keys have the defaults of transformers.
 Result<ModelSpec> read_spec(const std::filesystem::path& directory,
                             const std::string& config_name = "config.json");
 

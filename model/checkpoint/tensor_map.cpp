@@ -35,12 +35,30 @@ class Mapper {
       const bool paddle = name.starts_with(kPaddle);
       paddle_prefix_ |= paddle;
       std::string common = paddle ? "model." + name.substr(kPaddle.size()) : name;
+      if (spec_.vision) rename_vision(common);
       if (name.ends_with(".quant_weight")) return refuse_paddle(name);
       if (take_stored(common, tensor)) continue;
       const auto [at, added] = names_.emplace(std::move(common), name);
       if (!added) {
         fail("the tensors '" + at->second + "' and '" + name + "' are the same weight.");
       }
+    }
+  }
+
+  // From transformers' names in memory, and those of older files, to the hub's.
+  static void rename_vision(std::string& name) {
+    struct Renamed {
+      std::string_view from, to;
+    };
+    for (const auto& [from, to] :
+         {Renamed{"model.language_model.", "model."}, Renamed{"model.vision_tower.", "vision_model."},
+          Renamed{"model.vision_model.", "vision_model."}}) {
+      if (name.starts_with(from)) name.replace(0, from.size(), to);
+    }
+    for (const auto& [from, to] :
+         {Renamed{"_linear.fc1.", "_linear.0."}, Renamed{"_linear.fc2.", "_linear.2."},
+          Renamed{"_linear.ln.", "_linear.3."}}) {
+      if (const std::size_t at = name.find(from); at != std::string::npos) name.replace(at, from.size(), to);
     }
   }
 
@@ -255,7 +273,8 @@ class Mapper {
       transposed =
           expected.outputs == expected.inputs ? map_.transposed : tensor.shape == expected.shape(true);
     }
-    const bool flat = expected.form == Form::bias && tensor.shape == std::vector{expected.inputs};
+    const bool flat =
+        expected.form == Form::bias && expected.outputs == 1 && tensor.shape == std::vector{expected.inputs};
     const std::vector<std::int64_t> shape = expected.shape(transposed);
     if (tensor.shape != shape && !flat) {
       fail("the tensor '" + named->second + "' has the shape " + shape_text(tensor.shape) + "; expected is " +

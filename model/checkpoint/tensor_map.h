@@ -12,6 +12,9 @@
 // stacked, as transformers holds them in memory (mlp.experts.gate_up_proj, [experts, 2 · width, hidden]).
 // Shared experts are one MLP in the file, which is cut into slices of an expert's width.
 //
+// A vision-language model's experts of both modalities are one list in the hub's files, text first, and two
+// stacks as transformers holds them in memory (mlp.text_moe, mlp.vision_moe); the names of both are read.
+//
 // A linear may be quantised already: several tensors, as stored_quantisation.h says.
 #include <optional>
 #include <string>
@@ -38,12 +41,18 @@ enum class Weight {
   down,  // of the layer's MLP, or of each of its experts
   router,
   router_bias,  // of a mixture of experts
+  vision_gate,
+  vision_up,
+  vision_down,
+  vision_router,
+  vision_router_bias,  // the same for vision rows
+  vision,              // a tensor of the tower or the resampler
 };
 
 /// A part of a tensor, as a matrix of outputs × inputs. Norms and biases are one output row.
 struct WeightSource {
   Weight weight{};
-  int layer = 0;
+  int layer = 0;                       ///< of Weight::vision its index in vision_tensors()
   int expert = kNoExpert;              ///< shared experts come after the others
   const FileTensor* tensor = nullptr;  ///< in the Checkpoint
   std::string name;                    ///< in the file

@@ -14,6 +14,7 @@
 #include "kernels/mlp.h"
 #include "kernels/moe.h"
 #include "kernels/pack.h"
+#include "kernels/place_rows.h"
 #include "kernels/qkv_rope_kv_write.h"
 #include "kernels/quantise_rows.h"
 #include "kernels/rope_table.h"
@@ -35,6 +36,7 @@ void run(Cuda&, const LmHead&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Mlp&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Moe&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Pack&) { TROUPE_CHECK(false); }
+void run(Cuda&, const PlaceRows&) { TROUPE_CHECK(false); }
 void run(Cuda&, const QkvRopeKvWrite&) { TROUPE_CHECK(false); }
 void run(Cuda&, const QuantiseRows&) { TROUPE_CHECK(false); }
 void run(Cuda&, const RopeTable&) { TROUPE_CHECK(false); }

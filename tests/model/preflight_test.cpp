@@ -102,7 +102,7 @@ TEST_F(PreflightTest, AnotherArchitecture) {
   edit_config("architectures", {"LlamaForCausalLM"});
   refused(Code::invalid_argument, "LlamaForCausalLM");
   edit_config("architectures", {"Ernie4_5_VLMoeForConditionalGeneration"});
-  refused(Code::unsupported, "not available yet");
+  refused(Code::invalid_argument, "vision_config is missing");
 }
 
 TEST_F(PreflightTest, SpoiledConfigs) {

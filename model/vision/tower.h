@@ -1,0 +1,104 @@
+#pragma once
+// The vision tower and the resampler of ERNIE-4.5-VL: pixels of an image or a video to the embeddings of its
+// tokens.
+//
+//   h = P · normalised patch                                                      per frame, (patches, width)
+//   for every block:  h += Wo · attention(rope(Wqkv · norm1(h)))                  all patches of the frame
+//                     h += W2 · quick_gelu(W1 · norm2(h))
+//   s = norm(W2s · gelu(W1s · [four neighbours of norm(h)]))                      (patches / 4, 4 · width)
+//   z = norm(W2t · gelu(W1t · [s of a frame, s of the next]))                     an image's frame stands for
+//   both embedding = rms_norm(Wm · z)                                                  (tokens, hidden)
+//
+// Norms and sums are fp32, inputs of products have the model's dtype. Frames meet in the resampler alone, so
+// memory is that of one frame.
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "base/patch_grid.h"
+#include "base/status.h"
+#include "gpu/buffer.h"
+#include "model/vision/vision_weights.h"
+
+namespace troupe::model {
+
+/// For one thread. Device and weights outlive it. Items are encoded one after the other, each in pieces of a
+/// layer of a frame, between which steps of the decoder may run.
+template <Device D>
+class VisionTower {
+ public:
+  /// `hidden`, `eps`: the decoder's width and its norms' epsilon. `frame_patches`: of the largest frame;
+  /// memory for it is taken once.
+  static Result<VisionTower> make(D& device, const VisionSpec& spec, int hidden, float eps, DType dtype,
+                                  const VisionWeights& weights, int frame_patches);
+
+  /// Begins an item, and gives up one that has not ended. `patches`: host memory, kPatchBytes for each of the
+  /// grid's. `out`: device memory for the grid's tokens in rows of padded(hidden) of dtype. Both stay until
+  /// advance() has returned false. invalid_argument if the grid does not fit the kind of an item, is larger
+  /// than make() allowed, or has another number of patches.
+  Status begin(MediaKind kind, const PatchGrid& grid, std::span<const std::uint8_t> patches, void* out);
+
+  /// Runs the next piece; false if there is none left.
+  bool advance();
+
+  /// The tower's output for the frame that has just ended, (patches, padded(width)) of dtype: what tests
+  /// compare. Valid when the piece that ended the last block has run and no other since.
+  const void* frame_output() const { return x_; }
+  bool frame_has_ended() const { return frame_has_ended_; }
+
+  std::size_t bytes() const { return memory_.bytes(); }
+
+ private:
+  VisionTower(D& device, const VisionSpec& spec, int hidden, float eps, DType dtype,
+              const VisionWeights& weights, int frame_patches)
+      : device_(&device),
+        spec_(spec),
+        hidden_(hidden),
+        eps_(eps),
+        dtype_(dtype),
+        weights_(&weights),
+        frame_patches_(frame_patches) {}
+
+  void lay_out(Arena& arena);
+  void begin_frame();
+  void run_block(const TowerBlock& block);
+  void end_frame();
+  void merge_frames();
+  void merge(const MergeWeights& weights, int rows, void* out);
+  int frame_rows() const { return grid_.rows * grid_.columns; }
+  std::size_t row_bytes(int columns) const {
+    return static_cast<std::size_t>(kernels::padded(columns)) * size_of(dtype_);
+  }
+  std::byte* spatial(int frame) const;
+
+  D* device_;
+  VisionSpec spec_;
+  int hidden_;
+  float eps_;
+  DType dtype_;
+  const VisionWeights* weights_;
+  int frame_patches_;
+
+  Buffer<D> memory_;
+  float* residual_ = nullptr;             // (patches, width), and what a frame's merging sums
+  void* x_ = nullptr;                     // (patches, width)
+  void* wide_ = nullptr;                  // (patches, the widest of what a block or a merge reads)
+  void* spatial_ = nullptr;               // (2 · patches / 4, merged width)
+  float* rope_ = nullptr;                 // (patches, head_dim / 2, 2)
+  float* frequencies_ = nullptr;          // (head_dim / 2)
+  std::uint8_t* axes_ = nullptr;          // (head_dim / 2)
+  float* pixel_table_ = nullptr;          // kPixelTable
+  std::int32_t* positions_ = nullptr;     // (patches, 2)
+  std::uint8_t* frame_pixels_ = nullptr;  // (patches, kPatchBytes)
+
+  // The item that is being encoded.
+  MediaKind kind_{};
+  PatchGrid grid_{};
+  std::span<const std::uint8_t> patches_;
+  void* out_ = nullptr;
+  int frame_ = 0;
+  int layer_ = 0;  // next piece of the frame: 0 … depth - 1 are blocks
+  bool frame_has_ended_ = false;
+};
+
+}  // namespace troupe::model

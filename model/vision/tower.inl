@@ -1,0 +1,264 @@
+#pragma once
+// VisionTower<D>. Included where a device's tower is instantiated.
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "kernels/add_rms_norm.h"
+#include "kernels/frame_attention.h"
+#include "kernels/join_rows.h"
+#include "kernels/layer_norm.h"
+#include "kernels/linear_bias.h"
+#include "kernels/normalise_patches.h"
+#include "kernels/rope_table.h"
+#include "model/vision/tower.h"
+
+namespace troupe::model {
+
+using kernels::BiasEnding;
+
+template <Device D>
+void VisionTower<D>::lay_out(Arena& arena) {
+  const auto rows = static_cast<std::size_t>(frame_patches_);
+  const auto pairs = static_cast<std::size_t>(spec_.head_dim() / 2);
+  const auto merged = static_cast<std::size_t>(kernels::padded(spec_.merged_width()));
+  const auto bytes_of = [&](int columns) { return rows * row_bytes(columns); };
+  residual_ = arena.take<float>(std::max({rows * static_cast<std::size_t>(kernels::padded(spec_.width)),
+                                          rows / 4 * merged,
+                                          rows / 4 * static_cast<std::size_t>(kernels::padded(hidden_))}));
+  x_ = arena.take_bytes(std::max(bytes_of(spec_.width), rows / 4 * merged * size_of(dtype_)));
+  wide_ = arena.take_bytes(
+      std::max({bytes_of(kPatchBytes), bytes_of(3 * spec_.width), bytes_of(spec_.intermediate),
+                rows / 4 * row_bytes(kMergeFrames * spec_.merged_width())}));
+  spatial_ = arena.take_bytes(kMergeFrames * (rows / 4) * merged * size_of(dtype_));
+  rope_ = arena.take<float>(rows * pairs * 2);
+  frequencies_ = arena.take<float>(pairs);
+  axes_ = arena.take<std::uint8_t>(pairs);
+  pixel_table_ = arena.take<float>(kernels::kPixelTable);
+  positions_ = arena.take<std::int32_t>(rows * 2);
+  frame_pixels_ = arena.take<std::uint8_t>(rows * kPatchBytes);
+}
+
+template <Device D>
+Result<VisionTower<D>> VisionTower<D>::make(D& device, const VisionSpec& spec, int hidden, float eps,
+                                            DType dtype, const VisionWeights& weights, int frame_patches) {
+  VisionTower made(device, spec, hidden, eps, dtype, weights, frame_patches);
+  Arena counting;
+  made.lay_out(counting);
+  Result<Buffer<D>> memory = Buffer<D>::make(device, counting.used(), "the vision tower");
+  if (!memory) return memory.status();
+  made.memory_ = std::move(*memory);
+  Arena arena(made.memory_.view());
+  made.lay_out(arena);
+
+  // Pairs of a head turn by the row first, then by the column, both with the same frequencies.
+  const auto pairs = static_cast<std::size_t>(spec.head_dim() / 2), half = pairs / 2;
+  std::vector<float> frequencies(pairs), table(kernels::kPixelTable);
+  std::vector<std::uint8_t> axes(pairs);
+  kernels::rope_inverse_frequencies(frequencies.data(), static_cast<int>(pairs), kTowerRopeTheta);
+  std::copy_n(frequencies.begin(), half, frequencies.begin() + static_cast<std::ptrdiff_t>(half));
+  std::fill(axes.begin() + static_cast<std::ptrdiff_t>(half), axes.end(), std::uint8_t{1});
+  kernels::fill_pixel_table(table.data());
+  device.upload(made.frequencies_, frequencies.data(), pairs * sizeof(float));
+  device.upload(made.axes_, axes.data(), pairs);
+  device.upload(made.pixel_table_, table.data(), table.size() * sizeof(float));
+  device.sync();
+  return made;
+}
+
+template <Device D>
+Status VisionTower<D>::begin(MediaKind kind, const PatchGrid& grid, std::span<const std::uint8_t> patches,
+                             void* out) {
+  const auto even = [](std::int32_t n, int unit) { return n >= unit && n % unit == 0; };
+  const bool frames = kind == MediaKind::image ? grid.frames == 1 : even(grid.frames, kMergeFrames);
+  const std::string text = std::to_string(grid.frames) + " × " + std::to_string(grid.rows) + " × " +
+                           std::to_string(grid.columns) + " patches";
+  if (!frames || !even(grid.rows, kMergeSide) || !even(grid.columns, kMergeSide)) {
+    return invalid("An item has " + text + "; allowed are one frame of an image, an even number of a video, and " +
+                   "even numbers of rows and columns.");
+  }
+  if (std::int64_t{grid.rows} * grid.columns > frame_patches_) {
+    return invalid("An item has " + text + "; a frame may have " + std::to_string(frame_patches_) + ".");
+  }
+  if (patches.size() != static_cast<std::size_t>(grid.patches()) * kPatchBytes) {
+    return invalid("An item of " + text + " came with " + std::to_string(patches.size()) + " bytes; it has " +
+                   std::to_string(grid.patches() * kPatchBytes) + ".");
+  }
+  kind_ = kind;
+  grid_ = grid;
+  patches_ = patches;
+  out_ = out;
+  frame_ = layer_ = 0;
+
+  // All frames have the same positions, in the order in which patches lie.
+  std::vector<std::int32_t> positions;
+  positions.reserve(static_cast<std::size_t>(frame_rows()) * 2);
+  for (int row = 0; row < grid.rows; row += kMergeSide) {
+    for (int column = 0; column < grid.columns; column += kMergeSide) {
+      for (int inner = 0; inner < kMergeSide * kMergeSide; ++inner) {
+        positions.push_back(row + inner / kMergeSide);
+        positions.push_back(column + inner % kMergeSide);
+      }
+    }
+  }
+  device_->upload(positions_, positions.data(), positions.size() * sizeof(std::int32_t));
+  device_->sync();
+  run(*device_, kernels::RopeTable{.out = rope_,
+                                   .positions = positions_,
+                                   .inverse_frequencies = frequencies_,
+                                   .axis = axes_,
+                                   .axes = 2,
+                                   .rows = frame_rows(),
+                                   .head_dim = spec_.head_dim()});
+  return {};
+}
+
+template <Device D>
+bool VisionTower<D>::advance() {
+  frame_has_ended_ = false;
+  if (frame_ == grid_.frames) return false;
+  if (layer_ == 0) begin_frame();
+  if (layer_ < spec_.depth) {
+    run_block(weights_->blocks[static_cast<std::size_t>(layer_++)]);
+    if (layer_ < spec_.depth) return true;
+    run(*device_, kernels::LayerNorm{.out = x_,
+                                     .x = residual_,
+                                     .weight = weights_->norm.weight,
+                                     .bias = weights_->norm.bias,
+                                     .dtype = dtype_,
+                                     .rows = frame_rows(),
+                                     .cols = spec_.width,
+                                     .eps = kTowerEps});
+    frame_has_ended_ = true;
+    return true;
+  }
+  end_frame();
+  layer_ = 0;
+  return ++frame_ < grid_.frames;
+}
+
+template <Device D>
+void VisionTower<D>::begin_frame() {
+  const std::size_t bytes = static_cast<std::size_t>(frame_rows()) * kPatchBytes;
+  device_->upload(frame_pixels_, patches_.data() + static_cast<std::size_t>(frame_) * bytes, bytes);
+  run(*device_, kernels::NormalisePatches{.out = wide_,
+                                          .patches = frame_pixels_,
+                                          .table = pixel_table_,
+                                          .dtype = dtype_,
+                                          .rows = frame_rows()});
+  run(*device_, kernels::LinearBias{.sum = residual_,
+                                    .x = wide_,
+                                    .weight = weights_->patch,
+                                    .rows = frame_rows(),
+                                    .ending = BiasEnding::set});
+}
+
+template <Device D>
+void VisionTower<D>::run_block(const TowerBlock& block) {
+  const int rows = frame_rows();
+  const auto norm = [&](const NormWeights& weights) {
+    run(*device_, kernels::LayerNorm{.out = x_,
+                                     .x = residual_,
+                                     .weight = weights.weight,
+                                     .bias = weights.bias,
+                                     .dtype = dtype_,
+                                     .rows = rows,
+                                     .cols = spec_.width,
+                                     .eps = kTowerEps});
+  };
+  const auto product = [&](const BiasedMatrix& matrix, const void* x, BiasEnding ending) {
+    run(*device_, kernels::LinearBias{.out = wide_,
+                                      .sum = residual_,
+                                      .x = x,
+                                      .weight = matrix.weight,
+                                      .bias = matrix.bias,
+                                      .rows = rows,
+                                      .ending = ending});
+  };
+  norm(block.norm1);
+  product(block.qkv, x_, BiasEnding::store);
+  run(*device_, kernels::FrameAttention{.out = x_,
+                                        .qkv = wide_,
+                                        .rope = rope_,
+                                        .dtype = dtype_,
+                                        .rows = rows,
+                                        .heads = spec_.heads,
+                                        .head_dim = spec_.head_dim(),
+                                        .scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim()))});
+  product(block.out, x_, BiasEnding::add);
+  norm(block.norm2);
+  product(block.fc1, x_, BiasEnding::quick_gelu);
+  product(block.fc2, wide_, BiasEnding::add);
+}
+
+template <Device D>
+std::byte* VisionTower<D>::spatial(int frame) const {
+  const std::size_t rows = static_cast<std::size_t>(frame % kMergeFrames) * static_cast<std::size_t>(frame_rows() / 4);
+  return static_cast<std::byte*>(spatial_) + rows * row_bytes(spec_.merged_width());
+}
+
+/// What `wide_` holds goes through two linears and a norm to `out`.
+template <Device D>
+void VisionTower<D>::merge(const MergeWeights& weights, int rows, void* out) {
+  run(*device_, kernels::LinearBias{.out = x_,
+                                    .x = wide_,
+                                    .weight = weights.fc1.weight,
+                                    .bias = weights.fc1.bias,
+                                    .rows = rows,
+                                    .ending = BiasEnding::gelu});
+  run(*device_, kernels::LinearBias{.sum = residual_,
+                                    .x = x_,
+                                    .weight = weights.fc2.weight,
+                                    .bias = weights.fc2.bias,
+                                    .rows = rows,
+                                    .ending = BiasEnding::set});
+  run(*device_, kernels::LayerNorm{.out = out,
+                                   .x = residual_,
+                                   .weight = weights.norm.weight,
+                                   .bias = weights.norm.bias,
+                                   .dtype = dtype_,
+                                   .rows = rows,
+                                   .cols = spec_.merged_width(),
+                                   .eps = kTowerEps});
+}
+
+template <Device D>
+void VisionTower<D>::end_frame() {
+  const int rows = frame_rows() / 4;
+  run(*device_,
+      kernels::JoinRows{
+          .out = wide_, .x = x_, .dtype = dtype_, .rows = rows, .cols = spec_.width, .parts = 4, .step = 4, .stride = 1});
+  merge(weights_->spatial, rows, spatial(frame_));
+  if (kind_ == MediaKind::image || frame_ % kMergeFrames == kMergeFrames - 1) merge_frames();
+}
+
+template <Device D>
+void VisionTower<D>::merge_frames() {
+  const int rows = frame_rows() / 4;
+  run(*device_, kernels::JoinRows{.out = wide_,
+                                  .x = spatial_,
+                                  .dtype = dtype_,
+                                  .rows = rows,
+                                  .cols = spec_.merged_width(),
+                                  .parts = kMergeFrames,
+                                  .step = 1,
+                                  .stride = kind_ == MediaKind::image ? 0 : rows});
+  merge(weights_->temporal, rows, wide_);
+  run(*device_, kernels::LinearBias{.sum = residual_,
+                                    .x = wide_,
+                                    .weight = weights_->project.weight,
+                                    .bias = weights_->project.bias,
+                                    .rows = rows,
+                                    .ending = BiasEnding::set});
+  const std::size_t done = static_cast<std::size_t>(frame_ / kMergeFrames) * static_cast<std::size_t>(rows);
+  run(*device_, kernels::AddRmsNorm{.out = static_cast<std::byte*>(out_) + done * row_bytes(hidden_),
+                                    .residual = residual_,
+                                    .weight = weights_->after_norm,
+                                    .dtype = dtype_,
+                                    .rows = rows,
+                                    .cols = hidden_,
+                                    .eps = eps_});
+}
+
+}  // namespace troupe::model
