@@ -20,7 +20,7 @@
 namespace troupe::wire {
 
 /// Raised with every change of a struct below; compared at attach.
-inline constexpr std::uint32_t kVersion = 7;
+inline constexpr std::uint32_t kVersion = 8;
 /// Raised with every change of a message that a Message record carries; compared when front and engine greet.
 inline constexpr std::uint32_t kMessagesVersion = 2;
 inline constexpr std::size_t kAlignment = 8;
@@ -42,6 +42,9 @@ enum class RecordKind : std::uint32_t {
   step_masks,     ///< engine → worker, step ring: what the gated rows of a plan may sample
   step_end,       ///< worker → engine, step ring: a rank above 0 has run a plan
   message,  ///< between the front and an engine, both ways: a message of actors/messages.h, or a piece of one
+  sequence_media,  ///< engine → worker, step ring: where images and videos are in a sequence
+  encode_media,    ///< engine → worker, step ring: an image or a video to be encoded
+  media_done,      ///< worker → engine, step ring: it has been
 };
 
 /// A typed array inside the same record.
@@ -125,6 +128,16 @@ struct StepResult {
   Span<ResultRow> rows{};  ///< one per plan row with kSamples, in plan order
   Span<TokenId> tokens{};
   Span<TokenLogprobs> logprobs{};
+};
+
+/// The end of an EncodeMedia.
+struct MediaDone {
+  Header header{};
+  SlotRef slot{};
+  std::int32_t item = 0;
+  std::uint32_t dropped = 0;    ///< 1: the sequence had been finished
+  std::int64_t started_ns = 0;  ///< monotonic clock
+  std::int64_t finished_ns = 0;
 };
 
 /// Of a rank above 0, instead of a StepResult: rank 0's is the result for all.
@@ -214,6 +227,37 @@ struct StepPlan {
   Span<TokenRun> tokens{};
   Span<BlockRun> blocks{};
   Span<PlanRow> rows{};
+};
+
+/// An image or a video of a sequence: its visual tokens begin at `first`.
+struct MediaEntry {
+  std::uint32_t kind = 0;  ///< 1 image, 2 video: MediaKind
+  std::int32_t frames = 0;
+  std::int32_t rows = 0;
+  std::int32_t columns = 0;  ///< patches: PatchGrid
+  std::int32_t first = 0;
+  std::uint32_t padding = 0;
+};
+
+/// The items of a sequence, in the order of their tokens. Comes before the plan that starts the sequence; one
+/// without media has none. Where rows stand, which experts they take and whose embeddings they have follows
+/// from it. Not answered.
+struct SequenceMedia {
+  Header header{};
+  SlotRef slot{};
+  Span<MediaEntry> items{};
+};
+
+/// Encodes an item of a sequence whose SequenceMedia has come. The worker keeps the result until a plan
+/// finishes the sequence. A plan with rows of the item comes after this and waits for its end; other plans do
+/// not. Answered by MediaDone.
+struct EncodeMedia {
+  Header header{};
+  SlotRef slot{};
+  std::int32_t item = 0;
+  std::uint32_t padding = 0;
+  std::uint64_t offset = 0;  ///< of its patches in the media memory; they stay until the answer
+  std::uint64_t bytes = 0;   ///< kPatchBytes for each patch
 };
 
 enum class MaskForm : std::uint32_t {
@@ -320,6 +364,12 @@ template <>
 inline constexpr RecordKind kKindOf<StepEnd> = RecordKind::step_end;
 template <>
 inline constexpr RecordKind kKindOf<Message> = RecordKind::message;
+template <>
+inline constexpr RecordKind kKindOf<SequenceMedia> = RecordKind::sequence_media;
+template <>
+inline constexpr RecordKind kKindOf<EncodeMedia> = RecordKind::encode_media;
+template <>
+inline constexpr RecordKind kKindOf<MediaDone> = RecordKind::media_done;
 
 template <class T>
 concept Plain = std::is_trivially_copyable_v<T> && alignof(T) <= kAlignment;
@@ -331,6 +381,9 @@ static_assert(sizeof(TokenLogprobs) == 28 && sizeof(CacheCommand) == 48 && sizeo
 static_assert(Plain<Hello> && Plain<StepPlan> && Plain<StepResult> && Plain<StartSequence>);
 static_assert(sizeof(StepMasks) == 32 && sizeof(RowMask) == 20 && sizeof(StepEnd) == 32 &&
               sizeof(Message) == 56);
+static_assert(sizeof(SequenceMedia) == 32 && sizeof(MediaEntry) == 24 && sizeof(EncodeMedia) == 48 &&
+              sizeof(MediaDone) == 48);
+static_assert(Plain<SequenceMedia> && Plain<EncodeMedia> && Plain<MediaDone>);
 static_assert(Plain<CacheCommand> && Plain<CacheDone> && Plain<Inventory> && Plain<StepMasks> &&
               Plain<StepEnd> && Plain<Message>);
 

@@ -1,6 +1,8 @@
 #include "model/cpu_executor.h"
 
 #include <algorithm>
+#include <climits>
+#include <map>
 #include <utility>
 
 #include "base/usable_cores.h"
@@ -10,20 +12,27 @@
 #include "model/ranks/part.h"
 #include "model/ranks/patience.h"
 #include "model/swap/swap_sizing.h"
+#include "model/vision/tower.h"
 #include "model/weights.h"
 
 namespace troupe::model {
 namespace {
 
+/// Patches of the largest frame: the most pixels that images are resized to by default.
+constexpr int kFramePatches = 6177 * 784 / (kPatchSide * kPatchSide);
+
+using Tower = VisionTower<Cpu>;
+
 class CpuExecutor final : public QueuedExecutor {
  public:
   CpuExecutor(const wire::Capacity& capacity, std::unique_ptr<Cpu> device,
               std::unique_ptr<Collective<Cpu>> ranks, std::unique_ptr<Decoder<Cpu>> decoder,
-              std::unique_ptr<SwapCopier> swap)
-      : QueuedExecutor(capacity, swap.get()),
+              std::unique_ptr<SwapCopier> swap, std::unique_ptr<Tower> tower)
+      : QueuedExecutor(capacity, swap.get(), decoder->spec().vision, tower ? kFramePatches : 0),
         device_(std::move(device)),
         ranks_(std::move(ranks)),
         decoder_(std::move(decoder)),
+        tower_(std::move(tower)),
         swap_(std::move(swap)) {
     const kernels::KvCache& kv = decoder_->kv();
     if (swap_) swap_->set_memory(static_cast<std::byte*>(kv.data), kv.block_bytes());
@@ -41,6 +50,29 @@ class CpuExecutor final : public QueuedExecutor {
     decoder_->finish(batch, samples);
   }
   void copy(std::span<const kernels::BlockPair> pairs) override { decoder_->copy_blocks(pairs); }
+  std::size_t embedding_bytes() const {
+    return static_cast<std::size_t>(kernels::padded(decoder_->spec().hidden)) * size_of(decoder_->kv().dtype);
+  }
+  Status begin_encoding(SlotRef slot, int item, const MediaItem& of,
+                        std::span<const std::uint8_t> patches) override {
+    Result<Buffer<Cpu>> memory = Buffer<Cpu>::make(
+        *device_, static_cast<std::size_t>(of.grid.tokens()) * embedding_bytes(), "embeddings of an item");
+    if (!memory) return memory.status();
+    Buffer<Cpu>& kept = embeddings_[{slot, item}];
+    kept = std::move(*memory);
+    return tower_->begin(of.kind, of.grid, patches, kept.data());
+  }
+  bool advance_encoding() override { return tower_->advance(); }
+  void find_embeddings(std::span<EmbeddedRows> rows) const override {
+    for (EmbeddedRows& some : rows) {
+      some.rows = static_cast<const std::byte*>(embeddings_.at({some.slot, some.item}).data()) +
+                  static_cast<std::size_t>(some.first) * embedding_bytes();
+    }
+  }
+  void drop_embeddings(SlotRef slot) override {
+    embeddings_.erase(embeddings_.lower_bound({slot, 0}), embeddings_.upper_bound({slot, INT_MAX}));
+  }
+  void drop_embeddings() override { embeddings_.clear(); }
   bool abandoned() const override { return ranks_ != nullptr && ranks_->abandoned(); }
   Status late() const override { return ranks_ != nullptr ? ranks_->late() : Status{}; }
   void begin_epoch(std::uint32_t epoch) override {
@@ -50,6 +82,8 @@ class CpuExecutor final : public QueuedExecutor {
   std::unique_ptr<Cpu> device_;             // outlives the decoder's memory
   std::unique_ptr<Collective<Cpu>> ranks_;  // null: alone
   std::unique_ptr<Decoder<Cpu>> decoder_;
+  std::unique_ptr<Tower> tower_;  // null: the model takes text alone
+  std::map<std::pair<SlotRef, int>, Buffer<Cpu>> embeddings_;
   std::unique_ptr<SwapCopier> swap_;  // last: its thread uses the decoder's memory
 };
 
@@ -114,8 +148,15 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, con
                           .tops = most_tops(capacity)},
                          nullptr, ranks.get());
   if (!decoder) return decoder.status();
+  std::unique_ptr<Tower> tower;
+  if (part->vision) {
+    Result<Tower> made = Tower::make(*device, *part->vision, part->hidden, part->rms_norm_eps,
+                                     files.formats.activations, (*decoder)->vision_weights(), kFramePatches);
+    if (!made) return made.status();
+    tower = std::make_unique<Tower>(std::move(*made));
+  }
   return std::unique_ptr<Executor>(std::make_unique<CpuExecutor>(
-      capacity, std::move(device), std::move(ranks), std::move(*decoder), std::move(swap)));
+      capacity, std::move(device), std::move(ranks), std::move(*decoder), std::move(swap), std::move(tower)));
 }
 
 }  // namespace troupe::model

@@ -18,13 +18,15 @@ const R& front(const WorkQueue& queue, wire::RecordView& record) {
 
 }  // namespace
 
-QueuedExecutor::QueuedExecutor(const wire::Capacity& capacity, SwapCopier* swap)
+QueuedExecutor::QueuedExecutor(const wire::Capacity& capacity, SwapCopier* swap,
+                               const std::optional<VisionSpec>& vision, int frame_patches)
     : capacity_(capacity),
       check_(capacity),
       gates_(capacity),
-      table_(capacity.max_slots),
+      table_(capacity.max_slots, vision),
       plans_(static_cast<std::size_t>(capacity.max_steps_in_flight)),
       commands_(kMaxCommandsQueued),
+      media_(capacity, frame_patches),
       swap_(swap) {
   TROUPE_CHECK((swap != nullptr) == (capacity.swap_blocks > 0));
 }
@@ -34,7 +36,9 @@ Status QueuedExecutor::submit(const wire::RecordView& record) {
     if (plans_.full()) {
       return failure(Code::overloaded, std::to_string(plans_.size()) + " steps are in flight already");
     }
+    if (Status s = media_.check(record, *plan); !s.ok()) return s;
     if (Status s = check_.admit(record, *plan); !s.ok()) return s;
+    media_.admitted(record, *plan);
     gates_.open(record, *plan);
     plans_.push(record.bytes(), arrivals_++);
     return {};
@@ -54,6 +58,16 @@ Status QueuedExecutor::submit(const wire::RecordView& record) {
     }
     return {};
   }
+  if (const auto* media = record.as<wire::SequenceMedia>()) {
+    if (Status s = media_.admit(record, *media); !s.ok()) return s;
+    table_.announce(media->slot, media_.items(media->slot));
+    return {};
+  }
+  if (const auto* command = record.as<wire::EncodeMedia>()) {
+    if (Status s = media_.admit(*command, media_memory_.size()); !s.ok()) return s;
+    encodings_.push_back({*command, media_.items(command->slot)[static_cast<std::size_t>(command->item)]});
+    return {};
+  }
   return invalid("a record of kind " + std::to_string(static_cast<unsigned>(record.header().kind)) +
                  " is no work for an executor, or too short for its kind");
 }
@@ -66,12 +80,25 @@ bool QueuedExecutor::plan_is_ready() const {
   if (plans_.empty()) return false;
   wire::RecordView record;
   const auto& plan = front<wire::StepPlan>(plans_, record);
-  return begun_ ? gates_.ready(plan.step) : ended_through(plan.after_cache_command);
+  return begun_ ? gates_.ready(plan.step)
+                : ended_through(plan.after_cache_command) && is_encoded(record, plan);
+}
+
+bool QueuedExecutor::is_encoded(const wire::RecordView& record, const wire::StepPlan& plan) const {
+  if (encodings_.empty()) return true;
+  const std::span<const wire::PlanRow> rows = record.array(plan.rows);
+  return std::ranges::none_of(encodings_, [&](const Encoding& encoding) {
+    return std::ranges::any_of(rows, [&](const wire::PlanRow& row) {
+      return row.slot == encoding.command.slot && row.position < encoding.item.end() &&
+             row.position + row.tokens > encoding.item.first;
+    });
+  });
 }
 
 bool QueuedExecutor::waits_for_record() const {
   if (abandoned()) return late().ok() && (swap_ == nullptr || swap_->open() == 0);
-  return begun_ && !plan_is_ready() && !command_is_next() && (swap_ == nullptr || swap_->open() == 0);
+  return begun_ && !plan_is_ready() && !command_is_next() && encodings_.empty() &&
+         (swap_ == nullptr || swap_->open() == 0);
 }
 
 bool QueuedExecutor::command_is_next() const {
@@ -90,6 +117,10 @@ Result<bool> QueuedExecutor::poll(std::vector<std::byte>& out, TimePoint deadlin
   };
   if (take_ended({})) return true;
   if (abandoned()) return abandoned_step(deadline);
+  if (!encodings_.empty() && !begun_ && (encodes_next_ || !(command_is_next() || plan_is_ready()))) {
+    encodes_next_ = false;
+    return run_encoding(out);
+  }
   if (command_is_next()) {
     run_command(out);
   } else if (plan_is_ready()) {
@@ -126,10 +157,36 @@ void QueuedExecutor::run_command(std::vector<std::byte>& out) {
   commands_.pop();
 }
 
+Result<bool> QueuedExecutor::run_encoding(std::vector<std::byte>& out) {
+  const auto& [command, item, dropped] = encodings_.front();
+  if (!dropped && !encoding_has_begun_) {
+    encoding_started_ns_ = now_ns();
+    const std::span<const std::byte> patches = media_memory_.subspan(command.offset, command.bytes);
+    Status begun = begin_encoding(command.slot, command.item, item,
+                                  {reinterpret_cast<const std::uint8_t*>(patches.data()), patches.size()});
+    if (!begun.ok()) return begun;
+    encoding_has_begun_ = true;
+  }
+  if (!dropped && advance_encoding()) return false;
+  const std::int64_t now = now_ns();
+  writer_.media_done(
+      {command.slot, command.item, dropped, encoding_has_begun_ ? encoding_started_ns_ : now, now}, out);
+  if (dropped) drop_embeddings(command.slot);
+  encoding_has_begun_ = false;
+  encodings_.pop_front();
+  return true;
+}
+
 void QueuedExecutor::begin_step() {
   started_ns_ = now_ns();
   wire::RecordView record;
-  table_.apply(record, front<wire::StepPlan>(plans_, record), batch_);
+  const auto& plan = front<wire::StepPlan>(plans_, record);
+  table_.apply(record, plan, batch_);
+  for (const SlotRef slot : record.array(plan.finished)) {
+    drop_embeddings(slot);
+    for (Encoding& encoding : encodings_) encoding.dropped |= encoding.command.slot == slot;
+  }
+  find_embeddings(batch_.embedded);
   scores_.resize(batch_.scores.size());
   tops_.resize(static_cast<std::size_t>(batch_.tops));
   run(batch_, scores_, tops_);
@@ -151,6 +208,7 @@ void QueuedExecutor::end_step(std::vector<std::byte>& out) {
   writer_.step(plan.step, batch_, samples_, scores_, tops_, started_ns_, now_ns(), out);
   gates_.close(plan.step);
   begun_ = false;
+  encodes_next_ = true;
   plans_.pop();
 }
 
@@ -160,6 +218,10 @@ void QueuedExecutor::reset(std::uint32_t epoch) {
   begun_ = false;
   begin_epoch(epoch);
   table_.reset();
+  media_.reset();
+  encodings_.clear();
+  encoding_has_begun_ = false;
+  drop_embeddings();
   plans_.clear();
   commands_.clear();
   ended_.clear();

@@ -1,6 +1,8 @@
 #pragma once
 // Base of executors whose device has no queue of its own: submit() checks and queues, poll() runs the oldest
 // record on the calling thread.
+#include <deque>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -14,24 +16,29 @@
 #include "model/step_gates.h"
 #include "model/swap/ended_commands.h"
 #include "model/swap/swap_copier.h"
+#include "model/vision/media_check.h"
 
 namespace troupe::model {
 
 /// Plans beyond capacity().max_steps_in_flight and cache commands beyond kMaxCommandsQueued are
 /// refused with Code::overloaded. poll() runs the work itself; it waits only when nothing but copies from or
 /// to the swap space is left to run. A step's layers run in one call and, if it waits for masks, its sampling
-/// in a later one; copies within the KV memory may run in between.
+/// in a later one; copies within the KV memory may run in between. Images and videos are encoded in pieces:
+/// one after each step, and on while no plan can run.
 class QueuedExecutor : public Executor {
  public:
   static constexpr std::size_t kMaxCommandsQueued = 256;
 
   /// `swap`: copies from and to the swap space; outlives the last call. Null when capacity.swap_blocks is 0.
-  explicit QueuedExecutor(const wire::Capacity& capacity, SwapCopier* swap = nullptr);
+  /// `vision`: of a model that takes images and videos with frames of at most `frame_patches`.
+  explicit QueuedExecutor(const wire::Capacity& capacity, SwapCopier* swap = nullptr,
+                          const std::optional<VisionSpec>& vision = {}, int frame_patches = 0);
 
   wire::Capacity capacity() const final { return capacity_; }
   Status submit(const wire::RecordView& record) final;
   Result<bool> poll(std::vector<std::byte>& out, TimePoint deadline) final;
   bool waits_for_record() const final;
+  void set_media_memory(std::span<const std::byte> memory) final { media_memory_ = memory; }
   void reset(std::uint32_t epoch) final;
 
  protected:
@@ -41,6 +48,16 @@ class QueuedExecutor : public Executor {
   /// Samples for the batch that ran last, which has its masks, and answers samples[i] for batch.samples[i].
   virtual void sample(const StepBatch& batch, std::span<kernels::SampleResult> samples) = 0;
   virtual void copy(std::span<const kernels::BlockPair> pairs) = 0;
+  /// Of a model that takes images and videos. Begins to encode an item, whose grid and patches have been
+  /// checked; the patches stay until advance_encoding() has returned false.
+  virtual Status begin_encoding(SlotRef, int, const MediaItem&, std::span<const std::uint8_t>) { return {}; }
+  /// Runs a piece of it; false if that was the last.
+  virtual bool advance_encoding() { return false; }
+  /// Sets EmbeddedRows::rows, all of which are there.
+  virtual void find_embeddings(std::span<EmbeddedRows>) const {}
+  /// Forgets the embeddings of a sequence, and of all.
+  virtual void drop_embeddings(SlotRef) {}
+  virtual void drop_embeddings() {}
   /// Of a rank among others: true if the step that runs cannot end, because another rank has died or does not
   /// come. Nothing runs any more until reset(); poll() answers late(), if it is not ok, and else nothing.
   virtual bool abandoned() const { return false; }
@@ -53,6 +70,10 @@ class QueuedExecutor : public Executor {
   Result<bool> abandoned_step(TimePoint deadline);
   void end_step(std::vector<std::byte>& out);
   void run_command(std::vector<std::byte>& out);
+  // Runs a piece of the oldest encoding; an error of the device is a Status, true that a record is in `out`.
+  Result<bool> run_encoding(std::vector<std::byte>& out);
+  // True if the items that the plan's rows cover are encoded.
+  bool is_encoded(const wire::RecordView& record, const wire::StepPlan& plan) const;
   // True if the oldest copy within the KV memory runs next: it came first, or the oldest plan waits.
   bool command_is_next() const;
   // True if the oldest plan's layers may run, or, if they have, its sampling.
@@ -60,12 +81,24 @@ class QueuedExecutor : public Executor {
   // True when all cache commands up to `id` have ended.
   bool ended_through(std::uint64_t id) const;
 
+  struct Encoding {
+    wire::EncodeMedia command{};
+    MediaItem item{};
+    bool dropped = false;  // a plan that finishes its sequence has run
+  };
+
   const wire::Capacity capacity_;
   PlanCheck check_;
   StepGates gates_;
   WorkerSequences table_;
   WorkQueue plans_;
   WorkQueue commands_;  // copies within the KV memory
+  MediaCheck media_;
+  std::deque<Encoding> encodings_;
+  bool encoding_has_begun_ = false;
+  bool encodes_next_ = false;  // a step has run since the last piece
+  std::int64_t encoding_started_ns_ = 0;
+  std::span<const std::byte> media_memory_;
   std::uint64_t arrivals_ = 0;
   SwapCopier* const swap_;
   EndedCommands ended_;  // without a swap_, which knows of all commands

@@ -63,6 +63,18 @@ void ResultWriter::add_logprobs(SlotRef slot, std::int32_t position, const kerne
   logprobs_.push_back({slot, position, {result.token, result.logprob}, written});
 }
 
+void ResultWriter::media_done(const EndedEncoding& ended, std::vector<std::byte>& out) {
+  encoded_.begin(0);
+  wire::MediaDone& record = encoded_.record();
+  record.slot = ended.slot;
+  record.item = ended.item;
+  record.dropped = ended.dropped ? 1 : 0;
+  record.started_ns = ended.started_ns;
+  record.finished_ns = ended.finished_ns;
+  const std::span<const std::byte> bytes = encoded_.finish();
+  out.assign(bytes.begin(), bytes.end());
+}
+
 void ResultWriter::cache_done(const EndedCommand& ended, std::vector<std::byte>& out) {
   done_.begin(0);
   done_.record().id = ended.id;

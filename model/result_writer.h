@@ -17,6 +17,15 @@ struct EndedCommand {
   std::int64_t finished_ns = 0;
 };
 
+/// The end of an EncodeMedia; times as above.
+struct EndedEncoding {
+  SlotRef slot{};
+  std::int32_t item = 0;
+  bool dropped = false;
+  std::int64_t started_ns = 0;
+  std::int64_t finished_ns = 0;
+};
+
 /// For one thread. Reuses its memory from record to record.
 class ResultWriter {
  public:
@@ -25,6 +34,9 @@ class ResultWriter {
   void step(std::uint64_t step, const StepBatch& batch, std::span<const kernels::SampleResult> samples,
             std::span<const kernels::SampleResult> scores, std::span<const kernels::TopLogprob> tops,
             std::int64_t started_ns, std::int64_t finished_ns, std::vector<std::byte>& out);
+
+  /// Writes a MediaDone record to `out`.
+  void media_done(const EndedEncoding& ended, std::vector<std::byte>& out);
 
   /// Writes a CacheDone record for an ended command to `out`.
   void cache_done(const EndedCommand& ended, std::vector<std::byte>& out);
@@ -35,6 +47,7 @@ class ResultWriter {
 
   wire::RecordWriter<wire::StepResult> step_;
   wire::RecordWriter<wire::CacheDone> done_;
+  wire::RecordWriter<wire::MediaDone> encoded_;
   std::vector<wire::ResultRow> rows_;
   std::vector<TokenId> tokens_;
   std::vector<wire::TokenLogprobs> logprobs_;

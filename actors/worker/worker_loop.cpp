@@ -87,9 +87,9 @@ Status WorkerLoop::send_result() {
   --pending_;
   auto* header = reinterpret_cast<wire::Header*>(result_.data());
   header->epoch = link_.epoch();
-  const bool step = header->kind == wire::RecordKind::step_result;
-  if (step && identity_.rank > 0) return send_end();
-  return send(step ? ipc::Channel::step : ipc::Channel::cache, result_);
+  if (header->kind == wire::RecordKind::step_result && identity_.rank > 0) return send_end();
+  const bool cache = header->kind == wire::RecordKind::cache_done;
+  return send(cache ? ipc::Channel::cache : ipc::Channel::step, result_);
 }
 
 Status WorkerLoop::send_end() {
@@ -114,7 +114,8 @@ Status WorkerLoop::take(const ipc::Received& got) {
   if (status.code == Code::internal) return status;
   if (!status.ok())
     return failure(Code::internal, "a record of the engine makes no sense: " + status.message);
-  if (got.view.header().kind != wire::RecordKind::step_masks) ++pending_;
+  const wire::RecordKind kind = got.view.header().kind;
+  if (kind != wire::RecordKind::step_masks && kind != wire::RecordKind::sequence_media) ++pending_;
   return {};
 }
 

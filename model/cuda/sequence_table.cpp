@@ -20,12 +20,18 @@ bool WorkerSequences::holds(SlotRef ref) const {
 
 void WorkerSequences::reset() {
   for (Slot& slot : slots_) slot.live = false;
+  announced_.clear();
+}
+
+void WorkerSequences::announce(SlotRef slot, const std::vector<MediaItem>& items) {
+  announced_[slot] = std::make_unique<const Media>(Media{items, MediaPositions(items)});
 }
 
 void WorkerSequences::apply(const wire::RecordView& record, const wire::StepPlan& plan, StepBatch& batch) {
   batch.clear();
   for (const SlotRef ref : record.array(plan.finished)) {
     if (Slot* slot = find(ref)) slot->live = false;
+    if (!announced_.empty()) announced_.erase(ref);
   }
   for (const wire::StartSequence& s : record.array(plan.started)) start(record, s);
   for (const wire::TokenRun& run : record.array(plan.tokens)) {
@@ -42,6 +48,7 @@ void WorkerSequences::apply(const wire::RecordView& record, const wire::StepPlan
     slot->last_block_at = -1;
   }
   for (const wire::PlanRow& row : record.array(plan.rows)) add_row(row, batch);
+  describe_media(batch);
 }
 
 void WorkerSequences::start(const wire::RecordView& record, const wire::StartSequence& start) {
@@ -52,6 +59,10 @@ void WorkerSequences::start(const wire::RecordView& record, const wire::StartSeq
   slot.prompt_tokens = start.prompt_tokens;
   slot.last_block_at = -1;
   slot.sampling = start.sampling;
+  slot.media.reset();
+  if (!announced_.empty()) {
+    if (const auto node = announced_.extract(start.slot)) slot.media = std::move(node.mapped());
+  }
   slot.ids.clear();
   slot.blocks.clear();
   const std::span<const TokenId> stop_ids = record.array(start.stop_ids);
@@ -87,6 +98,50 @@ void WorkerSequences::add_row(const wire::PlanRow& row, StepBatch& batch) {
   if (samples) {
     add_sample(row, *slot, batch);
     batch.sample_rows.push_back(first_row + row.tokens - 1);
+  }
+}
+
+// As long as all rows of a step are those of text sequences, it has no positions and no kinds.
+void WorkerSequences::describe_media(StepBatch& batch) const {
+  const auto has_media = [this](std::uint32_t slot) { return slots_[slot].media != nullptr; };
+  if (!vision_ || std::ranges::none_of(batch.slots, has_media)) return;
+  batch.positions.reserve(batch.tokens.size());
+  batch.kinds.assign(batch.tokens.size(), kTextRow);
+  bool sees = false;
+  for (std::size_t i = 0; i < batch.sequences.size(); ++i) {
+    const kernels::SequenceRows& rows = batch.sequences[i];
+    const Slot& slot = slots_[batch.slots[i]];
+    if (slot.media != nullptr) {
+      add_media(slot, {batch.slots[i], slot.generation}, rows, batch);
+      continue;
+    }
+    for (std::int32_t at = rows.position; at < rows.position + rows.tokens; ++at)
+      batch.positions.push_back({at, at, at});
+  }
+  for (const std::uint8_t kind : batch.kinds) sees = sees || kind == kVisionRow;
+  if (!sees) batch.kinds.clear();
+}
+
+void WorkerSequences::add_media(const Slot& slot, SlotRef ref, const kernels::SequenceRows& rows,
+                                StepBatch& batch) const {
+  const std::int32_t end = rows.position + rows.tokens;
+  for (std::int32_t at = rows.position; at < end; ++at) {
+    batch.positions.push_back(slot.media->positions.at(at));
+    const auto row = static_cast<std::size_t>(rows.row + at - rows.position);
+    // What the model has generated is text, whatever its id.
+    if (at < slot.prompt_tokens && vision_->is_boundary(batch.tokens[row])) batch.kinds[row] = kVisionRow;
+  }
+  for (std::size_t i = 0; i < slot.media->items.size(); ++i) {
+    const MediaItem& item = slot.media->items[i];
+    const std::int32_t first = std::max(item.first, rows.position), last = std::min(item.end(), end);
+    if (first >= last) continue;
+    const std::int32_t row = rows.row + first - rows.position;
+    std::fill_n(batch.kinds.begin() + row, last - first, kVisionRow);
+    batch.embedded.push_back({.slot = ref,
+                              .item = static_cast<std::int32_t>(i),
+                              .first = first - item.first,
+                              .row = row,
+                              .count = last - first});
   }
 }
 

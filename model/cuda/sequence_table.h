@@ -4,10 +4,15 @@
 // The engine sends only what is new; the table keeps the rest. It turns a plan into a batch. It does not
 // check plans: PlanCheck has admitted each before.
 #include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
+#include "base/media_positions.h"
 #include "ipc/wire.h"
+#include "model/checkpoint/vision_spec.h"
 #include "model/step_batch.h"
 
 namespace troupe::model {
@@ -20,7 +25,12 @@ inline constexpr TokenId kUnsampled = -1;
 /// sequences have passed.
 class WorkerSequences {
  public:
-  explicit WorkerSequences(int max_slots) : slots_(static_cast<std::size_t>(max_slots)) {}
+  /// `vision`: of a model that takes images and videos.
+  explicit WorkerSequences(int max_slots, const std::optional<VisionSpec>& vision = {})
+      : slots_(static_cast<std::size_t>(max_slots)), vision_(vision) {}
+
+  /// The items of a sequence that a later plan starts.
+  void announce(SlotRef slot, const std::vector<MediaItem>& items);
 
   /// Applies everything of an admitted plan but its results, and describes its rows in `batch`.
   void apply(const wire::RecordView& record, const wire::StepPlan& plan, StepBatch& batch);
@@ -38,6 +48,11 @@ class WorkerSequences {
   void reset();
 
  private:
+  struct Media {
+    std::vector<MediaItem> items;
+    MediaPositions positions;
+  };
+
   // A decode row reads these members and not the elements of the vectors: those lie on hundreds of other
   // pages and have left the caches by the next step of a large model.
   struct Slot {
@@ -51,15 +66,20 @@ class WorkerSequences {
     std::vector<BlockId> blocks;
     std::vector<TokenId> stop_ids;
     std::vector<kernels::TokenBias> bias;
+    std::unique_ptr<const Media> media;  // null: text alone
   };
 
   Slot* find(SlotRef ref);
   void start(const wire::RecordView& record, const wire::StartSequence& start);
   void add_row(const wire::PlanRow& row, StepBatch& batch);
   void add_sample(const wire::PlanRow& row, const Slot& slot, StepBatch& batch);
+  void describe_media(StepBatch& batch) const;
+  void add_media(const Slot& slot, SlotRef ref, const kernels::SequenceRows& rows, StepBatch& batch) const;
   void add_scores(const wire::PlanRow& row, const Slot& slot, std::int32_t first_row, StepBatch& batch);
 
   std::vector<Slot> slots_;
+  const std::optional<VisionSpec> vision_;
+  std::map<SlotRef, std::unique_ptr<const Media>> announced_;
 };
 
 }  // namespace troupe::model

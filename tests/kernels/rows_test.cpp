@@ -6,6 +6,7 @@
 #include "kernels/device_under_test.h"
 #include "kernels/embed.h"
 #include "kernels/lm_head.h"
+#include "kernels/place_rows.h"
 #include "kernels/rope_table.h"
 
 namespace troupe::kernels {
@@ -186,6 +187,59 @@ TEST(Rope, FrequenciesOfTheModelCard) {
   EXPECT_FLOAT_EQ(frequencies[43], 1.4825335432657046e-4f);
   EXPECT_FLOAT_EQ(frequencies[44], 1.2076973741146504e-4f);
   EXPECT_FLOAT_EQ(frequencies[63], 2.455140791131609e-6f);
+}
+
+// Pairs of a head of 128 that turn by rows and columns in turn, the last 20 by time; angles by hand.
+TEST_P(RowOps, RopeTableOnThreeAxes) {
+  constexpr int kDim = 128, kHalf = kDim / 2;
+  std::vector<float> frequencies(kHalf);
+  rope_inverse_frequencies(frequencies.data(), kDim, 500000);
+  std::vector<std::uint8_t> axis(kHalf, 0);
+  for (std::size_t i = 0; i < 44; ++i) axis[i] = i % 2 == 0 ? 1 : 2;
+  const std::vector<std::int32_t> positions{5, 5, 5, 7, 3, 11};
+  const Memory table(device(), 2 * kDim * sizeof(float));
+  run(device(), RopeTable{.out = table.as<float>(),
+                          .positions = device().put(positions),
+                          .inverse_frequencies = device().put(frequencies),
+                          .axis = device().put(axis),
+                          .axes = 3,
+                          .rows = 2,
+                          .head_dim = kDim});
+  const float* of_row = table.host<float>() + kDim;
+  // x[j] = j / 128, rotated at time 7, row 3, column 11.
+  const auto rotated = [&](int j) {
+    const float x = static_cast<float>(j / 2 * 2) / 128, y = static_cast<float>(j / 2 * 2 + 1) / 128;
+    const float c = of_row[j / 2 * 2], s = of_row[j / 2 * 2 + 1];
+    return j % 2 == 0 ? x * c - y * s : y * c + x * s;
+  };
+  const std::pair<int, float> expected[] = {
+      {0, -0.001103f}, {1, -0.007734f}, {2, -0.024462f}, {3, -0.013967f},  {86, 0.670766f},
+      {87, 0.680782f}, {88, 0.686912f}, {89, 0.695893f}, {126, 0.984358f}, {127, 0.992204f}};
+  for (const auto& [j, value] : expected) EXPECT_NEAR(rotated(j), value, 2e-6) << j;
+  // Equal positions are those of text.
+  const Memory text(device(), kDim * sizeof(float));
+  run(device(), RopeTable{.out = text.as<float>(),
+                          .positions = device().put(std::vector<std::int32_t>{5}),
+                          .inverse_frequencies = device().put(frequencies),
+                          .rows = 1,
+                          .head_dim = kDim});
+  for (int i = 0; i < kDim; ++i) ASSERT_EQ(table.host<float>()[i], text.host<float>()[i]);
+}
+
+TEST_P(RowOps, PlacedRowsAreTheirNumbers) {
+  constexpr int kCols = 45;
+  const Rows from(device(), dtype(), 3, kCols, random_floats(3 * kCols, 1));
+  const Rows to(device(), DType::f32, 5, kCols, std::vector<float>(5 * kCols, 9));
+  run(device(), PlaceRows{.out = to.floats() + padded(kCols),
+                          .rows = from.data(),
+                          .dtype = dtype(),
+                          .count = 3,
+                          .cols = kCols});
+  for (int c = 0; c < kCols; ++c) {
+    for (int r = 0; r < 3; ++r) ASSERT_EQ(to.at(r + 1, c), from.at(r, c));
+    ASSERT_EQ(to.at(0, c), 9);
+    ASSERT_EQ(to.at(4, c), 9);
+  }
 }
 
 TEST_P(RowOps, RopeTableIsCosineAndSineOfTheFp32Angle) {

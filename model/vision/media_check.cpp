@@ -1,0 +1,112 @@
+#include "model/vision/media_check.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+namespace troupe::model {
+namespace {
+
+std::string name_of(SlotRef slot) {
+  return "slot " + std::to_string(slot.slot) + ", generation " + std::to_string(slot.generation) + ": ";
+}
+
+/// Whether an item of the kind can have such a grid.
+bool can_be(const wire::MediaEntry& entry, int frame_patches) {
+  const bool image = entry.kind == static_cast<std::uint32_t>(MediaKind::image);
+  const bool video = entry.kind == static_cast<std::uint32_t>(MediaKind::video);
+  const auto merges = [](std::int32_t n, int unit) { return n >= unit && n % unit == 0; };
+  return ((image && entry.frames == 1) || (video && merges(entry.frames, kMergeFrames))) &&
+         merges(entry.rows, kMergeSide) && merges(entry.columns, kMergeSide) &&
+         std::int64_t{entry.rows} * entry.columns <= frame_patches;
+}
+
+}  // namespace
+
+Status MediaCheck::admit(const wire::RecordView& record, const wire::SequenceMedia& media) {
+  const std::string where = name_of(media.slot);
+  if (frame_patches_ == 0) return invalid(where + "the model takes no images or videos");
+  if (media.slot.slot >= static_cast<std::uint32_t>(capacity_.max_slots))
+    return invalid(where + "no such slot");
+  if (!record.holds(media.items) || media.items.count == 0) {
+    return invalid(where + "its items lie outside the record, or there are none");
+  }
+  const auto of_slot = [&](const auto& known) { return known.first.slot == media.slot.slot; };
+  if (known_.contains(media.slot)) return invalid(where + "its media have come already");
+  if (std::ranges::count_if(known_, of_slot) >= 2) {
+    return failure(Code::overloaded, where + "media of two generations are known already");
+  }
+  Known made;
+  std::int64_t end = 0;
+  for (const wire::MediaEntry& entry : record.array(media.items)) {
+    const MediaItem item{
+        static_cast<MediaKind>(entry.kind), {entry.frames, entry.rows, entry.columns}, entry.first};
+    // The product of three numbers of a record fits once the first two have been looked at.
+    const bool fits = can_be(entry, frame_patches_) && entry.frames <= capacity_.max_model_len &&
+                      entry.first >= end && entry.first + item.grid.tokens() <= capacity_.max_model_len;
+    if (!fits) {
+      return invalid(where + "item " + std::to_string(made.items.size()) + " of kind " +
+                     std::to_string(entry.kind) + " with " + std::to_string(entry.frames) + " × " +
+                     std::to_string(entry.rows) + " × " + std::to_string(entry.columns) + " patches at " +
+                     std::to_string(entry.first) + " cannot be");
+    }
+    end = item.end();
+    made.items.push_back(item);
+  }
+  made.asked.resize(made.items.size());
+  known_.emplace(media.slot, std::move(made));
+  return {};
+}
+
+Status MediaCheck::admit(const wire::EncodeMedia& command, std::uint64_t memory) {
+  const std::string where = name_of(command.slot) + "item " + std::to_string(command.item) + " ";
+  const auto found = known_.find(command.slot);
+  const auto index = static_cast<std::size_t>(command.item);
+  if (found == known_.end() || command.item < 0 || index >= found->second.items.size()) {
+    return invalid(where + "is not known");
+  }
+  if (found->second.asked[index]) return invalid(where + "was to be encoded already");
+  const auto bytes = static_cast<std::uint64_t>(found->second.items[index].grid.patches()) * kPatchBytes;
+  if (command.bytes != bytes || command.offset > memory || bytes > memory - command.offset) {
+    return invalid(where + "has " + std::to_string(bytes) + " bytes; " + std::to_string(command.bytes) +
+                   " at " + std::to_string(command.offset) + " of " + std::to_string(memory) + " are named");
+  }
+  found->second.asked[index] = true;
+  return {};
+}
+
+Status MediaCheck::check(const wire::RecordView& record, const wire::StepPlan& plan) const {
+  if (known_.empty()) return {};
+  for (const wire::StartSequence& start : record.array(plan.started)) {
+    const std::vector<MediaItem>& of = items(start.slot);
+    if (of.empty() || of.back().end() <= start.prompt_tokens) continue;
+    return invalid(name_of(start.slot) + "an item ends at " + std::to_string(of.back().end()) +
+                   ", the prompt at " + std::to_string(start.prompt_tokens));
+  }
+  for (const wire::PlanRow& row : record.array(plan.rows)) {
+    const auto found = known_.find(row.slot);
+    if (found == known_.end()) continue;
+    for (std::size_t i = 0; i < found->second.items.size(); ++i) {
+      const MediaItem& item = found->second.items[i];
+      const bool covers = row.position < item.end() && std::int64_t{row.position} + row.tokens > item.first;
+      if (covers && !found->second.asked[i]) {
+        return invalid(name_of(row.slot) + "a row covers item " + std::to_string(i) +
+                       ", which was not to be encoded");
+      }
+    }
+  }
+  return {};
+}
+
+void MediaCheck::admitted(const wire::RecordView& record, const wire::StepPlan& plan) {
+  if (known_.empty()) return;
+  for (const SlotRef slot : record.array(plan.finished)) known_.erase(slot);
+}
+
+const std::vector<MediaItem>& MediaCheck::items(SlotRef slot) const {
+  static const std::vector<MediaItem> kNone;
+  const auto found = known_.find(slot);
+  return found == known_.end() ? kNone : found->second.items;
+}
+
+}  // namespace troupe::model

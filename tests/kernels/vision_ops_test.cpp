@@ -1,0 +1,229 @@
+// Ops of the vision tower and the resampler, against references in double precision.
+#include <numbers>
+
+#include "kernels/device_under_test.h"
+#include "kernels/frame_attention.h"
+#include "kernels/join_rows.h"
+#include "kernels/layer_norm.h"
+#include "kernels/linear_bias.h"
+#include "kernels/normalise_patches.h"
+
+namespace troupe::kernels {
+namespace {
+
+class VisionOps : public testing::TestWithParam<std::tuple<Isa, DType>> {
+ protected:
+  VisionOps()
+      : device_(
+            std::make_unique<Cpu>(CpuOptions{.threads = 2, .pin = false, .isa = std::get<0>(GetParam())})) {}
+  DType dtype() const { return std::get<1>(GetParam()); }
+  DeviceUnderTest& device() { return device_; }
+  double unit() const { return rounding_unit(dtype()); }
+  template <class Op>
+  void run_op(const Op& op) {
+    device_.call([&] { run(device_.cpu(), op); });
+  }
+  std::vector<float> rounded(std::vector<float> values) const {
+    for (float& v : values) v = rounded_to(dtype(), v);
+    return values;
+  }
+
+ private:
+  DeviceUnderTest device_;
+};
+
+INSTANTIATE_TEST_SUITE_P(On, VisionOps,
+                         testing::Combine(testing::ValuesIn(usable_isas()), testing::ValuesIn(all_dtypes())),
+                         [](const auto& info) {
+                           return std::string(to_string(std::get<0>(info.param))) + "_" +
+                                  to_string(std::get<1>(info.param));
+                         });
+
+TEST_P(VisionOps, PixelsAreNormalisedByColour) {
+  std::vector<float> table(kPixelTable);
+  fill_pixel_table(table.data());
+  EXPECT_NEAR(table[0], -0.48145466 / 0.26862954, 1e-6);
+  EXPECT_NEAR(table[256 + 255], (1 - 0.4578275) / 0.26130258, 1e-6);
+  EXPECT_NEAR(table[512 + 128], (128 / 255.0 - 0.40821073) / 0.27577711, 1e-6);
+
+  std::vector<std::uint8_t> patches(3 * kPatchBytes);
+  for (std::size_t i = 0; i < patches.size(); ++i) patches[i] = static_cast<std::uint8_t>(i * 7 % 256);
+  Rows out(device(), dtype(), 3, kPatchBytes);
+  run_op(NormalisePatches{.out = out.data(),
+                          .patches = device().put(patches),
+                          .table = device().put(table),
+                          .dtype = dtype(),
+                          .rows = 3});
+  for (int r = 0; r < 3; ++r) {
+    for (int i = 0; i < kPatchBytes; ++i) {
+      const auto byte = patches[static_cast<std::size_t>(r * kPatchBytes + i)];
+      ASSERT_EQ(out.at(r, i), rounded_to(dtype(), table[static_cast<std::size_t>(i / 196 * 256 + byte)]));
+    }
+    for (int i = kPatchBytes; i < padded(kPatchBytes); ++i) ASSERT_EQ(out.at(r, i), 0) << "padding";
+  }
+}
+
+TEST_P(VisionOps, LayerNorm) {
+  constexpr int kRows = 9, kCols = 83;
+  const auto values = random_floats(kRows * kCols, 1, 3), weights = random_floats(kCols, 2),
+             biases = random_floats(kCols, 3);
+  std::vector<float> shifted = values;
+  for (float& v : shifted) v += 40;  // a mean far from 0 hides nothing
+  Rows x(device(), DType::f32, kRows, kCols, shifted), weight(device(), DType::f32, 1, kCols, weights),
+      bias(device(), DType::f32, 1, kCols, biases), out(device(), dtype(), kRows, kCols);
+  run_op(LayerNorm{.out = out.data(),
+                   .x = x.floats(),
+                   .weight = weight.floats(),
+                   .bias = bias.floats(),
+                   .dtype = dtype(),
+                   .rows = kRows,
+                   .cols = kCols,
+                   .eps = 1e-2f});
+  for (int r = 0; r < kRows; ++r) {
+    double mean = 0, variance = 0;
+    for (int c = 0; c < kCols; ++c) mean += x.at(r, c) / kCols;
+    for (int c = 0; c < kCols; ++c) variance += (x.at(r, c) - mean) * (x.at(r, c) - mean) / kCols;
+    for (int c = 0; c < kCols; ++c) {
+      const double expected =
+          (x.at(r, c) - mean) / std::sqrt(variance + 1e-2) * weight.at(0, c) + bias.at(0, c);
+      ASSERT_NEAR(out.at(r, c), expected, 1.01 * unit() * std::abs(expected) + 2e-5) << r << " " << c;
+    }
+    for (int c = kCols; c < padded(kCols); ++c) ASSERT_EQ(out.at(r, c), 0) << "padding";
+  }
+}
+
+TEST_P(VisionOps, LinearWithBiasAndEveryEnding) {
+  constexpr int kRows = 37, kInputs = 75, kOutputs = 45;
+  Weight weight(device(), dtype(), kOutputs, kInputs, random_floats(kOutputs * kInputs, 1, 0.3f));
+  const auto biases = random_floats(kOutputs, 2);
+  Rows x(device(), dtype(), kRows, kInputs, random_floats(kRows * kInputs, 3)),
+      bias(device(), DType::f32, 1, kOutputs, biases), out(device(), dtype(), kRows, kOutputs);
+  const auto before = random_floats(kRows * kOutputs, 4);
+  for (const BiasEnding ending :
+       {BiasEnding::store, BiasEnding::quick_gelu, BiasEnding::gelu, BiasEnding::set, BiasEnding::add}) {
+    for (const bool biased : {true, false}) {
+      Rows sum(device(), DType::f32, kRows, kOutputs, before);
+      run_op(LinearBias{.out = out.data(),
+                        .sum = sum.floats(),
+                        .x = x.data(),
+                        .weight = weight.matrix,
+                        .bias = biased ? bias.floats() : nullptr,
+                        .rows = kRows,
+                        .ending = ending});
+      const bool summed = ending == BiasEnding::set || ending == BiasEnding::add;
+      const Rows& to = summed ? sum : out;
+      for (int r = 0; r < kRows; ++r) {
+        for (int o = 0; o < kOutputs; ++o) {
+          const double y = weight.dot(o, [&](int i) { return static_cast<double>(x.at(r, i)); }) +
+                           (biased ? static_cast<double>(biases[static_cast<std::size_t>(o)]) : 0);
+          double expected = y;
+          if (ending == BiasEnding::quick_gelu) expected = y / (1 + std::exp(-1.702 * y));
+          if (ending == BiasEnding::gelu) expected = y / 2 * (1 + std::erf(y / std::numbers::sqrt2));
+          if (ending == BiasEnding::add)
+            expected += static_cast<double>(before[static_cast<std::size_t>(r * kOutputs + o)]);
+          const double rounding = summed ? 0 : 1.01 * unit() * std::abs(expected);
+          ASSERT_NEAR(to.at(r, o), expected, rounding + 3e-5)
+              << static_cast<int>(ending) << " " << r << " " << o;
+        }
+        for (int o = kOutputs; o < padded(kOutputs); ++o) ASSERT_EQ(to.at(r, o), 0) << "padding";
+      }
+    }
+  }
+}
+
+TEST_P(VisionOps, RowsAreJoinedWithoutPadding) {
+  constexpr int kCols = 21;
+  const auto values = rounded(random_floats(12 * kCols, 1));
+  Rows x(device(), dtype(), 12, kCols, values), four(device(), dtype(), 3, 4 * kCols),
+      two(device(), dtype(), 6, 2 * kCols);
+  run_op(JoinRows{.out = four.data(),
+                  .x = x.data(),
+                  .dtype = dtype(),
+                  .rows = 3,
+                  .cols = kCols,
+                  .parts = 4,
+                  .step = 4,
+                  .stride = 1});
+  run_op(JoinRows{.out = two.data(),
+                  .x = x.data(),
+                  .dtype = dtype(),
+                  .rows = 6,
+                  .cols = kCols,
+                  .parts = 2,
+                  .step = 1,
+                  .stride = 6});
+  for (int p = 0; p < 4; ++p) {
+    for (int c = 0; c < kCols; ++c) {
+      for (int r = 0; r < 3; ++r) ASSERT_EQ(four.at(r, p * kCols + c), x.at(4 * r + p, c));
+      for (int r = 0; r < 6 && p < 2; ++r) ASSERT_EQ(two.at(r, p * kCols + c), x.at(r + 6 * p, c));
+    }
+  }
+  for (int c = 4 * kCols; c < padded(4 * kCols); ++c) ASSERT_EQ(four.at(2, c), 0) << "padding";
+}
+
+// Of every row to every other, also later ones; 80 is the released models' head.
+TEST_P(VisionOps, FrameAttention) {
+  struct Shape {
+    int rows, heads, head_dim;
+  };
+  for (const auto [rows, heads, head_dim] :
+       {Shape{1, 1, 4}, Shape{33, 2, 12}, Shape{70, 3, 80}, Shape{129, 1, 64}}) {
+    const int width = heads * head_dim, half = head_dim / 2;
+    Rows qkv(device(), dtype(), rows, 3 * width,
+             random_floats(static_cast<std::size_t>(rows * 3 * width), 1)),
+        out(device(), dtype(), rows, width);
+    std::vector<float> before, rope;
+    for (int r = 0; r < rows; ++r) {
+      for (int c = 0; c < 3 * width; ++c) before.push_back(qkv.at(r, c));
+      for (int i = 0; i < half; ++i) {
+        const double angle = 0.3 * r / (i + 1);
+        rope.push_back(static_cast<float>(std::cos(angle)));
+        rope.push_back(static_cast<float>(std::sin(angle)));
+      }
+    }
+    const float scale = 1.3f / std::sqrt(static_cast<float>(head_dim));
+    run_op(FrameAttention{.out = out.data(),
+                          .qkv = qkv.data(),
+                          .rope = device().put(rope),
+                          .dtype = dtype(),
+                          .rows = rows,
+                          .heads = heads,
+                          .head_dim = head_dim,
+                          .scale = scale});
+    const auto rotated = [&](int r, int part, int head, int d) {
+      const auto at = [&](int i) {
+        return static_cast<double>(
+            before[static_cast<std::size_t>(r * 3 * width + part * width + head * head_dim + i)]);
+      };
+      const auto i = static_cast<std::size_t>(r * head_dim + 2 * (d % half));
+      const double c = static_cast<double>(rope[i]), s = static_cast<double>(rope[i + 1]);
+      return d < half ? at(d) * c - at(d + half) * s : at(d) * c + at(d - half) * s;
+    };
+    for (int head = 0; head < heads; ++head) {
+      for (int r = 0; r < rows; r += 11) {
+        std::vector<double> weights;
+        double sum = 0;
+        for (int s = 0; s < rows; ++s) {
+          double score = 0;
+          for (int d = 0; d < head_dim; ++d) score += rotated(r, 0, head, d) * rotated(s, 1, head, d);
+          weights.push_back(std::exp(static_cast<double>(scale) * score));
+          sum += weights.back();
+        }
+        for (int d = 0; d < head_dim; ++d) {
+          double expected = 0;
+          for (int s = 0; s < rows; ++s) {
+            expected +=
+                weights[static_cast<std::size_t>(s)] / sum *
+                static_cast<double>(
+                    before[static_cast<std::size_t>(s * 3 * width + 2 * width + head * head_dim + d)]);
+          }
+          ASSERT_NEAR(out.at(r, head * head_dim + d), expected, 8 * unit() + 1e-5)
+              << rows << " " << r << " " << d;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace troupe::kernels
