@@ -28,8 +28,9 @@ TEST(VisionLimits, OneRankOnTheCpu) {
   expect_unsupported(check_ranks(files, {.rank = 0, .ranks = 2}), "--tensor-parallel-size is 2");
   EXPECT_TRUE(check_ranks(files, {}).ok());
   const test::TempDirectory into;
-  expect_unsupported(write_quantised_copy(files, {.from = test::golden_directory("vision_small"), .into = into.path()}),
-                     "while they load");
+  expect_unsupported(
+      write_quantised_copy(files, {.from = test::golden_directory("vision_small"), .into = into.path()}),
+      "while they load");
 }
 
 // Experts of both kinds are quantised; tower and resampler keep the activations' type.
@@ -45,7 +46,8 @@ TEST(VisionLimits, Quantised) {
     EXPECT_TRUE(layout.layers[1].vision.gate_up.first.format.quantised());
     EXPECT_FALSE(layout.layers[1].vision.router.format.quantised());
     EXPECT_FALSE(layout.vision.blocks[0].qkv.weight.format.quantised());
-    auto decoder = Decoder<Cpu>::make(device, files.spec, files.formats, std::move(*weights), test::kGoldenLimits);
+    auto decoder =
+        Decoder<Cpu>::make(device, files.spec, files.formats, std::move(*weights), test::kGoldenLimits);
     ASSERT_TRUE(decoder.ok());
     StepBatch batch;
     const std::vector<BlockId> blocks{1};
@@ -57,7 +59,8 @@ TEST(VisionLimits, Quantised) {
     std::vector<float> logits(5 * static_cast<std::size_t>(files.spec.vocab));
     (*decoder)->logits(batch, logits);
     for (const float value : logits) ASSERT_TRUE(std::isfinite(value));
-    const std::span<const float> of_text = std::span(logits).first(3 * static_cast<std::size_t>(files.spec.vocab));
+    const std::span<const float> of_text =
+        std::span(logits).first(3 * static_cast<std::size_t>(files.spec.vocab));
     EXPECT_LE(test::relative_error(of_text, std::span(golden.logits).first(of_text.size())), 0.35) << method;
   }
 }
@@ -70,7 +73,8 @@ TEST(VisionLimits, DummyWeights) {
   ASSERT_TRUE(weights.ok());
   VisionWeights vision = weights->layout().vision;
   for (const VisionTensor& tensor : vision_tensors(*files.spec.vision, files.spec.hidden, vision)) {
-    const float* first = tensor.matrix != nullptr ? static_cast<const float*>(tensor.matrix->data) : *tensor.vector;
+    const float* first =
+        tensor.matrix != nullptr ? static_cast<const float*>(tensor.matrix->data) : *tensor.vector;
     EXPECT_NE(*first, 0) << tensor.name;
     if (tensor.scales) {
       EXPECT_NEAR(*first, 1, 0.2) << tensor.name;
