@@ -143,15 +143,23 @@ class FrameHeads {
     return {data, format.pitch() / format.element(), format.element()};
   }
 
-  /// In place; zeros in the padding.
+  /// In place; zeros in the padding. Lanes of their own let the compiler keep the loops in vectors.
   void softmax(float* row) const {
-    const float largest = *std::max_element(row, row + op_.rows);
-    r_.exponentials(row, columns(), largest, op_.scale);
+    constexpr std::size_t kLanes = 16;
+    std::fill(row + op_.rows, row + columns(), -1e30f);
+    float most[kLanes], sums[kLanes] = {};
+    std::fill_n(most, kLanes, -1e30f);
+    for (std::size_t s = 0; s < columns(); s += kLanes) {
+      for (std::size_t l = 0; l < kLanes; ++l) most[l] = row[s + l] > most[l] ? row[s + l] : most[l];
+    }
+    r_.exponentials(row, columns(), *std::max_element(most, most + kLanes), op_.scale);
+    for (std::size_t s = 0; s < columns(); s += kLanes) {
+      for (std::size_t l = 0; l < kLanes; ++l) sums[l] += row[s + l];
+    }
     float sum = 0;
-    for (int s = 0; s < op_.rows; ++s) sum += row[s];
+    for (const float lane : sums) sum += lane;
     const float inverse = 1 / sum;
-    for (int s = 0; s < op_.rows; ++s) row[s] *= inverse;
-    std::fill(row + op_.rows, row + columns(), 0.0f);
+    for (std::size_t s = 0; s < columns(); ++s) row[s] *= inverse;
   }
 
   void store(int head, int row, int panel, const float* sums) const {

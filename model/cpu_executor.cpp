@@ -18,9 +18,6 @@
 namespace troupe::model {
 namespace {
 
-/// Patches of the largest frame: the most pixels that images are resized to by default.
-constexpr int kFramePatches = 6177 * 784 / (kPatchSide * kPatchSide);
-
 using Tower = VisionTower<Cpu>;
 
 class CpuExecutor final : public QueuedExecutor {
@@ -28,7 +25,7 @@ class CpuExecutor final : public QueuedExecutor {
   CpuExecutor(const wire::Capacity& capacity, std::unique_ptr<Cpu> device,
               std::unique_ptr<Collective<Cpu>> ranks, std::unique_ptr<Decoder<Cpu>> decoder,
               std::unique_ptr<SwapCopier> swap, std::unique_ptr<Tower> tower)
-      : QueuedExecutor(capacity, swap.get(), decoder->spec().vision, tower ? kFramePatches : 0),
+      : QueuedExecutor(capacity, swap.get(), decoder->spec().vision, tower ? kMostFramePatches : 0),
         device_(std::move(device)),
         ranks_(std::move(ranks)),
         decoder_(std::move(decoder)),
@@ -150,8 +147,9 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, con
   if (!decoder) return decoder.status();
   std::unique_ptr<Tower> tower;
   if (part->vision) {
-    Result<Tower> made = Tower::make(*device, *part->vision, part->hidden, part->rms_norm_eps,
-                                     files.formats.activations, (*decoder)->vision_weights(), kFramePatches);
+    Result<Tower> made =
+        Tower::make(*device, *part->vision, part->hidden, part->rms_norm_eps, files.formats.activations,
+                    (*decoder)->vision_weights(), kMostFramePatches);
     if (!made) return made.status();
     tower = std::make_unique<Tower>(std::move(*made));
   }

@@ -12,6 +12,7 @@
 #include "model/decoder.h"
 #include "model/plan_check.h"
 #include "model/swap/swap_sizing.h"
+#include "model/vision/tower_memory.h"
 #include "model/weights.h"
 
 namespace troupe::model {
@@ -138,6 +139,10 @@ Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& forma
   const DecoderLimits limits = limits_of(capacity, formats);
   capacity.weight_bytes = WeightLayout::make(spec, formats, tied, {}).bytes;
   capacity.arena_bytes = Activations::make(spec, formats.activations, limits, {}).bytes;
+  if (spec.vision) {
+    capacity.arena_bytes +=
+        TowerMemory::make(*spec.vision, spec.hidden, formats.activations, kMostFramePatches, {}).bytes;
+  }
   const std::uint64_t fixed = capacity.weight_bytes + capacity.arena_bytes;
   const std::uint64_t usable = usable_bytes(memory);
   if (fixed > usable) {

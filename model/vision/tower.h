@@ -18,6 +18,7 @@
 #include "base/patch_grid.h"
 #include "base/status.h"
 #include "gpu/buffer.h"
+#include "model/vision/tower_memory.h"
 #include "model/vision/vision_weights.h"
 
 namespace troupe::model {
@@ -43,10 +44,10 @@ class VisionTower {
 
   /// The tower's output for the frame that has just ended, (patches, padded(width)) of dtype: what tests
   /// compare. Valid when the piece that ended the last block has run and no other since.
-  const void* frame_output() const { return x_; }
+  const void* frame_output() const { return memory_.x; }
   bool frame_has_ended() const { return frame_has_ended_; }
 
-  std::size_t bytes() const { return memory_.bytes(); }
+  std::size_t bytes() const { return buffer_.bytes(); }
 
  private:
   VisionTower(D& device, const VisionSpec& spec, int hidden, float eps, DType dtype,
@@ -59,7 +60,6 @@ class VisionTower {
         weights_(&weights),
         frame_patches_(frame_patches) {}
 
-  void lay_out(Arena& arena);
   void begin_frame();
   void run_block(const TowerBlock& block);
   void end_frame();
@@ -79,17 +79,8 @@ class VisionTower {
   const VisionWeights* weights_;
   int frame_patches_;
 
-  Buffer<D> memory_;
-  float* residual_ = nullptr;             // (patches, width), and what a frame's merging sums
-  void* x_ = nullptr;                     // (patches, width)
-  void* wide_ = nullptr;                  // (patches, the widest of what a block or a merge reads)
-  void* spatial_ = nullptr;               // (2 · patches / 4, merged width)
-  float* rope_ = nullptr;                 // (patches, head_dim / 2, 2)
-  float* frequencies_ = nullptr;          // (head_dim / 2)
-  std::uint8_t* axes_ = nullptr;          // (head_dim / 2)
-  float* pixel_table_ = nullptr;          // kPixelTable
-  std::int32_t* positions_ = nullptr;     // (patches, 2)
-  std::uint8_t* frame_pixels_ = nullptr;  // (patches, kPatchBytes)
+  Buffer<D> buffer_;
+  TowerMemory memory_;
 
   // The item that is being encoded.
   MediaKind kind_{};

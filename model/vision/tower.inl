@@ -19,38 +19,14 @@ namespace troupe::model {
 using kernels::BiasEnding;
 
 template <Device D>
-void VisionTower<D>::lay_out(Arena& arena) {
-  const auto rows = static_cast<std::size_t>(frame_patches_);
-  const auto pairs = static_cast<std::size_t>(spec_.head_dim() / 2);
-  const auto merged = static_cast<std::size_t>(kernels::padded(spec_.merged_width()));
-  const auto bytes_of = [&](int columns) { return rows * row_bytes(columns); };
-  residual_ = arena.take<float>(std::max({rows * static_cast<std::size_t>(kernels::padded(spec_.width)),
-                                          rows / 4 * merged,
-                                          rows / 4 * static_cast<std::size_t>(kernels::padded(hidden_))}));
-  x_ = arena.take_bytes(std::max(bytes_of(spec_.width), rows / 4 * merged * size_of(dtype_)));
-  wide_ = arena.take_bytes(
-      std::max({bytes_of(kPatchBytes), bytes_of(3 * spec_.width), bytes_of(spec_.intermediate),
-                rows / 4 * row_bytes(kMergeFrames * spec_.merged_width())}));
-  spatial_ = arena.take_bytes(kMergeFrames * (rows / 4) * merged * size_of(dtype_));
-  rope_ = arena.take<float>(rows * pairs * 2);
-  frequencies_ = arena.take<float>(pairs);
-  axes_ = arena.take<std::uint8_t>(pairs);
-  pixel_table_ = arena.take<float>(kernels::kPixelTable);
-  positions_ = arena.take<std::int32_t>(rows * 2);
-  frame_pixels_ = arena.take<std::uint8_t>(rows * kPatchBytes);
-}
-
-template <Device D>
 Result<VisionTower<D>> VisionTower<D>::make(D& device, const VisionSpec& spec, int hidden, float eps,
                                             DType dtype, const VisionWeights& weights, int frame_patches) {
   VisionTower made(device, spec, hidden, eps, dtype, weights, frame_patches);
-  Arena counting;
-  made.lay_out(counting);
-  Result<Buffer<D>> memory = Buffer<D>::make(device, counting.used(), "the vision tower");
+  const std::size_t bytes = TowerMemory::make(spec, hidden, dtype, frame_patches, {}).bytes;
+  Result<Buffer<D>> memory = Buffer<D>::make(device, bytes, "the vision tower");
   if (!memory) return memory.status();
-  made.memory_ = std::move(*memory);
-  Arena arena(made.memory_.view());
-  made.lay_out(arena);
+  made.buffer_ = std::move(*memory);
+  made.memory_ = TowerMemory::make(spec, hidden, dtype, frame_patches, made.buffer_.view());
 
   // Pairs of a head turn by the row first, then by the column, both with the same frequencies.
   const auto pairs = static_cast<std::size_t>(spec.head_dim() / 2), half = pairs / 2;
@@ -60,9 +36,9 @@ Result<VisionTower<D>> VisionTower<D>::make(D& device, const VisionSpec& spec, i
   std::copy_n(frequencies.begin(), half, frequencies.begin() + static_cast<std::ptrdiff_t>(half));
   std::fill(axes.begin() + static_cast<std::ptrdiff_t>(half), axes.end(), std::uint8_t{1});
   kernels::fill_pixel_table(table.data());
-  device.upload(made.frequencies_, frequencies.data(), pairs * sizeof(float));
-  device.upload(made.axes_, axes.data(), pairs);
-  device.upload(made.pixel_table_, table.data(), table.size() * sizeof(float));
+  device.upload(made.memory_.frequencies, frequencies.data(), pairs * sizeof(float));
+  device.upload(made.memory_.axes, axes.data(), pairs);
+  device.upload(made.memory_.pixel_table, table.data(), table.size() * sizeof(float));
   device.sync();
   return made;
 }
@@ -102,12 +78,12 @@ Status VisionTower<D>::begin(MediaKind kind, const PatchGrid& grid, std::span<co
       }
     }
   }
-  device_->upload(positions_, positions.data(), positions.size() * sizeof(std::int32_t));
+  device_->upload(memory_.positions, positions.data(), positions.size() * sizeof(std::int32_t));
   device_->sync();
-  run(*device_, kernels::RopeTable{.out = rope_,
-                                   .positions = positions_,
-                                   .inverse_frequencies = frequencies_,
-                                   .axis = axes_,
+  run(*device_, kernels::RopeTable{.out = memory_.rope,
+                                   .positions = memory_.positions,
+                                   .inverse_frequencies = memory_.frequencies,
+                                   .axis = memory_.axes,
                                    .axes = 2,
                                    .rows = frame_rows(),
                                    .head_dim = spec_.head_dim()});
@@ -122,8 +98,8 @@ bool VisionTower<D>::advance() {
   if (layer_ < spec_.depth) {
     run_block(weights_->blocks[static_cast<std::size_t>(layer_++)]);
     if (layer_ < spec_.depth) return true;
-    run(*device_, kernels::LayerNorm{.out = x_,
-                                     .x = residual_,
+    run(*device_, kernels::LayerNorm{.out = memory_.x,
+                                     .x = memory_.residual,
                                      .weight = weights_->norm.weight,
                                      .bias = weights_->norm.bias,
                                      .dtype = dtype_,
@@ -141,14 +117,14 @@ bool VisionTower<D>::advance() {
 template <Device D>
 void VisionTower<D>::begin_frame() {
   const std::size_t bytes = static_cast<std::size_t>(frame_rows()) * kPatchBytes;
-  device_->upload(frame_pixels_, patches_.data() + static_cast<std::size_t>(frame_) * bytes, bytes);
-  run(*device_, kernels::NormalisePatches{.out = wide_,
-                                          .patches = frame_pixels_,
-                                          .table = pixel_table_,
+  device_->upload(memory_.pixels, patches_.data() + static_cast<std::size_t>(frame_) * bytes, bytes);
+  run(*device_, kernels::NormalisePatches{.out = memory_.wide,
+                                          .patches = memory_.pixels,
+                                          .table = memory_.pixel_table,
                                           .dtype = dtype_,
                                           .rows = frame_rows()});
-  run(*device_, kernels::LinearBias{.sum = residual_,
-                                    .x = wide_,
+  run(*device_, kernels::LinearBias{.sum = memory_.residual,
+                                    .x = memory_.wide,
                                     .weight = weights_->patch,
                                     .rows = frame_rows(),
                                     .ending = BiasEnding::set});
@@ -158,8 +134,8 @@ template <Device D>
 void VisionTower<D>::run_block(const TowerBlock& block) {
   const int rows = frame_rows();
   const auto norm = [&](const NormWeights& weights) {
-    run(*device_, kernels::LayerNorm{.out = x_,
-                                     .x = residual_,
+    run(*device_, kernels::LayerNorm{.out = memory_.x,
+                                     .x = memory_.residual,
                                      .weight = weights.weight,
                                      .bias = weights.bias,
                                      .dtype = dtype_,
@@ -168,8 +144,8 @@ void VisionTower<D>::run_block(const TowerBlock& block) {
                                      .eps = kTowerEps});
   };
   const auto product = [&](const BiasedMatrix& matrix, const void* x, BiasEnding ending) {
-    run(*device_, kernels::LinearBias{.out = wide_,
-                                      .sum = residual_,
+    run(*device_, kernels::LinearBias{.out = memory_.wide,
+                                      .sum = memory_.residual,
                                       .x = x,
                                       .weight = matrix.weight,
                                       .bias = matrix.bias,
@@ -177,44 +153,44 @@ void VisionTower<D>::run_block(const TowerBlock& block) {
                                       .ending = ending});
   };
   norm(block.norm1);
-  product(block.qkv, x_, BiasEnding::store);
-  run(*device_, kernels::FrameAttention{.out = x_,
-                                        .qkv = wide_,
-                                        .rope = rope_,
+  product(block.qkv, memory_.x, BiasEnding::store);
+  run(*device_, kernels::FrameAttention{.out = memory_.x,
+                                        .qkv = memory_.wide,
+                                        .rope = memory_.rope,
                                         .dtype = dtype_,
                                         .rows = rows,
                                         .heads = spec_.heads,
                                         .head_dim = spec_.head_dim(),
                                         .scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim()))});
-  product(block.out, x_, BiasEnding::add);
+  product(block.out, memory_.x, BiasEnding::add);
   norm(block.norm2);
-  product(block.fc1, x_, BiasEnding::quick_gelu);
-  product(block.fc2, wide_, BiasEnding::add);
+  product(block.fc1, memory_.x, BiasEnding::quick_gelu);
+  product(block.fc2, memory_.wide, BiasEnding::add);
 }
 
 template <Device D>
 std::byte* VisionTower<D>::spatial(int frame) const {
   const std::size_t rows = static_cast<std::size_t>(frame % kMergeFrames) * static_cast<std::size_t>(frame_rows() / 4);
-  return static_cast<std::byte*>(spatial_) + rows * row_bytes(spec_.merged_width());
+  return static_cast<std::byte*>(memory_.spatial) + rows * row_bytes(spec_.merged_width());
 }
 
-/// What `wide_` holds goes through two linears and a norm to `out`.
+/// What `memory_.wide` holds goes through two linears and a norm to `out`.
 template <Device D>
 void VisionTower<D>::merge(const MergeWeights& weights, int rows, void* out) {
-  run(*device_, kernels::LinearBias{.out = x_,
-                                    .x = wide_,
+  run(*device_, kernels::LinearBias{.out = memory_.x,
+                                    .x = memory_.wide,
                                     .weight = weights.fc1.weight,
                                     .bias = weights.fc1.bias,
                                     .rows = rows,
                                     .ending = BiasEnding::gelu});
-  run(*device_, kernels::LinearBias{.sum = residual_,
-                                    .x = x_,
+  run(*device_, kernels::LinearBias{.sum = memory_.residual,
+                                    .x = memory_.x,
                                     .weight = weights.fc2.weight,
                                     .bias = weights.fc2.bias,
                                     .rows = rows,
                                     .ending = BiasEnding::set});
   run(*device_, kernels::LayerNorm{.out = out,
-                                   .x = residual_,
+                                   .x = memory_.residual,
                                    .weight = weights.norm.weight,
                                    .bias = weights.norm.bias,
                                    .dtype = dtype_,
@@ -228,7 +204,7 @@ void VisionTower<D>::end_frame() {
   const int rows = frame_rows() / 4;
   run(*device_,
       kernels::JoinRows{
-          .out = wide_, .x = x_, .dtype = dtype_, .rows = rows, .cols = spec_.width, .parts = 4, .step = 4, .stride = 1});
+          .out = memory_.wide, .x = memory_.x, .dtype = dtype_, .rows = rows, .cols = spec_.width, .parts = 4, .step = 4, .stride = 1});
   merge(weights_->spatial, rows, spatial(frame_));
   if (kind_ == MediaKind::image || frame_ % kMergeFrames == kMergeFrames - 1) merge_frames();
 }
@@ -236,24 +212,24 @@ void VisionTower<D>::end_frame() {
 template <Device D>
 void VisionTower<D>::merge_frames() {
   const int rows = frame_rows() / 4;
-  run(*device_, kernels::JoinRows{.out = wide_,
-                                  .x = spatial_,
+  run(*device_, kernels::JoinRows{.out = memory_.wide,
+                                  .x = memory_.spatial,
                                   .dtype = dtype_,
                                   .rows = rows,
                                   .cols = spec_.merged_width(),
                                   .parts = kMergeFrames,
                                   .step = 1,
                                   .stride = kind_ == MediaKind::image ? 0 : rows});
-  merge(weights_->temporal, rows, wide_);
-  run(*device_, kernels::LinearBias{.sum = residual_,
-                                    .x = wide_,
+  merge(weights_->temporal, rows, memory_.wide);
+  run(*device_, kernels::LinearBias{.sum = memory_.residual,
+                                    .x = memory_.wide,
                                     .weight = weights_->project.weight,
                                     .bias = weights_->project.bias,
                                     .rows = rows,
                                     .ending = BiasEnding::set});
   const std::size_t done = static_cast<std::size_t>(frame_ / kMergeFrames) * static_cast<std::size_t>(rows);
   run(*device_, kernels::AddRmsNorm{.out = static_cast<std::byte*>(out_) + done * row_bytes(hidden_),
-                                    .residual = residual_,
+                                    .residual = memory_.residual,
                                     .weight = weights_->after_norm,
                                     .dtype = dtype_,
                                     .rows = rows,

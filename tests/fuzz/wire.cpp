@@ -41,7 +41,8 @@ std::vector<std::int32_t> numbers(fuzz::Dice& dice, std::uint32_t most, std::uin
 class Player {
  public:
   void play(fuzz::Dice& dice) {
-    switch (dice.below(5)) {
+    switch (dice.below(6)) {
+      case 5: media(dice); break;
       case 0: raw(dice); break;
       case 1:
       case 2: plan(dice); break;
@@ -73,6 +74,24 @@ class Player {
     std::memcpy(memory.data(), rest.data(), bytes);
     if (submit(std::span(memory).first(bytes))) ++accepted_;  // at worst one too many
     for (std::size_t i = 0; i < bytes; i += 8) (void)dice.take<std::uint64_t>();
+  }
+
+  /// The model of this executor takes none: each is refused.
+  void media(fuzz::Dice& dice) {
+    wire::RecordWriter<wire::SequenceMedia> announced;
+    announced.begin(1);
+    std::vector<wire::MediaEntry> entries(dice.below(3));
+    for (wire::MediaEntry& entry : entries)
+      entry = {dice.below(4), number(dice, 4), number(dice, 8), number(dice, 8), number(dice, 64)};
+    const auto items = announced.array(entries);
+    announced.record().slot = slot(dice);
+    announced.record().items = items;
+    fuzz::require(!submit(announced.finish()), "a text model takes no media");
+    wire::RecordWriter<wire::EncodeMedia> asked;
+    asked.begin(1);
+    asked.record().slot = slot(dice);
+    asked.record().item = number(dice, 3);
+    fuzz::require(!submit(asked.finish()), "a text model encodes nothing");
   }
 
   void plan(fuzz::Dice& dice) {

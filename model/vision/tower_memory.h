@@ -1,0 +1,34 @@
+#pragma once
+// Working memory of a vision tower.
+#include <cstddef>
+#include <cstdint>
+
+#include "gpu/buffer.h"
+#include "gpu/dtype.h"
+#include "model/checkpoint/vision_spec.h"
+
+namespace troupe::model {
+
+/// Patches of the largest frame that a worker encodes: as many as the most pixels to which images are resized
+/// by default, 6177 · 784, have.
+inline constexpr int kMostFramePatches = 6177 * 4;
+
+/// For one frame; columns are padded, and what they hold there is zero.
+struct TowerMemory {
+  float* residual = nullptr;  ///< (patches, width), and the sums of what merges a frame's patches
+  void* x = nullptr;          ///< (patches, width) of dtype, and a merge's activations
+  void* wide = nullptr;  ///< (patches, …): pixels, queries with keys and values, activations, joined rows
+  void* spatial = nullptr;            ///< (frames of a token · patches / 4, merged width) of dtype
+  float* rope = nullptr;              ///< (patches, head_dim / 2, 2)
+  std::int32_t* positions = nullptr;  ///< (patches, 2) row and column
+  std::uint8_t* pixels = nullptr;     ///< (patches, kPatchBytes)
+  float* frequencies = nullptr;       ///< (head_dim / 2), constant
+  std::uint8_t* axes = nullptr;       ///< (head_dim / 2), constant
+  float* pixel_table = nullptr;       ///< kernels::kPixelTable, constant
+  std::size_t bytes = 0;  ///< all of the above; correct even if they were laid out in an empty View
+
+  /// `hidden` is the decoder's width.
+  static TowerMemory make(const VisionSpec& spec, int hidden, DType dtype, int frame_patches, View memory);
+};
+
+}  // namespace troupe::model
