@@ -119,14 +119,14 @@ struct Written {
   std::vector<std::byte> memory, q;
 };
 
-constexpr int kLayers = 2, kLayer = 1, kBlocks = 6, kPadding = 2;
+constexpr int kLayers = 2, kLayer = 1, kPoolBlocks = 6, kPadding = 2;
 constexpr std::byte kUntouched{0xa5};
 
 Written write(DeviceUnderTest& device, DType dtype, const HeadShape& s, KvFormat format, int first,
               int tokens, const Weight& weight, int hidden) {
   KvCache kv{
       .dtype = dtype, .layers = kLayers, .kv_heads = s.kv_heads, .head_dim = s.head_dim, .format = format};
-  Memory memory(device, kBlocks * kv.block_bytes());
+  Memory memory(device, kPoolBlocks * kv.block_bytes());
   std::memset(memory.change(), int(kUntouched), memory.bytes());
   kv.data = memory.as();
   const int padding = device.is_cuda() ? kPadding : 0, rows = tokens + 1 + padding;
