@@ -1,14 +1,13 @@
 #pragma once
 // Positions of a sequence with images and videos: where each token stands in time, row and column. A pure
 // function of where the items are and of their grids, for everyone who plans, names or runs such tokens.
-#include <algorithm>
-#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
 
 #include "base/ids.h"
 #include "base/patch_grid.h"
+#include "base/status.h"
 
 namespace troupe {
 
@@ -38,33 +37,9 @@ class MediaPositions {
  public:
   MediaPositions() = default;
   /// Items in the order of their tokens; they do not overlap, and each has at least one token.
-  explicit MediaPositions(std::span<const MediaItem> items) {
-    std::int32_t shift = 0;
-    for (const MediaItem& item : items) {
-      const PatchGrid& grid = item.grid;
-      const std::int32_t steps = std::max({grid.token_frames(), grid.token_rows(), grid.token_columns()});
-      starts_.push_back({item, item.first + shift});
-      shift += steps - static_cast<std::int32_t>(grid.tokens());
-    }
-    shift_ = shift;
-  }
+  explicit MediaPositions(std::span<const MediaItem> items);
 
-  [[nodiscard]] TokenPosition at(std::int32_t index) const {
-    const auto after =
-        std::upper_bound(starts_.begin(), starts_.end(), index,
-                         [](std::int32_t at, const Start& start) { return at < start.item.first; });
-    if (after == starts_.begin()) return {index, index, index};
-    const Start& start = *(after - 1);
-    const PatchGrid& grid = start.item.grid;
-    if (index < start.item.end()) {
-      const std::int32_t inner = index - start.item.first, columns = grid.token_columns();
-      const std::int32_t frame = columns * grid.token_rows();
-      return {start.position + inner / frame, start.position + inner % frame / columns,
-              start.position + inner % columns};
-    }
-    const std::int32_t next = after == starts_.end() ? shift_ : after->position - after->item.first;
-    return {index + next, index + next, index + next};
-  }
+  [[nodiscard]] TokenPosition at(std::int32_t index) const;
 
   /// From the index of a token behind the last item to its position; never above 0.
   [[nodiscard]] std::int32_t shift() const noexcept { return shift_; }
@@ -78,5 +53,16 @@ class MediaPositions {
   std::vector<Start> starts_;
   std::int32_t shift_ = 0;
 };
+
+/// What a prompt's placeholders stand for, before it is known where they are.
+struct MediaGrid {
+  MediaKind kind = MediaKind::image;
+  PatchGrid grid{};
+};
+
+/// Where the items of a prompt are: its runs of `placeholder` are, in order, the tokens of `grids`; items may
+/// follow each other without a token between. invalid_argument if the numbers differ.
+Result<std::vector<MediaItem>> locate_media(std::span<const TokenId> ids, TokenId placeholder,
+                                            std::span<const MediaGrid> grids);
 
 }  // namespace troupe

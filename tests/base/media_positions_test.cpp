@@ -4,6 +4,7 @@
 
 #include <numeric>
 #include <string>
+#include <vector>
 
 namespace troupe {
 namespace {
@@ -57,6 +58,28 @@ TEST(MediaPositions, ItemsFollowEachOther) {
   std::vector<MediaItem> far;
   for (int i = 0; i < 50; ++i) far.push_back(image(10 + 20 * i, 4, 6));
   EXPECT_EQ(MediaPositions(far).at(10 + 20 * 49).time, 10 + 20 * 49 - 49 * 3);
+}
+
+TEST(LocateMedia, RunsOfPlaceholdersAreTheItems) {
+  constexpr TokenId kPatch = 9;
+  const std::vector<TokenId> ids{1, 9, 9, 2, 9, 9, 9, 9, 3};
+  const MediaGrid one{MediaKind::image, {1, 2, 4}}, small{MediaKind::image, {1, 2, 2}},
+      film{MediaKind::video, {6, 2, 2}};
+  const auto found = locate_media(ids, kPatch, std::vector{one, small, film});
+  ASSERT_TRUE(found.ok()) << found.status().message;
+  EXPECT_EQ(*found, (std::vector<MediaItem>{image(1, 2, 4), image(4, 2, 2), video(5, 6, 2, 2)}));
+  EXPECT_TRUE(locate_media(std::vector<TokenId>{1, 2}, kPatch, {})->empty());
+
+  const auto refused = [&](const std::vector<MediaGrid>& grids) {
+    const auto wrong = locate_media(ids, kPatch, grids);
+    return wrong.ok() ? "" : wrong.status().message;
+  };
+  EXPECT_NE(refused({one, film}).find("1 placeholders more than the tokens of its 2 items"),
+            std::string::npos);
+  EXPECT_NE(refused({film, film}).find("Item 0 of the prompt has 3 tokens, and there are 2 "),
+            std::string::npos);
+  EXPECT_NE(refused({one, small, film, one}).find("Item 3 "), std::string::npos);
+  EXPECT_NE(refused({MediaGrid{}}).find("has 0 tokens"), std::string::npos);
 }
 
 }  // namespace

@@ -198,7 +198,12 @@ TEST(VisionGolden, PositionsAndKindsFollowFromIdsAndItems) {
   ASSERT_TRUE(spec.ok());
   for (const char* prompt : {"mixed", "long", "text"}) {
     const VisionGolden golden = test::load_vision_golden(prompt);
-    const MediaPositions positions(golden.items);
+    std::vector<MediaGrid> grids;
+    for (const MediaItem& item : golden.items) grids.push_back({item.kind, item.grid});
+    const auto located = locate_media(golden.ids, spec->vision->patch, grids);
+    ASSERT_TRUE(located.ok()) << located.status().message;
+    EXPECT_EQ(*located, golden.items);
+    const MediaPositions positions(*located);
     for (std::size_t i = 0; i < golden.ids.size(); ++i) {
       EXPECT_EQ(positions.at(static_cast<std::int32_t>(i)), golden.positions[i]) << prompt << " " << i;
       const bool vision = golden.ids[i] == spec->vision->patch || spec->vision->is_boundary(golden.ids[i]);
