@@ -23,6 +23,11 @@ class FakeExecutor final : public Executor {
       gated = false;
       return {};
     }
+    if (record.as<wire::SequenceMedia>() != nullptr) return {};
+    if (record.as<wire::EncodeMedia>() != nullptr) {
+      ++encodings;
+      return {};
+    }
     out.push_back(record.as<wire::StepPlan>()->step);
     most_out = std::max(most_out, out.size());
     return {};
@@ -32,6 +37,14 @@ class FakeExecutor final : public Executor {
     ++polls;
     longest_wait = std::max(longest_wait, deadline - Clock::now());
     if (!error.ok()) return error;
+    if (encodings > 0) {
+      --encodings;
+      wire::RecordWriter<wire::MediaDone> done;
+      done.begin(0);
+      const auto ended = done.finish();
+      bytes.assign(ended.begin(), ended.end());
+      return true;
+    }
     if (out.size() < ends_with || gated) return false;
     writer.begin(0);
     writer.record().step = out.front();
@@ -56,6 +69,7 @@ class FakeExecutor final : public Executor {
   std::size_t ends_with = 1;  // a step ends when so many are out
   bool gated = false;         // no step ends until masks come
   int looks_until_ready = 0;  // calls of prepare() until it is done
+  int encodings = 0;          // asked for
   int polls = 0;
   std::function<void()> on_reset;
   Duration longest_wait{};
@@ -228,6 +242,27 @@ TEST_F(WorkerLoopTest, MasksEndAWaitAndAreNotAnswered) {
   masks.record().step = 1;
   ASSERT_TRUE(engine->try_send(ipc::Channel::step, masks.finish()));
   ASSERT_TRUE(loop->run_once().ok());
+  EXPECT_EQ(receive(), wire::RecordKind::step_result);
+  EXPECT_EQ(receive(), wire::RecordKind{});
+  executor.polls = 0;
+  ASSERT_TRUE(loop->run_once().ok());
+  EXPECT_EQ(executor.polls, 0) << "nothing is pending";
+}
+
+// Behind the records of steps, in the same ring: what depends on it comes later there.
+TEST_F(WorkerLoopTest, AnEncodingIsAnsweredAndAnAnnouncementIsNot) {
+  wire::RecordWriter<wire::SequenceMedia> media;
+  media.begin(engine->epoch());
+  ASSERT_TRUE(engine->try_send(ipc::Channel::step, media.finish()));
+  ASSERT_TRUE(loop->run_once().ok());
+  EXPECT_EQ(executor.polls, 0) << "nothing is pending";
+  wire::RecordWriter<wire::EncodeMedia> encode;
+  encode.begin(engine->epoch());
+  ASSERT_TRUE(engine->try_send(ipc::Channel::step, encode.finish()));
+  send_plan(1);
+  ASSERT_TRUE(loop->run_once().ok());
+  ASSERT_TRUE(loop->run_once().ok());
+  EXPECT_EQ(receive(), wire::RecordKind::media_done);
   EXPECT_EQ(receive(), wire::RecordKind::step_result);
   EXPECT_EQ(receive(), wire::RecordKind{});
   executor.polls = 0;
