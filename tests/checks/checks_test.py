@@ -338,6 +338,27 @@ class TidyRules(unittest.TestCase):
             self.assertEqual(status, 1, output)
             self.assertRegex(output, r"^base/a\.cpp:2: .*\[misc-redundant-expression\]")
 
+    def test_a_file_that_a_unity_file_includes_is_looked_at(self):
+        with tempfile.TemporaryDirectory() as folder:
+            source, unity = pathlib.Path(folder, "ipc/a.cpp"), pathlib.Path(folder, "build/Unity/unity_0_cxx.cxx")
+            for path in (source, unity):
+                path.parent.mkdir(parents=True)
+            source.write_text("bool odd(int x) {\n  return x == x;\n}\n", encoding="utf-8")
+            unity.write_text(f'#include "{source}"\n', encoding="utf-8")
+            command = {"directory": folder, "file": str(unity), "command": f"c++ -std=c++20 -c {unity}"}
+            pathlib.Path(folder, "build/compile_commands.json").write_text(json.dumps([command]), encoding="utf-8")
+            done = subprocess.run([sys.executable, TOOLS / "check_tidy.py", folder], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 1, done.stdout + done.stderr)
+        self.assertRegex(done.stdout, r"^ipc/a\.cpp:2: .*\[misc-redundant-expression\]")
+
+    def test_a_build_without_the_folders_is_refused(self):
+        with tempfile.TemporaryDirectory() as folder:
+            pathlib.Path(folder, "build").mkdir()
+            pathlib.Path(folder, "build/compile_commands.json").write_text("[]", encoding="utf-8")
+            done = subprocess.run([sys.executable, TOOLS / "check_tidy.py", folder], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 1, done.stdout)
+        self.assertIn("names no .cpp file", done.stderr)
+
     def test_code_that_does_not_compile_is_a_finding(self):
         status, output = self.look("int x = ;\n")
         self.assertEqual(status, 1, output)

@@ -18,6 +18,7 @@ import pathlib
 import re
 import subprocess
 import sys
+import tempfile
 from concurrent.futures import ThreadPoolExecutor
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -27,14 +28,27 @@ ALWAYS = ("base", "ipc")
 FINDING = re.compile(r"^(?P<file>[^:\s]+):(?P<line>\d+):\d+: (?:warning|error): (?P<what>.*)$")
 
 
+def sources_of(entry):
+    """The files that an entry of compile_commands.json compiles: its own, or those that a unity file of CMake includes."""
+    file = pathlib.Path(entry["directory"], entry["file"]).resolve()
+    if file.parent.name != "Unity":
+        return [file]
+    included = re.findall(r'^#include "(.+)"$', file.read_text(encoding="utf-8"), re.MULTILINE)
+    return [(file.parent / name).resolve() for name in included]
+
+
 def compiled(root, build):
-    """The .cpp files below root that compile_commands.json of the build names, but for generated ones."""
+    """Entries for clang-tidy by the name below root: of the .cpp files that the build compiles, but for generated ones."""
     path = build / "compile_commands.json"
     if not path.exists():
         sys.exit(f"{path} is missing: cmake --preset release makes it")
-    files = {pathlib.Path(entry["directory"], entry["file"]).resolve() for entry in json.loads(path.read_text())}
-    inside = {file.relative_to(root).as_posix() for file in files if file.is_relative_to(root)}
-    return {name for name in inside if name.endswith(".cpp") and not name.startswith("build/")}
+    entries = {}
+    for entry in json.loads(path.read_text(encoding="utf-8")):
+        for file in sources_of(entry):
+            if file.suffix == ".cpp" and file.is_relative_to(root) and not file.is_relative_to(build):
+                command = entry["command"].replace(f" {entry['file']}", f" {file}")
+                entries[file.relative_to(root).as_posix()] = {**entry, "file": str(file), "command": command}
+    return entries
 
 
 def git(root, *arguments):
@@ -59,9 +73,9 @@ def findings(root, text):
     return list(found)
 
 
-def look_at(root, build, file):
+def look_at(root, commands, file):
     """Findings in a file and in the headers that it includes."""
-    command = [PROGRAM, "--quiet", f"--config-file={ROOT / '.clang-tidy'}", "-p", build, root / file]
+    command = [PROGRAM, "--quiet", f"--config-file={ROOT / '.clang-tidy'}", "-p", commands, root / file]
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     found = findings(root, done.stdout)
     if done.returncode != 0 and not found:
@@ -89,8 +103,11 @@ def main():
         files = sorted(known.intersection(changed(root)))
     else:
         files = options.files or sorted(name for name in known if name.split("/")[0] in ALWAYS)
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = {line: None for lines in pool.map(lambda file: look_at(root, build, file), files) for line in lines}
+        if not files:
+            sys.exit(f"{build}/compile_commands.json names no .cpp file of {' or '.join(ALWAYS)} below {root}")
+    with tempfile.TemporaryDirectory() as commands, ThreadPoolExecutor(os.cpu_count()) as pool:
+        pathlib.Path(commands, "compile_commands.json").write_text(json.dumps(list(known.values())), encoding="utf-8")
+        found = {line: None for lines in pool.map(lambda file: look_at(root, commands, file), files) for line in lines}
     for line in found:
         print(line)
     sys.exit(1 if found else 0)
