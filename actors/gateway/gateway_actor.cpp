@@ -262,7 +262,13 @@ void HttpSide::submit(http::Call&& call) {
     }
   }
   Ask ask = ask_of(std::move(call));
-  if (log_.details(2)) log_parameters(log_, ask);
+  if (log_.details(2)) {
+    const Status fault = contain(log_, "request", ask.request_id, [&] { log_parameters(log_, ask); });
+    if (!fault.ok()) {
+      deliver_one(deliver_, ask.io, http::error_output(ask.exchange, fault, 0, ask.api));
+      return;
+    }
+  }
   caf::anon_send(gateway_, std::move(ask));
 }
 
