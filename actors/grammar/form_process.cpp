@@ -1,10 +1,8 @@
 #include "actors/grammar/form_process.h"
 
 #include <malloc.h>
-#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
-#include <time.h>
 
 #include <filesystem>
 #include <fstream>
@@ -101,7 +99,7 @@ Status FormProcess::ask(Work work, const std::string& job, const Reader& read, b
   int broken = 0;
   End end = End::answered;
   for (int attempts = 0; attempts < 2; ++attempts) {
-    if (child_.running() && has_ended()) stop();  // between two forms, of which none is to blame
+    if (child_.running() && child_.has_ended()) stop();  // between two forms, of which none is to blame
     if (!child_.running()) {
       Status status = start();
       if (!status.ok() && attempts == 0 && !given_up_) continue;
@@ -146,17 +144,11 @@ Status FormProcess::start() {
   const auto failed = [](const std::string& why) {
     return failure(Code::unavailable, "cannot be compiled: " + why + "; try again later");
   };
-  int ends[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-    return failed("there is no socket for the process that does it");
-  socket_.reset(ends[0]);
-  ipc::Fd other(ends[1]);
-  auto child = supervisor::ChildProcess::start(
-      setup_.executable, {"text", "--forms", "--fd=" + std::to_string(other.get())}, {other.get()},
-      config::child_environment(config::ChildKind::text, config::process_environment()));
+  auto child = supervisor::ChildProcess::start_with_socket(
+      setup_.executable, {"text", "--forms"}, SOCK_STREAM,
+      config::child_environment(config::ChildKind::text, config::process_environment()), socket_);
   if (!child.ok()) return failed(child.status().message);
   child_ = *std::move(child);
-  other.reset();  // so that the child's end closes with the child
   sorted_ = false;
   since_ = Clock::now();
   const FormVocabulary& vocabulary = *setup_.vocabulary;
@@ -185,11 +177,11 @@ FormProcess::End FormProcess::attempt(Work work, const std::string& job, const R
     case frames::Outcome::done: break;
   }
   std::string bytes;
-  const Duration used = processor_time();
+  const Duration used = child_.processor_time();
   const TimePoint end = Clock::now() + setup_.times.patience * setup_.times.time;
   bool still = false;
   const auto exceeded = [&] {
-    used_up = processor_time() - used >= setup_.times.time;
+    used_up = child_.processor_time() - used >= setup_.times.time;
     still = !used_up && stands_still();
     return used_up || still || Clock::now() >= end;
   };
@@ -229,11 +221,6 @@ frames::Outcome FormProcess::give(std::string_view bytes, std::chrono::milliseco
   return frames::write(socket_.get(), bytes, late, &given_up_);
 }
 
-bool FormProcess::has_ended() const {
-  pollfd waited{child_.pidfd(), POLLIN, 0};
-  return ::poll(&waited, 1, 0) == 1;
-}
-
 /// Ends the child. Returns `killed` or `broken` for one that had ended before.
 FormProcess::End FormProcess::stop() {
   socket_.reset();
@@ -242,18 +229,10 @@ FormProcess::End FormProcess::stop() {
   return child_.reap().signal == SIGKILL ? End::killed : End::broken;
 }
 
-/// What the child has used so far; zero if it has gone.
-Duration FormProcess::processor_time() const {
-  clockid_t clock{};
-  timespec used{};
-  if (clock_getcpuclockid(child_.pid(), &clock) != 0 || clock_gettime(clock, &used) != 0) return {};
-  return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
-}
-
 /// True when the child has used no processor for so long that it stands still. Called several times a second
 /// while the child has work. On a busy machine it waits for the processor, or for the disk.
 bool FormProcess::stands_still() {
-  const Duration used = processor_time();
+  const Duration used = child_.processor_time();
   const TimePoint now = Clock::now();
   if (used == used_ && now - since_ < setup_.times.standstill) return false;
   if (used == used_ && !has_active_thread(child_.pid())) return true;

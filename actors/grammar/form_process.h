@@ -112,10 +112,8 @@ class FormProcess {
   End attempt(Work work, const std::string& job, const Reader& read, bool& used_up);
   End sort_vocabulary();
   frames::Outcome give(std::string_view bytes, std::chrono::milliseconds limit);
-  bool has_ended() const;
   End stop();
   bool stands_still();
-  Duration processor_time() const;
 
   const FormProcessSetup setup_;
   supervisor::ChildProcess child_;

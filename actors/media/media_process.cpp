@@ -7,7 +7,6 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <time.h>
 
 #include <algorithm>
 #include <iterator>
@@ -38,7 +37,7 @@ ipc::Fd make_patch_memory(std::uint64_t bytes) {
   return fd;
 }
 
-/// True when nobody can change these bytes, and they are as many as were asked for.
+/// True when the memory is sealed against writing and resizing, and has this size.
 bool is_final(int fd, std::uint64_t bytes) {
   constexpr int kFinal = kSizeSeals | F_SEAL_WRITE | F_SEAL_SEAL;
   struct stat st {};
@@ -74,7 +73,7 @@ Result<PreparedPicture> MediaProcess::prepare(int file, const media::PixelLimits
                        .limits = limits};
   End end = End::answered;
   for (int attempts = 0; attempts < 2; ++attempts) {
-    if (child_.running() && (decoded_ >= setup_.pictures || has_ended())) stop();
+    if (child_.running() && (decoded_ >= setup_.pictures || child_.has_ended())) stop();
     if (!child_.running()) {
       Status status = start();
       if (status.code == Code::unavailable && attempts == 0 && !given_up_) continue;
@@ -113,18 +112,11 @@ Status MediaProcess::start() {
   const auto failed = [](const std::string& why) {
     return failure(Code::unavailable, "cannot be decoded: " + why + "; try again later");
   };
-  int ends[2];
-  if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-    return failed("there is no socket for the process that does it");
-  socket_.reset(ends[0]);
-  ipc::Fd other(ends[1]);
-  auto child = supervisor::ChildProcess::start(
-      setup_.executable,
-      {"media", "--fd=" + std::to_string(other.get()), setup_.sandbox ? "--sandbox=on" : "--sandbox=off"},
-      {other.get()}, config::child_environment(config::ChildKind::media, config::process_environment()));
+  auto child = supervisor::ChildProcess::start_with_socket(
+      setup_.executable, {"media", setup_.sandbox ? "--sandbox=on" : "--sandbox=off"}, SOCK_SEQPACKET,
+      config::child_environment(config::ChildKind::media, config::process_environment()), socket_);
   if (!child.ok()) return failed(child.status().message);
   child_ = *std::move(child);
-  other.reset();  // so that the child's end closes with the child
   decoded_ = 0;
   MediaReply hello;
   std::optional<Status> said;
@@ -183,27 +175,19 @@ MediaProcess::End MediaProcess::wait_for_reply(std::chrono::milliseconds limit, 
 
 /// The kernel ends a process that has used a picture's time of the processor, also when this one cannot.
 void MediaProcess::limit_processor_time() const {
-  clockid_t clock{};
-  timespec used{};
   rlimit limit{};
-  if (clock_getcpuclockid(child_.pid(), &clock) != 0 || clock_gettime(clock, &used) != 0 ||
-      prlimit(child_.pid(), RLIMIT_CPU, nullptr, &limit) != 0)
-    return;
-  const auto seconds = std::chrono::ceil<std::chrono::seconds>(setup_.times.picture).count() + 1;
-  limit.rlim_cur = std::min(limit.rlim_max, static_cast<rlim_t>(used.tv_sec + seconds));
+  if (prlimit(child_.pid(), RLIMIT_CPU, nullptr, &limit) != 0) return;
+  using std::chrono::seconds;
+  const auto used = std::chrono::floor<seconds>(child_.processor_time());
+  const auto most = used + std::chrono::ceil<seconds>(setup_.times.picture) + seconds(1);
+  limit.rlim_cur = std::min(limit.rlim_max, static_cast<rlim_t>(most.count()));
   prlimit(child_.pid(), RLIMIT_CPU, &limit, nullptr);
-}
-
-bool MediaProcess::has_ended() const {
-  pollfd waited{child_.pidfd(), POLLIN, 0};
-  return ::poll(&waited, 1, 0) == 1;
 }
 
 /// The process has closed the socket, or said what is no reply. One that is about to end by itself is waited
 /// for: its end says why.
 MediaProcess::End MediaProcess::end_of_talk() {
-  pollfd waited{child_.pidfd(), POLLIN, 0};
-  const bool ended = ::poll(&waited, 1, static_cast<int>(kLook.count())) == 1;
+  const bool ended = child_.has_ended(kLook);
   const int signal = stop();
   if (!ended) return End::broken;
   return signal == SIGKILL ? End::killed : signal == SIGXCPU ? End::slow : End::broken;

@@ -35,7 +35,7 @@ struct MediaProcessSetup {
 /// A picture as the vision tower reads it.
 struct PreparedPicture {
   PatchGrid grid;
-  ipc::Fd patches;  ///< a memory file of grid.patches() * kPatchBytes bytes, which nobody can change any more
+  ipc::Fd patches;  ///< a memory file of grid.patches() * kPatchBytes bytes, sealed against writing
 };
 
 /// Used by one thread, and ends with it. The process is started with the first picture.
@@ -72,7 +72,6 @@ class MediaProcess {
               ipc::Fd& patches);
   End wait_for_reply(std::chrono::milliseconds limit, media::MediaReply& reply);
   void limit_processor_time() const;
-  bool has_ended() const;
   End end_of_talk();
   int stop();
   Status refusal(End last) const;

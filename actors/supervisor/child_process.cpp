@@ -1,8 +1,11 @@
 #include "actors/supervisor/child_process.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 extern "C" {
 #include <sys/pidfd.h>  // glibc 2.36 declares its functions without C linkage
@@ -57,6 +60,30 @@ Result<ChildProcess> ChildProcess::start(const std::string& executable, const st
     return failure(Code::internal, std::string("a child cannot be watched: ") + std::strerror(errno));
   fcntl(child.pidfd_.get(), F_SETFD, FD_CLOEXEC);
   return child;
+}
+
+Result<ChildProcess> ChildProcess::start_with_socket(const std::string& executable,
+                                                     std::vector<std::string> words, int type,
+                                                     std::vector<std::string> environment, ipc::Fd& socket) {
+  int ends[2];
+  if (socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends) != 0)
+    return failure(Code::unavailable, "there is no socket for the process that does it");
+  socket.reset(ends[0]);
+  const ipc::Fd other(ends[1]);  // closed here, so that the child's end closes with the child
+  words.push_back("--fd=" + std::to_string(other.get()));
+  return start(executable, words, {other.get()}, std::move(environment));
+}
+
+bool ChildProcess::has_ended(std::chrono::milliseconds patience) const {
+  pollfd waited{pidfd_.get(), POLLIN, 0};
+  return ::poll(&waited, 1, static_cast<int>(patience.count())) == 1;
+}
+
+Duration ChildProcess::processor_time() const {
+  clockid_t clock{};
+  timespec used{};
+  if (!running() || clock_getcpuclockid(pid_, &clock) != 0 || clock_gettime(clock, &used) != 0) return {};
+  return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
 }
 
 void ChildProcess::kill(int signal) const {

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/status.h"
 #include "ipc/fd.h"
 
@@ -33,10 +34,21 @@ class ChildProcess {
   static Result<ChildProcess> start(const std::string& executable, const std::vector<std::string>& words,
                                     const std::vector<int>& keep_fds, std::vector<std::string> environment);
 
+  /// The same for a child that is spoken to over a socket: it gets one end of a new pair of the type
+  /// (SOCK_STREAM or SOCK_SEQPACKET), as --fd=N behind the words, and no other descriptor. `socket` becomes
+  /// the other end, which the child's end closes.
+  static Result<ChildProcess> start_with_socket(const std::string& executable, std::vector<std::string> words,
+                                                int type, std::vector<std::string> environment,
+                                                ipc::Fd& socket);
+
   bool running() const { return pid_ > 0; }
   pid_t pid() const { return pid_; }
   /// Readable when the child has ended.
   int pidfd() const { return pidfd_.get(); }
+  /// Whether it has ended, or does within `patience`.
+  bool has_ended(std::chrono::milliseconds patience = {}) const;
+  /// Of the processor, used so far; zero when it has gone.
+  Duration processor_time() const;
 
   /// No effect when it has ended already: until reap() the pid is not reused.
   void kill(int signal) const;

@@ -95,7 +95,7 @@ void play(int socket, const ReceivedRequest& received, const std::string& words)
 }  // namespace
 
 int main(int, char** argv) {
-  const int socket = std::atoi(argv[2] + 5);
+  const int socket = std::atoi(argv[3] + 5);
   send_reply(socket, reply_of(0, {}));
   while (const auto received = receive_request(socket)) play(socket, *received, words_of(*received));
   return 0;
