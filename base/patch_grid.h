@@ -9,8 +9,9 @@ enum class MediaKind : std::uint8_t { image = 1, video = 2 };
 
 inline constexpr int kPatchSide = 14;  ///< pixels of a patch's side
 inline constexpr int kPatchBytes =
-    3 * kPatchSide * kPatchSide;        ///< uint8 red, green, blue planes of one patch
-inline constexpr int kMergeSide = 2;    ///< patches of a token's side (spatial_conv_size)
+    3 * kPatchSide * kPatchSide;      ///< uint8 red, green, blue planes of one patch
+inline constexpr int kMergeSide = 2;  ///< patches of a token's side (spatial_conv_size)
+inline constexpr int kTokenPatches = kMergeSide * kMergeSide;  ///< of one frame
 inline constexpr int kMergeFrames = 2;  ///< frames of a video's token (temporal_conv_size)
 
 /// How many patches an image or a video has in each direction. `rows` and `columns` are multiples of

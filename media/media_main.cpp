@@ -49,7 +49,7 @@ Result<PatchGrid> work_on(const ReceivedRequest& received) {
 MediaReply answer_to(const ReceivedRequest& received) {
   const auto grid = work_on(received);
   if (!grid.ok()) return reply_of(received.request.id, grid.status());
-  // Nobody maps the patches for writing any more; from here on nobody can.
+  // Sealing fails while the memory is mapped for writing: work_on() has unmapped it.
   if (::fcntl(received.patches.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL) != 0)
     return reply_of(received.request.id, failure(Code::internal, "has patches that cannot be sealed"));
   return reply_of(received.request.id, {}, *grid);

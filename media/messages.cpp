@@ -46,6 +46,18 @@ bool is_code(std::int32_t code) {
   return code >= static_cast<std::int32_t>(Code::ok) && code <= static_cast<std::int32_t>(Code::internal);
 }
 
+/// A message of one part, with room for descriptors where `control` is given.
+msghdr header_of(iovec& part, Control* control = nullptr) {
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  if (control != nullptr) {
+    header.msg_control = control->bytes.data();
+    header.msg_controllen = control->bytes.size();
+  }
+  return header;
+}
+
 /// Sends one message, again when a signal comes between.
 bool send(int socket, const msghdr& header, std::size_t bytes, int flags) {
   ssize_t sent = -1;
@@ -87,20 +99,13 @@ std::optional<Status> status_of(const MediaReply& reply) {
 
 bool send_reply(int socket, const MediaReply& reply) {
   iovec part{const_cast<MediaReply*>(&reply), sizeof reply};
-  msghdr header{};
-  header.msg_iov = &part;
-  header.msg_iovlen = 1;
-  return send(socket, header, sizeof reply, 0);
+  return send(socket, header_of(part), sizeof reply, 0);
 }
 
 bool send_request(int socket, const MediaRequest& request, int file, int patches) {
   iovec part{const_cast<MediaRequest*>(&request), sizeof request};
   Control control;
-  msghdr header{};
-  header.msg_iov = &part;
-  header.msg_iovlen = 1;
-  header.msg_control = control.bytes.data();
-  header.msg_controllen = control.bytes.size();
+  msghdr header = header_of(part, &control);
   cmsghdr* descriptors = CMSG_FIRSTHDR(&header);
   descriptors->cmsg_level = SOL_SOCKET;
   descriptors->cmsg_type = SCM_RIGHTS;
@@ -114,11 +119,7 @@ std::optional<ReceivedRequest> receive_request(int socket) {
   ReceivedRequest out;
   iovec part{&out.request, sizeof out.request};
   Control control;
-  msghdr header{};
-  header.msg_iov = &part;
-  header.msg_iovlen = 1;
-  header.msg_control = control.bytes.data();
-  header.msg_controllen = control.bytes.size();
+  msghdr header = header_of(part, &control);
   const ssize_t received = receive(socket, header, MSG_CMSG_CLOEXEC);
   const cmsghdr* descriptors = CMSG_FIRSTHDR(&header);
   if (descriptors != nullptr && descriptors->cmsg_type == SCM_RIGHTS &&
@@ -135,9 +136,7 @@ std::optional<ReceivedRequest> receive_request(int socket) {
 std::optional<MediaReply> receive_reply(int socket) {
   MediaReply reply;
   iovec part{&reply, sizeof reply};
-  msghdr header{};  // without room for descriptors: those that come are closed
-  header.msg_iov = &part;
-  header.msg_iovlen = 1;
+  msghdr header = header_of(part);  // without room for descriptors: those that come are closed
   const ssize_t received = receive(socket, header, MSG_DONTWAIT);
   if (received != static_cast<ssize_t>(sizeof reply) || (header.msg_flags & MSG_TRUNC) != 0)
     return std::nullopt;

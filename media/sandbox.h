@@ -9,7 +9,7 @@ namespace troupe::media {
 /// sent. Memory: 2 GiB more than it has. No core file, no descriptors above a handful; in user and network
 /// namespaces of its own where the kernel grants them. Afterwards a system call that is not in the list of
 /// docs/media.md ends the process with SIGSYS. `unsupported` when the kernel takes no such list; the message
-/// is a clause. Nothing of what was limited until then is undone.
+/// says why. Limits that were set before it failed stay.
 Status enter_sandbox();
 
 /// The limits of memory and core files alone.

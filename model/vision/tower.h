@@ -66,6 +66,7 @@ class VisionTower {
   void merge_frames();
   void merge(const MergeWeights& weights, int rows, void* out);
   int frame_rows() const { return grid_.rows * grid_.columns; }
+  int frame_tokens() const { return frame_rows() / kTokenPatches; }
   std::size_t row_bytes(int columns) const {
     return static_cast<std::size_t>(kernels::padded(columns)) * size_of(dtype_);
   }

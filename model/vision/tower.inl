@@ -72,7 +72,7 @@ Status VisionTower<D>::begin(MediaKind kind, const PatchGrid& grid, std::span<co
   positions.reserve(static_cast<std::size_t>(frame_rows()) * 2);
   for (int row = 0; row < grid.rows; row += kMergeSide) {
     for (int column = 0; column < grid.columns; column += kMergeSide) {
-      for (int inner = 0; inner < kMergeSide * kMergeSide; ++inner) {
+      for (int inner = 0; inner < kTokenPatches; ++inner) {
         positions.push_back(row + inner / kMergeSide);
         positions.push_back(column + inner % kMergeSide);
       }
@@ -170,7 +170,7 @@ void VisionTower<D>::run_block(const TowerBlock& block) {
 
 template <Device D>
 std::byte* VisionTower<D>::spatial(int frame) const {
-  const std::size_t rows = static_cast<std::size_t>(frame % kMergeFrames) * static_cast<std::size_t>(frame_rows() / 4);
+  const std::size_t rows = static_cast<std::size_t>(frame % kMergeFrames) * static_cast<std::size_t>(frame_tokens());
   return static_cast<std::byte*>(memory_.spatial) + rows * row_bytes(spec_.merged_width());
 }
 
@@ -201,17 +201,17 @@ void VisionTower<D>::merge(const MergeWeights& weights, int rows, void* out) {
 
 template <Device D>
 void VisionTower<D>::end_frame() {
-  const int rows = frame_rows() / 4;
+  const int rows = frame_tokens();
   run(*device_,
       kernels::JoinRows{
-          .out = memory_.wide, .x = memory_.x, .dtype = dtype_, .rows = rows, .cols = spec_.width, .parts = 4, .step = 4, .stride = 1});
+          .out = memory_.wide, .x = memory_.x, .dtype = dtype_, .rows = rows, .cols = spec_.width, .parts = kTokenPatches, .step = kTokenPatches, .stride = 1});
   merge(weights_->spatial, rows, spatial(frame_));
   if (kind_ == MediaKind::image || frame_ % kMergeFrames == kMergeFrames - 1) merge_frames();
 }
 
 template <Device D>
 void VisionTower<D>::merge_frames() {
-  const int rows = frame_rows() / 4;
+  const int rows = frame_tokens();
   run(*device_, kernels::JoinRows{.out = memory_.wide,
                                   .x = memory_.spatial,
                                   .dtype = dtype_,

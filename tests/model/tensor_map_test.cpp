@@ -9,6 +9,7 @@
 #include <tuple>
 
 #include "model/support/files.h"
+#include "model/support/spoiled_checkpoint.h"
 
 namespace troupe::model {
 namespace {
@@ -17,40 +18,8 @@ using test::golden_directory;
 using test::TempDirectory;
 using test::TestTensor;
 
-// A golden's tensors, to be spoiled one at a time.
-class TensorMapTest : public ::testing::Test {
- protected:
-  void take(const std::string& golden) {
-    spec_ = *read_spec(golden_directory(golden));
-    tensors_ = test::tensors_of(*Checkpoint::open(golden_directory(golden)));
-  }
-  TestTensor& tensor(const std::string& name) {
-    return *std::find_if(tensors_.begin(), tensors_.end(),
-                         [&](const TestTensor& t) { return t.name == name; });
-  }
-  void remove(const std::string& name) {
-    std::erase_if(tensors_, [&](const TestTensor& t) { return t.name == name; });
-  }
-  void add(const std::string& name, const std::string& dtype, std::vector<std::int64_t> shape,
-           std::size_t bytes) {
-    tensors_.push_back({name, dtype, std::move(shape), std::string(bytes, '\0')});
-  }
-  Result<TensorMap> map() {
-    test::write_safetensors(directory_.path() / "model.safetensors", tensors_);
-    checkpoint_ = *Checkpoint::open(directory_.path());
-    return map_tensors(spec_, checkpoint_);
-  }
-  void refused(const std::string& part) {
-    const auto mapped = map();
-    ASSERT_FALSE(mapped.ok());
-    EXPECT_NE(mapped.status().message.find(part), std::string::npos) << mapped.status().message;
-  }
-
-  TempDirectory directory_;
-  ModelSpec spec_;
-  std::vector<TestTensor> tensors_;
-  Checkpoint checkpoint_;
-};
+using TensorMapTest = test::SpoiledCheckpoint;
+using test::values;
 
 using Key = std::tuple<Weight, int, int>;
 
@@ -65,25 +34,6 @@ void expect_complete(const ModelSpec& spec, const TensorMap& map) {
   const int moe = spec.moe_layers(), experts = spec.experts + spec.shared_experts;
   const int layers = 6 * spec.layers + 3 * (spec.layers - moe) + (2 + 3 * experts) * moe;
   EXPECT_EQ(found.size(), static_cast<std::size_t>((map.tied ? 2 : 3) + layers));
-}
-
-// The numbers that a source stands for, by outputs.
-std::vector<float> values(const WeightSource& source) {
-  const DType type = source.tensor->type == FileType::f32   ? DType::f32
-                     : source.tensor->type == FileType::f16 ? DType::f16
-                                                            : DType::bf16;
-  const auto bytes = read_tensor(*source.tensor);
-  std::vector<float> out;
-  for (std::int64_t o = 0; o < source.outputs; ++o) {
-    for (std::int64_t i = 0; i < source.inputs; ++i) {
-      const std::int64_t at = source.transposed ? i * source.stride + o : o * source.stride + i;
-      std::uint32_t element = 0;
-      const std::size_t size = size_of(type);
-      std::memcpy(&element, bytes->data() + static_cast<std::size_t>(source.first + at) * size, size);
-      out.push_back(load_element(&element, type, 0));
-    }
-  }
-  return out;
 }
 
 void expect_same_weights(const TensorMap& map, const TensorMap& other) {

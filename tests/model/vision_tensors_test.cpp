@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "model/checkpoint/tensor_map.h"
-#include "model/support/files.h"
+#include "model/support/spoiled_checkpoint.h"
 #include "model/vision/vision_weights.h"
 
 namespace troupe::model {
@@ -16,49 +16,15 @@ namespace {
 using test::golden_directory;
 using test::TestTensor;
 
-class VisionTensors : public ::testing::Test {
- protected:
-  void take(const std::string& golden) {
-    spec_ = *read_spec(golden_directory(golden));
-    tensors_ = test::tensors_of(*Checkpoint::open(golden_directory(golden)));
-  }
-  TestTensor& tensor(const std::string& name) {
-    return *std::ranges::find_if(tensors_, [&](const TestTensor& t) { return t.name == name; });
-  }
-  Result<TensorMap> map() {
-    test::write_safetensors(directory_.path() / "model.safetensors", tensors_);
-    checkpoint_ = *Checkpoint::open(directory_.path());
-    return map_tensors(spec_, checkpoint_);
-  }
-  void refused(const std::string& part) {
-    const auto mapped = map();
-    ASSERT_FALSE(mapped.ok());
-    EXPECT_NE(mapped.status().message.find(part), std::string::npos) << mapped.status().message;
-  }
-
-  test::TempDirectory directory_;
-  ModelSpec spec_;
-  std::vector<TestTensor> tensors_;
-  Checkpoint checkpoint_;
-};
+using VisionTensors = test::SpoiledCheckpoint;
 
 using Key = std::tuple<Weight, int, int>;
 
 std::map<Key, std::vector<float>> values(const TensorMap& map) {
   std::map<Key, std::vector<float>> all;
   for (const WeightSource& s : map.sources) {
-    const DType type = s.tensor->type == FileType::f32 ? DType::f32 : DType::bf16;
-    const auto bytes = read_tensor(*s.tensor);
-    std::vector<float>& out = all[{s.weight, s.layer, s.expert}];
-    EXPECT_TRUE(out.empty()) << s.name << " comes twice";
-    for (std::int64_t o = 0; o < s.outputs; ++o) {
-      for (std::int64_t i = 0; i < s.inputs; ++i) {
-        const std::int64_t at = s.first + (s.transposed ? i * s.stride + o : o * s.stride + i);
-        std::uint32_t element = 0;
-        std::memcpy(&element, bytes->data() + static_cast<std::size_t>(at) * size_of(type), size_of(type));
-        out.push_back(load_element(&element, type, 0));
-      }
-    }
+    const bool is_new = all.emplace(Key{s.weight, s.layer, s.expert}, test::values(s)).second;
+    EXPECT_TRUE(is_new) << s.name << " comes twice";
   }
   return all;
 }
