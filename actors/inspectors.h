@@ -23,11 +23,16 @@ namespace troupe {
 TROUPE_INSPECT(Status, x.code, x.message, x.param, x.reason)
 TROUPE_INSPECT(RequestKey, x.hi, x.lo)
 TROUPE_INSPECT(BlockHash, x.hi, x.lo)
+TROUPE_INSPECT(PatchGrid, x.frames, x.rows, x.columns)
+TROUPE_INSPECT(PixelLimits, x.min_pixels, x.max_pixels)
+TROUPE_INSPECT(MediaGrid, x.kind, x.grid)
+TROUPE_INSPECT(MediaItem, x.kind, x.grid, x.first)
 
 namespace wire {
 TROUPE_INSPECT(Sampling, x.temperature, x.top_p, x.min_p, x.top_k, x.repetition_penalty, x.presence_penalty,
                x.frequency_penalty, x.min_tokens, x.seed, x.choice, x.logprobs, x.prompt_logprobs)
 TROUPE_INSPECT(LogitBias, x.token, x.bias)
+TROUPE_INSPECT(PatchPlace, x.offset, x.generation)
 TROUPE_INSPECT(Logprob, x.token, x.logprob)
 TROUPE_INSPECT(Capacity, x.kv_blocks, x.block_tokens, x.max_slots, x.max_tokens_per_step, x.max_model_len,
                x.vocab_size, x.max_steps_in_flight, x.max_logprobs, x.weight_bytes, x.kv_bytes, x.arena_bytes,
@@ -72,7 +77,8 @@ typename I::result_type inspect(I& f, AnswerForm& x) {
            caf::meta::load_callback(load));
 }
 
-TROUPE_INSPECT(Source, x.conversation, x.texts, x.ids, x.keep_tokens)
+TROUPE_INSPECT(MediaSource, x.kind, x.file, x.frames, x.url, x.name, x.limits, x.param)
+TROUPE_INSPECT(Source, x.conversation, x.media, x.texts, x.ids, x.keep_tokens)
 TROUPE_INSPECT(AnswerLimits, x.tools, x.parallel_calls, x.response, x.thinking, x.thinking_share)
 TROUPE_INSPECT(Generation, x.sampling, x.choices, x.best_of, x.max_tokens, x.ignore_eos, x.stop_ids,
                x.logit_bias, x.bad_words, x.stop, x.include_stop, x.form, x.limits)
@@ -87,10 +93,12 @@ TROUPE_INSPECT(InfoAsk, x.io, x.exchange, x.request_id, x.kind)
 TROUPE_INSPECT(Withdraw, x.io, x.exchange)
 TROUPE_INSPECT(Resume, x.exchange)
 TROUPE_INSPECT(Closed, x.exchange)
-TROUPE_INSPECT(Encode, x.request_id, x.api, x.source, x.bad_words, x.token_strs, x.echo, x.echo_tokens)
+TROUPE_INSPECT(Encode, x.request_id, x.api, x.source, x.bad_words, x.token_strs, x.echo, x.echo_tokens,
+               x.media)
 TROUPE_INSPECT(PromptText, x.text, x.chars)
-TROUPE_INSPECT(Encoded, x.status, x.prompts, x.texts, x.bans, x.answer)
-TROUPE_INSPECT(SequenceSpec, x.key, x.parent, x.host, x.prompt, x.prompt_tokens, x.max_output_tokens,
+TROUPE_INSPECT(Encoded, x.status, x.prompts, x.media, x.texts, x.bans, x.answer)
+TROUPE_INSPECT(SequenceItem, x.item, x.contents, x.place)
+TROUPE_INSPECT(SequenceSpec, x.key, x.parent, x.host, x.prompt, x.media, x.prompt_tokens, x.max_output_tokens,
                x.sampling, x.stop_ids, x.logit_bias, x.grammar, x.gated_from, x.output, x.scored)
 TROUPE_INSPECT(FormText, x.kind, x.value, x.param, x.places)
 TROUPE_INSPECT(Compile, x.request_id, x.form, x.thinking, x.client, x.io, x.exchange)

@@ -12,6 +12,7 @@
 
 #include "actors/cache_messages.h"
 #include "base/ids.h"
+#include "base/media_positions.h"
 #include "base/pulse.h"
 #include "base/status.h"
 #include "http/api/request.h"
@@ -70,6 +71,14 @@ struct Closed {
   std::uint64_t exchange = 0;
 };
 
+/// An image or a video whose patches are in memory.
+struct PreparedMedia {
+  MediaKind kind = MediaKind::image;
+  PatchGrid grid;
+  BlockHash contents;      ///< of kind, grid and patches, under the key of the block names
+  wire::PatchPlace place;  ///< until the request has ended
+};
+
 /// Apply the template and tokenize, or detokenize; from SESSION HOST to TOKENIZER, and on to its text
 /// process.
 struct Encode {
@@ -80,6 +89,7 @@ struct Encode {
   bool token_strs = false;       ///< Api::tokenize: the tokens' text, too
   bool echo = false;             ///< the prompts' text, too
   std::int64_t echo_tokens = 0;  ///< with echo: of a prompt of ids, its last so many
+  std::vector<MediaGrid> media;  ///< what the conversation's images and videos are, in order
 };
 
 /// What an answer repeats of a prompt.
@@ -91,6 +101,7 @@ struct PromptText {
 struct Encoded {
   Status status;  ///< not ok: the request is wrong, or its template failed
   std::vector<std::vector<TokenId>> prompts;
+  std::vector<MediaItem> media;       ///< of the conversation, in the first prompt
   std::vector<PromptText> texts;      ///< with Encode::echo: of the prompts
   std::vector<wire::LogitBias> bans;  ///< of the bad words
   std::string answer;                 ///< of what the model does not run for: the whole answer
@@ -197,12 +208,20 @@ struct TakeMade {};
 
 // ------------------------------------------------------------------------- scheduling
 
+/// An image or a video of a prompt: its tokens, what it contains, and where its patches are.
+struct SequenceItem {
+  MediaItem item;
+  BlockHash contents;
+  wire::PatchPlace place;
+};
+
 /// One sequence (one choice of one prompt) for the SCHEDULER.
 struct SequenceSpec {
   RequestKey key;
-  RequestKey parent;            ///< the first sequence of the same prompt, whose KV is forked; zero: none
-  std::uint32_t host = 0;       ///< index of the SESSION HOST that gets its tokens
-  std::vector<TokenId> prompt;  ///< empty when there is a parent
+  RequestKey parent;                ///< the first sequence of the same prompt, whose KV is forked; zero: none
+  std::uint32_t host = 0;           ///< index of the SESSION HOST that gets its tokens
+  std::vector<TokenId> prompt;      ///< empty when there is a parent
+  std::vector<SequenceItem> media;  ///< of the prompt, in order; empty when there is a parent
   std::int32_t prompt_tokens = 0;
   std::int32_t max_output_tokens = 0;
   wire::Sampling sampling;

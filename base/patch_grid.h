@@ -7,6 +7,17 @@ namespace troupe {
 /// Which kind of item a prompt's visual tokens come from.
 enum class MediaKind : std::uint8_t { image = 1, video = 2 };
 
+/// Of one picture, or of each frame of a video, behind the resize. Both are inclusive.
+struct PixelLimits {
+  std::int64_t min_pixels = 4 * 28 * 28;
+  std::int64_t max_pixels = 6177 * 28 * 28;
+
+  friend bool operator==(const PixelLimits&, const PixelLimits&) = default;
+};
+
+/// Of a video's frames, where nothing else is said.
+inline constexpr PixelLimits kVideoPixels{299 * 28 * 28, 1196 * 28 * 28};
+
 inline constexpr int kPatchSide = 14;  ///< pixels of a patch's side
 inline constexpr int kPatchBytes =
     3 * kPatchSide * kPatchSide;      ///< uint8 red, green, blue planes of one patch

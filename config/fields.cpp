@@ -467,6 +467,7 @@ std::vector<Field> fields(Options& options) {
   add(all, "Quantisation", quantization_fields(options.quantization));
   add(all, "Scheduling", scheduler_fields(options.scheduler));
   add(all, "KV cache", cache_fields(options.cache));
+  add(all, "Images and videos", media_fields(options.media));
   add(all, "Answers in a form", guided_fields(options.guided));
   add(all, "Processes and ports", process_fields(options));
   add(all, "Logs", log_fields(options));

@@ -245,6 +245,22 @@ struct CacheOptions {
   std::string swap_path;      ///< with the CPU device: a file instead of memory; empty: memory
 };
 
+/// Images and videos in requests, of a model that sees.
+struct MediaOptions {
+  std::string limit_per_prompt;  ///< a JSON object: most items of each kind in one request
+  std::string processor_kwargs;  ///< a JSON object: sizes of images and videos
+  bool sandbox = true;           ///< pictures are decoded under a filter of system calls, or not at all
+  int processes = 0;             ///< that decode; 0: half the cores, 1…4
+  std::int64_t memory_bytes = 1ll << 30;  ///< files, patches and encoder output of requests; more wait
+  double processor_cache_gib = -1;        ///< patches kept for later requests; negative: chosen
+  int encoder_cache_tokens = -1;          ///< encoder output that a worker keeps; negative: one step's tokens
+  std::int64_t max_image_pixels = 33'177'600;  ///< of one picture or frame, before it is decoded
+  std::int64_t max_file_bytes = 64ll << 20;    ///< of one image or video
+  int timeout_ms = 15'000;                     ///< decoding of one picture
+  std::vector<std::string> allowed_domains;    ///< hosts that URLs may name; empty: none
+  std::string allowed_path;                    ///< directory of which files may be named; empty: none
+};
+
 /// Converting text to token ids.
 struct TokenizerOptions {
   int threads = 0;  ///< pool size; 0: half the cores, 1…4
@@ -284,6 +300,7 @@ struct Options {
   QuantizationOptions quantization;
   SchedulerOptions scheduler;
   CacheOptions cache;
+  MediaOptions media;
   TokenizerOptions tokenizer;
   GuidedOptions guided;
   ProcessOptions process;

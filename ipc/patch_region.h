@@ -16,16 +16,11 @@
 #include "base/status.h"
 #include "ipc/fd.h"
 #include "ipc/memory_file.h"
+#include "ipc/wire.h"
 
 namespace troupe::ipc {
 
-/// Where an item lies, for everyone who maps the region. Plain: it crosses rings.
-struct PatchPlace {
-  std::uint64_t offset = 0;      ///< bytes from the region's first; a multiple of PatchRegion::kAlignment
-  std::uint64_t generation = 0;  ///< of the item, never used twice; 0: no item
-
-  bool operator==(const PatchPlace&) const = default;
-};
+using wire::PatchPlace;
 
 /// The first page of a region. What stands above `writer` never changes; attach() checks it.
 struct PatchRegionHeader {

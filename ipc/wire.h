@@ -22,7 +22,7 @@ namespace troupe::wire {
 /// Raised with every change of a struct below; compared at attach.
 inline constexpr std::uint32_t kVersion = 8;
 /// Raised with every change of a message that a Message record carries; compared when front and engine greet.
-inline constexpr std::uint32_t kMessagesVersion = 2;
+inline constexpr std::uint32_t kMessagesVersion = 3;
 inline constexpr std::size_t kAlignment = 8;
 /// Longest record but a StepResult. A longer prompt is sent as several TokenRuns in several plans.
 inline constexpr std::size_t kMaxRecordBytes = std::size_t{1} << 20;
@@ -246,6 +246,15 @@ struct SequenceMedia {
   Header header{};
   SlotRef slot{};
   Span<MediaEntry> items{};
+};
+
+/// Where the patches of an item lie in the region that the front writes and workers read
+/// (ipc/patch_region.h).
+struct PatchPlace {
+  std::uint64_t offset = 0;      ///< bytes from the region's first
+  std::uint64_t generation = 0;  ///< of the item, never used twice; 0: no item
+
+  bool operator==(const PatchPlace&) const = default;
 };
 
 /// Encodes an item of a sequence whose SequenceMedia has come. The worker keeps the result until a plan

@@ -8,15 +8,8 @@
 
 namespace troupe::media {
 
-/// Of one picture, or of each frame of a video, behind the resize. Both are inclusive.
-struct PixelLimits {
-  std::int64_t min_pixels = 4 * 28 * 28;
-  std::int64_t max_pixels = 6177 * 28 * 28;
-
-  friend bool operator==(const PixelLimits&, const PixelLimits&) = default;
-};
-
-inline constexpr PixelLimits kVideoPixels{299 * 28 * 28, 1196 * 28 * 28};
+using troupe::kVideoPixels;
+using troupe::PixelLimits;
 
 /// The grid of a picture that is shown `width` x `height` pixels large (EXIF's orientation applied), as
 /// FastDeploy sizes it: both sides become multiples of 28, the proportions are kept roughly, and the long

@@ -26,7 +26,13 @@ bool hides_output(const Ask& ask) { return ask.generation.max_tokens == 0; }
 
 http::Usage usage_of(const Ask& ask, const AnswerContent& content) {
   http::Usage used;
-  for (const SessionPrompt& prompt : content.prompts) used.prompt_tokens += prompt.tokens;
+  for (const SessionPrompt& prompt : content.prompts) {
+    used.prompt_tokens += prompt.tokens;
+    for (const SequenceItem& media : prompt.media) {
+      (media.item.kind == MediaKind::image ? used.image_tokens : used.video_tokens) +=
+          media.item.grid.tokens();
+    }
+  }
   std::vector<std::int32_t> cached(content.prompts.size());  // of each prompt's choices, the most
   for (const SessionSequence& sequence : content.sequences) {
     std::int32_t& most = cached[static_cast<std::size_t>(sequence.prompt)];

@@ -32,8 +32,9 @@ class EngineRouter : public std::enable_shared_from_this<EngineRouter> {
  public:
   /// What an engine has to compute for a request.
   struct Request {
-    std::span<const TokenId> prompt;  ///< the first of its prompts
-    std::int64_t prompt_tokens = 0;   ///< of all prompts
+    std::span<const TokenId> prompt;      ///< the first of its prompts, and
+    std::span<const SequenceItem> media;  ///< the items in it
+    std::int64_t prompt_tokens = 0;       ///< of all prompts
     std::int64_t answers = 0;
     std::int64_t answer_tokens = 0;     ///< of each answer, at most
     const PrefixUse* prefix = nullptr;  ///< null: it finds nothing cached

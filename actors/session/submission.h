@@ -38,7 +38,8 @@ struct SessionPrompt {
   std::string text;          ///< set with echo
   std::int64_t chars = 0;    ///< code points of `text`
   std::vector<TokenId> ids;  ///< not empty
-  bool shows_ids = false;    ///< return_token_ids
+  std::vector<SequenceItem> media;
+  bool shows_ids = false;  ///< return_token_ids
 
   /// Empty when the answer does not show them.
   std::span<const TokenId> shown_ids() const {

@@ -61,6 +61,7 @@ struct ModelFacts {
   bool tells_thoughts = false;     ///< thoughts are told apart from the answer
   ToolForm tool_form{};            ///< empty: no calls are looked for in answers. Any thread
   ThinkingSwitch thinking_switch = ThinkingSwitch::none;
+  bool sees = false;                 ///< it reads images and videos
   bool template_reads_tools = true;  ///< false: the chat template would leave a request's tools out
 };
 

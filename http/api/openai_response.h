@@ -24,6 +24,8 @@ struct Usage {
   std::int64_t completion_tokens = 0;
   std::int64_t cached_tokens = 0;
   std::int64_t reasoning_tokens = 0;  ///< of the completion
+  std::int64_t image_tokens = 0;      ///< of the prompt, as are
+  std::int64_t video_tokens = 0;      ///< these
 };
 
 /// A tool call, or the next part of one.

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "base/patch_grid.h"
 #include "http/api/api.h"
 #include "http/api/json_body.h"
 #include "ipc/wire.h"
@@ -31,9 +32,10 @@ struct AnswerForm {
 /// What the chat template turns into a prompt.
 struct Conversation {
   Json messages;  ///< array of {role, content, …}; null: none. Roles are system, user, assistant, tool,
-                  ///< function; content is a string, null, a list of {type: "text", text} or, for a tool,
-                  ///< an object. tool_calls[].function.arguments is absent, null, an object, or a
-                  ///< text that begins as one
+                  ///< function; content is a string, null, an object for a tool, or a list of
+                  ///< {type: "text", text}, {type: "image_url"} and {type: "video_url"}: the items of
+                  ///< Source::media, in order. tool_calls[].function.arguments is absent, null, an object, or
+                  ///< a text that begins as one
   Json tools;     ///< array of function tools; null: none, or tool_choice was "none"
   Json template_kwargs;  ///< an object; null: none
   bool add_generation_prompt = true;
@@ -42,9 +44,22 @@ struct Conversation {
   bool without_template = false;  ///< the first message's content is the prompt
 };
 
+/// An image or a video of a conversation: a file, frames or a URL; with a name, of an earlier one, none of
+/// them.
+struct MediaSource {
+  MediaKind kind = MediaKind::image;
+  std::string file;                 ///< its bytes in base64, as the client wrote it
+  std::vector<std::string> frames;  ///< likewise, a picture each: a video as "data:video/jpeg"
+  std::string url;     ///< http://, https:// or file://; whether this server fetches it is not known here
+  std::string name;    ///< the client's `uuid`, among the names of its key and salt; empty: none
+  PixelLimits limits;  ///< of the image, or of each frame
+  std::string param;   ///< the field that it came from, for errors
+};
+
 /// What has to become token ids: a conversation with messages, or texts, or ids.
 struct Source {
   Conversation conversation;              ///< contents are untrusted text
+  std::vector<MediaSource> media;         ///< of the conversation, in the order of its parts
   std::vector<std::string> texts;         ///< raw prompts: special tokens are parsed
   std::vector<std::vector<TokenId>> ids;  ///< prompts that are ids already, of the model's vocabulary: of
                                           ///< tokens without a text, too
