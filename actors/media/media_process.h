@@ -26,7 +26,8 @@ struct MediaTimes {
 struct MediaProcessSetup {
   std::string executable = "/proc/self/exe";
   bool sandbox = true;
-  int pictures = 200;  ///< that one process decodes, before the next one takes its place; 1 or more
+  bool videos = false;  ///< the process is one for videos, and opens their libraries
+  int pictures = 200;   ///< that one process decodes, before the next one takes its place; 1 or more
   media::PictureBounds bounds;
   MediaTimes times;
   Log log{};
@@ -52,6 +53,15 @@ class MediaProcess {
   ///   unavailable       anyone's: the same picture may be tried again later
   Result<PreparedPicture> prepare(int file, const media::PixelLimits& limits);
 
+  /// What the video in `file` says of its frames, within the setup's bounds. For a process for videos. Errors
+  /// as of prepare(), with the reasons invalid_video and unsupported_video; unsupported also where the
+  /// libraries for videos are not installed.
+  Result<media::VideoFacts> probe_video(int file);
+
+  /// The frames of a video that `sampling` takes; `facts` are those of probe_video().
+  Result<PreparedPicture> prepare_video(int file, const media::VideoFacts& facts,
+                                        const media::PixelLimits& limits, const VideoSampling& sampling);
+
   /// Ends a call that another thread waits in, and every later one, within a tenth of a second.
   void give_up() { given_up_ = true; }
 
@@ -68,8 +78,11 @@ class MediaProcess {
   };
 
   Status start();
-  End attempt(const media::MediaRequest& request, int file, const PatchGrid& grid, Status& status,
-              ipc::Fd& patches);
+  Result<media::MediaReply> ask(media::MediaRequest& request, int file, const PatchGrid& grid,
+                                ipc::Fd& patches);
+  Result<PreparedPicture> fill(media::MediaRequest& request, int file, const PatchGrid& grid);
+  End attempt(const media::MediaRequest& request, int file, const PatchGrid& grid, media::MediaReply& reply,
+              Status& status, ipc::Fd& patches);
   End wait_for_reply(std::chrono::milliseconds limit, media::MediaReply& reply);
   void limit_processor_time() const;
   End end_of_talk();
