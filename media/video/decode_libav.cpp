@@ -6,6 +6,7 @@
 #include <memory>
 #include <new>
 #include <utility>
+#include <vector>
 
 #include "media/decode/composite.h"
 #include "media/video/decode_video.h"
@@ -171,6 +172,32 @@ double rate_of(const AVStream& stream) {
   return 0;
 }
 
+/// The order in which frames are shown, by the time stamps of their packets. Unknown where a container has
+/// none: then frames are counted as they are decoded.
+class FrameOrder {
+ public:
+  /// Reads the video to its end.
+  explicit FrameOrder(Video& video, AVPacket& packet) {
+    bool stamped = true;
+    while (video.next(packet)) {
+      stamped &= packet.pts != AV_NOPTS_VALUE;
+      stamps_.push_back(packet.pts);
+    }
+    std::ranges::sort(stamps_);
+    known_ = stamped && std::ranges::adjacent_find(stamps_) == stamps_.end();
+  }
+
+  bool known() const { return known_; }
+  /// Of the frame that is shown then, or the next one.
+  std::int32_t index_of(std::int64_t stamp) const {
+    return static_cast<std::int32_t>(std::ranges::lower_bound(stamps_, stamp) - stamps_.begin());
+  }
+
+ private:
+  std::vector<std::int64_t> stamps_;
+  bool known_ = false;
+};
+
 /// Frames as pixels.
 class Converter {
  public:
@@ -203,8 +230,14 @@ class Converter {
 /// Decodes one video once, in order.
 class Decoding {
  public:
-  Decoding(Video& video, const VideoFacts& facts, std::span<const std::int32_t> wanted, const TakeFrame& take)
-      : video_(video), facts_(facts), wanted_(wanted), take_(take), orientation_(video.orientation()) {}
+  Decoding(Video& video, const FrameOrder& order, const VideoFacts& facts,
+           std::span<const std::int32_t> wanted, const TakeFrame& take)
+      : video_(video),
+        order_(order),
+        facts_(facts),
+        wanted_(wanted),
+        take_(take),
+        orientation_(video.orientation()) {}
 
   Status run() {
     const AVCodecParameters& parameters = *video_.stream().codecpar;
@@ -224,7 +257,8 @@ class Decoding {
     const auto packet = made(libav().av_packet_alloc());
     Status status;
     while (status.ok() && taken_ < wanted_.size() && video_.next(*packet)) {
-      if (libav().avcodec_send_packet(codec_.get(), packet.get()) < 0) ++index_;  // its frame is missing
+      skip_unless_wanted(*packet);
+      if (libav().avcodec_send_packet(codec_.get(), packet.get()) < 0) ++decoded_;  // its frame is missing
       status = take_decoded();
     }
     if (status.ok() && taken_ < wanted_.size()) {
@@ -235,6 +269,12 @@ class Decoding {
   }
 
  private:
+  /// A frame that is not wanted and that no other one refers to is not decoded.
+  void skip_unless_wanted(const AVPacket& packet) {
+    const bool wanted = !order_.known() || std::ranges::binary_search(wanted_, order_.index_of(packet.pts));
+    codec_->skip_frame = wanted ? AVDISCARD_DEFAULT : AVDISCARD_NONREF;
+  }
+
   /// Takes what the decoder has ready.
   Status take_decoded() {
     while (taken_ < wanted_.size() && libav().avcodec_receive_frame(codec_.get(), next_.get()) == 0) {
@@ -242,7 +282,7 @@ class Decoding {
       if (next_->width != stated.width || next_->height != stated.height)
         return invalid_video("is a video whose frames change their size");
       std::swap(next_, last_);
-      last_index_ = index_++;
+      last_index_ = order_.known() ? order_.index_of(last_->pts) : decoded_++;
       if (Status status = take_up_to(last_index_); !status.ok()) return status;
     }
     return {};
@@ -269,6 +309,7 @@ class Decoding {
   }
 
   Video& video_;
+  const FrameOrder& order_;
   const VideoFacts facts_;
   const std::span<const std::int32_t> wanted_;
   const TakeFrame& take_;
@@ -277,7 +318,7 @@ class Decoding {
   Owned<AVFrame> next_ = made(libav().av_frame_alloc());
   Owned<AVFrame> last_ = made(libav().av_frame_alloc());
   Converter converter_;
-  std::int32_t index_ = 0;        // of the next decoded frame
+  std::int32_t decoded_ = 0;      // frames, where their order is unknown
   std::size_t taken_ = 0;         // wanted frames handed over
   std::int32_t last_index_ = -1;  // of last_
 };
@@ -320,9 +361,11 @@ Result<VideoFacts> probe_video(Bytes file, const PictureBounds& bounds) {
 Status decode_video(Bytes file, const VideoFacts& facts, std::span<const std::int32_t> wanted,
                     const TakeFrame& take) {
   try {
-    auto video = Video::open(file);
+    auto demuxed = Video::open(file), video = Video::open(file);
+    if (!demuxed.ok()) return demuxed.status();
     if (!video.ok()) return video.status();
-    return Decoding(**video, facts, wanted, take).run();
+    const FrameOrder order(**demuxed, *made(libav().av_packet_alloc()));
+    return Decoding(**video, order, facts, wanted, take).run();
   } catch (const std::bad_alloc&) {
     return no_memory();
   }
