@@ -79,7 +79,7 @@ TEST(MediaUrl, EveryRedirectIsChecked) {
   const std::string port = inner.url().substr(inner.url().rfind(':'));
   for (const std::string& target :
        {"http://localhost" + port, "http://[::1]" + port, std::string("file:///etc/passwd"),
-        std::string("ftp://127.0.0.1/"), "http://2130706433" + port}) {
+        std::string("ftp://127.0.0.1/"), "http://2130706434" + port}) {
     WebFixture web(
         [&](const WebRequest&) { return WebReply{.status = 302, .headers = {"Location: " + target}}; });
     const Fetched got = fetched(web.url() + "/a");
