@@ -30,6 +30,7 @@ constexpr Flag kFlags[] = {
     {"--metrics-fd=", &ChildArguments::metrics_fd, false},
     {"--ranks-fd=", &ChildArguments::ranks_fd, false},
     {"--vocabulary-fd=", &ChildArguments::vocabulary_fd, false},
+    {"--patches-fd=", &ChildArguments::patches_fd, false},
     {"--rank=", &ChildArguments::rank, false},
     {"--engine=", &ChildArguments::engine, false},
 };
