@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <semaphore>
 #include <thread>
 
 #include "actors/media/media_files.h"
@@ -157,26 +158,28 @@ TEST_F(MediaThreadsTest, ADroppedPictureIsNotDecodedAndIsAnsweredAllTheSame) {
 }
 
 TEST_F(MediaThreadsTest, ARequestWithOnePictureDoesNotWaitForOneWithMany) {
-  std::atomic<int> go{0};
+  std::counting_semaphore<> go(0);  // pictures that may be finished
   decoder_->outcome = [&] {
-    while (--go < 0) {
-      ++go;
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
-    }
+    go.acquire();
     return Status();
   };
   const auto await_asked = [&](int count) {
     while (decoder_->asked < count) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   };
+  const auto prepare = [&](std::uint64_t ticket, std::uint64_t exchange) {
+    threads_->prepare({ticket, {0, exchange}, file_, {.max_pixels = static_cast<std::int64_t>(ticket)}});
+  };
   start(2);
-  for (std::uint64_t ticket = 1; ticket <= 3; ++ticket) {
-    threads_->prepare({ticket, {0, 1}, file_, {.max_pixels = static_cast<std::int64_t>(ticket)}});
-  }
-  threads_->prepare({4, {0, 2}, file_, {.max_pixels = 4}});
+  prepare(1, 1);
+  prepare(2, 1);
   await_asked(2);
-  const std::lock_guard lock(decoder_->mutex);
-  EXPECT_EQ(decoder_->limits, (std::vector<std::int64_t>{1, 4})) << "the second thread takes the other's";
-  go = 100;
+  prepare(3, 1);
+  prepare(4, 2);
+  go.release();
+  await_asked(3);
+  EXPECT_EQ(decoder_->limit, 4) << "the other request has none at work";
+  go.release(100);
+  await(4);
 }
 
 TEST_F(MediaThreadsTest, TheEndDoesNotWaitForWork) {

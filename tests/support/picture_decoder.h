@@ -3,9 +3,7 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <vector>
 
 #include "actors/media/media_process.h"
 #include "ipc/memory_file.h"
@@ -19,16 +17,12 @@ class FakeDecoder final : public PictureDecoder {
     std::atomic<bool> given_up{false};
     PatchGrid grid{1, 4, 4};
     std::function<Status()> outcome = [] { return Status(); };  ///< may wait
-    std::mutex mutex;
-    std::vector<std::int64_t> limits;  ///< max_pixels that it was asked with; guarded by mutex
+    std::atomic<std::int64_t> limit{0};                         ///< max_pixels that it was asked with last
   };
   explicit FakeDecoder(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
 
   Result<PreparedPicture> prepare(int, const media::PixelLimits& limits) override {
-    {
-      const std::lock_guard lock(shared_->mutex);
-      shared_->limits.push_back(limits.max_pixels);
-    }
+    shared_->limit = limits.max_pixels;
     const int number = ++shared_->asked;
     if (Status status = shared_->outcome(); !status.ok()) return status;
     const auto bytes = static_cast<std::size_t>(shared_->grid.patches()) * kPatchBytes;
