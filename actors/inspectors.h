@@ -25,6 +25,7 @@ TROUPE_INSPECT(RequestKey, x.hi, x.lo)
 TROUPE_INSPECT(BlockHash, x.hi, x.lo)
 TROUPE_INSPECT(PatchGrid, x.frames, x.rows, x.columns)
 TROUPE_INSPECT(PixelLimits, x.min_pixels, x.max_pixels)
+TROUPE_INSPECT(VideoSampling, x.fps, x.min_frames, x.max_frames, x.target_frames, x.choice)
 TROUPE_INSPECT(MediaGrid, x.kind, x.grid)
 TROUPE_INSPECT(MediaItem, x.kind, x.grid, x.first)
 
@@ -77,7 +78,7 @@ typename I::result_type inspect(I& f, AnswerForm& x) {
            caf::meta::load_callback(load));
 }
 
-TROUPE_INSPECT(MediaSource, x.kind, x.file, x.frames, x.url, x.name, x.limits, x.param)
+TROUPE_INSPECT(MediaSource, x.kind, x.file, x.frames, x.url, x.name, x.limits, x.sampling, x.param)
 TROUPE_INSPECT(Source, x.conversation, x.media, x.texts, x.ids, x.keep_tokens)
 TROUPE_INSPECT(AnswerLimits, x.tools, x.parallel_calls, x.response, x.thinking, x.thinking_share)
 TROUPE_INSPECT(Generation, x.sampling, x.choices, x.best_of, x.max_tokens, x.ignore_eos, x.stop_ids,
