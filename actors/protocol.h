@@ -22,6 +22,9 @@
 // GRAMMAR compiles forms for SESSION HOST (Compile), hears from SCHEDULER (GrammarStep) and sends masks to
 // WORKER LINK.
 //
+// MEDIA, in the front, measures the images of a request for SESSION HOST before its text becomes ids
+// (MeasureMedia), and decodes them once these fit the model (PrepareMedia).
+//
 // SCHEDULER, SESSION HOST and GATEWAY report to METRICS. Every actor answers Beat. No handler blocks.
 // Mailboxes are bounded by credits that the sender keeps: GATEWAY counts open Asks, SCHEDULER counts waiting
 // sequences and plans in flight, a link the steps that the front has not taken.
@@ -218,6 +221,21 @@ using tokenizer_actor =
                      caf::replies_to<Encode, bool>::with<Encoded>,
                      // An answer of the process, or that it is gone; from its own receiving thread.
                      caf::reacts_to<TextAnswer>, caf::reacts_to<LinkEpoch>>;
+
+/// MEDIA: owns what is in memory of the images and videos of open requests, and of later ones' by cache.
+/// There is none where the model does not see.
+using media_actor = caf::typed_actor<caf::reacts_to<Beat>,
+                                     // Answers with the sizes of a request's items, or with the fault of one;
+                                     // from SESSION HOST.
+                                     caf::replies_to<MeasureMedia>::with<MeasuredMedia>,
+                                     // Answers when the patches of all are in memory; from SESSION HOST.
+                                     caf::replies_to<PrepareMedia>::with<MediaReady>,
+                                     // The request has ended; from SESSION HOST.
+                                     caf::reacts_to<ReleaseMedia>,
+                                     // Its threads have ended work; from them.
+                                     caf::reacts_to<TakeMedia>,
+                                     // Waits for memory may be over; from itself.
+                                     caf::reacts_to<MediaWaited>>;
 
 /// ENGINE LINK ×engine: the front's end of the link to it.
 using engine_link_actor =
