@@ -343,6 +343,9 @@ struct Beat {
 struct SendPlan {
   Bytes record;
 };  ///< SCHEDULER → WORKER LINK
+struct SendMedia {
+  Bytes record;
+};  ///< SCHEDULER → WORKER LINK: a SequenceMedia or EncodeMedia
 struct SendMasks {
   Bytes record;
 };                     ///< GRAMMAR → WORKER LINK: a StepMasks
@@ -353,6 +356,9 @@ struct SendCacheCommand {
 struct StepDone {
   Bytes record;
 };  ///< WORKER LINK → SCHEDULER: a StepResult
+struct MediaReport {
+  Bytes record;
+};  ///< WORKER LINK → SCHEDULER: a MediaDone
 struct CacheReport {
   Bytes record;
 };  ///< WORKER LINK → CACHE MANAGER: CacheDone or Inventory
@@ -375,6 +381,10 @@ struct RankStepDone {
   std::int32_t rank = 0;
   Bytes record;
 };  ///< StepResult of rank 0, StepEnd of the others
+struct RankMediaReport {
+  std::int32_t rank = 0;
+  Bytes record;
+};
 struct RankCacheReport {
   std::int32_t rank = 0;
   Bytes record;

@@ -136,6 +136,8 @@ using scheduler_actor =
                      caf::reacts_to<FrontReady>, caf::reacts_to<FrontLost>,
                      // A step's result; from WORKER LINK.
                      caf::reacts_to<StepDone>,
+                     // An image or a video has been encoded, or could not be; likewise.
+                     caf::reacts_to<MediaReport>,
                      // Masks take too long for their step, or have been made after all; from GRAMMAR, to the
                      // sender of GrammarStep.
                      caf::reacts_to<MasksLate>, caf::reacts_to<MasksMade>,
@@ -293,8 +295,8 @@ typename I::result_type inspect(I& f, Attach& x) {
 }
 
 /// Who takes what the worker is to do, of one rank or of several: WORKER LINK or RANK GROUP.
-using workers_actor =
-    caf::typed_actor<caf::reacts_to<SendPlan>, caf::reacts_to<SendMasks>, caf::reacts_to<SendCacheCommand>>;
+using workers_actor = caf::typed_actor<caf::reacts_to<SendPlan>, caf::reacts_to<SendMedia>,
+                                       caf::reacts_to<SendMasks>, caf::reacts_to<SendCacheCommand>>;
 
 /// RANK GROUP: makes one worker of several ranks. There is none where one rank runs.
 using rank_group_actor =
@@ -302,10 +304,11 @@ using rank_group_actor =
                      // Names who hears of the group's records; from the ROOT, once, before anything else.
                      caf::reacts_to<Attach>,
                      // Goes to every rank; from SCHEDULER, GRAMMAR, CACHE MANAGER.
-                     caf::reacts_to<SendPlan>, caf::reacts_to<SendMasks>, caf::reacts_to<SendCacheCommand>,
+                     caf::reacts_to<SendPlan>, caf::reacts_to<SendMedia>, caf::reacts_to<SendMasks>,
+                     caf::reacts_to<SendCacheCommand>,
                      // A rank's record or state; from its WORKER LINK.
-                     caf::reacts_to<RankStepDone>, caf::reacts_to<RankCacheReport>, caf::reacts_to<RankUp>,
-                     caf::reacts_to<RankDown>>;
+                     caf::reacts_to<RankStepDone>, caf::reacts_to<RankMediaReport>,
+                     caf::reacts_to<RankCacheReport>, caf::reacts_to<RankUp>, caf::reacts_to<RankDown>>;
 
 /// RANK GROUP hears of what comes up a link, instead of those that Attach names.
 struct Join {
@@ -323,6 +326,8 @@ using worker_link_actor = caf::typed_actor<
     caf::reacts_to<Attach>, caf::reacts_to<Join>,
     // Puts a plan on the step ring; from SCHEDULER, which keeps at most max_steps_in_flight out.
     caf::reacts_to<SendPlan>,
+    // Puts what comes before a plan there, or beside plans; likewise, a bounded number.
+    caf::reacts_to<SendMedia>,
     // Puts masks on the step ring, or keeps them until there is room; from GRAMMAR.
     caf::reacts_to<SendMasks>,
     // Tries again to put kept masks there; from itself.
@@ -330,7 +335,8 @@ using worker_link_actor = caf::typed_actor<
     // Puts a command on the cache ring; from CACHE MANAGER.
     caf::reacts_to<SendCacheCommand>,
     // A record that came up a ring, or the link's state; from its own receiving thread.
-    caf::reacts_to<StepDone>, caf::reacts_to<CacheReport>, caf::reacts_to<LinkUp>, caf::reacts_to<LinkDown>,
+    caf::reacts_to<StepDone>, caf::reacts_to<MediaReport>, caf::reacts_to<CacheReport>,
+    caf::reacts_to<LinkUp>, caf::reacts_to<LinkDown>,
     // Ends the actor, and with it the engine; from its own receiving thread.
     caf::reacts_to<LinkBroken>>;
 

@@ -163,6 +163,8 @@ Status Front::Impl::build(const FrontFds& fds) {
   http::ModelFacts facts = model_facts(files->generation, files->sessions->syntax, files->chat.get());
   facts.names = names;
   facts.vocab_size = files->spec.vocab;
+  facts.sees = files->spec.vision.has_value();
+  facts.media = config::media_rules(options.media);
   facts.offers_forms = options.guided.on();
   facts.sampling.seed = static_cast<std::uint64_t>(options.model.seed);
   http::ServerSetup setup{options.http, options.limits, std::move(facts), fds.listen, fds.metrics};
