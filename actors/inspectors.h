@@ -25,6 +25,7 @@ TROUPE_INSPECT(RequestKey, x.hi, x.lo)
 TROUPE_INSPECT(BlockHash, x.hi, x.lo)
 TROUPE_INSPECT(PatchGrid, x.frames, x.rows, x.columns)
 TROUPE_INSPECT(PixelLimits, x.min_pixels, x.max_pixels)
+TROUPE_INSPECT(VideoSampling, x.fps, x.min_frames, x.max_frames, x.target_frames, x.choice)
 TROUPE_INSPECT(MediaGrid, x.kind, x.grid)
 TROUPE_INSPECT(MediaItem, x.kind, x.grid, x.first)
 
@@ -36,7 +37,7 @@ TROUPE_INSPECT(PatchPlace, x.offset, x.generation)
 TROUPE_INSPECT(Logprob, x.token, x.logprob)
 TROUPE_INSPECT(Capacity, x.kv_blocks, x.block_tokens, x.max_slots, x.max_tokens_per_step, x.max_model_len,
                x.vocab_size, x.max_steps_in_flight, x.max_logprobs, x.weight_bytes, x.kv_bytes, x.arena_bytes,
-               x.swap_blocks)
+               x.swap_blocks, x.media_tokens)
 }  // namespace wire
 
 namespace grammar {
@@ -77,7 +78,7 @@ typename I::result_type inspect(I& f, AnswerForm& x) {
            caf::meta::load_callback(load));
 }
 
-TROUPE_INSPECT(MediaSource, x.kind, x.file, x.frames, x.url, x.name, x.limits, x.param)
+TROUPE_INSPECT(MediaSource, x.kind, x.file, x.frames, x.url, x.name, x.limits, x.sampling, x.param)
 TROUPE_INSPECT(Source, x.conversation, x.media, x.texts, x.ids, x.keep_tokens)
 TROUPE_INSPECT(AnswerLimits, x.tools, x.parallel_calls, x.response, x.thinking, x.thinking_share)
 TROUPE_INSPECT(Generation, x.sampling, x.choices, x.best_of, x.max_tokens, x.ignore_eos, x.stop_ids,
@@ -93,6 +94,14 @@ TROUPE_INSPECT(InfoAsk, x.io, x.exchange, x.request_id, x.kind)
 TROUPE_INSPECT(Withdraw, x.io, x.exchange)
 TROUPE_INSPECT(Resume, x.exchange)
 TROUPE_INSPECT(Closed, x.exchange)
+TROUPE_INSPECT(MeasureMedia, x.io, x.exchange, x.request_id, x.client, x.salt, x.items)
+TROUPE_INSPECT(MeasuredMedia, x.status, x.items)
+TROUPE_INSPECT(PrepareMedia, x.io, x.exchange)
+TROUPE_INSPECT(PreparedMedia, x.kind, x.grid, x.contents, x.place)
+TROUPE_INSPECT(MediaReady, x.status, x.items)
+TROUPE_INSPECT(ReleaseMedia, x.io, x.exchange)
+TROUPE_INSPECT(TakeMedia)
+TROUPE_INSPECT(MediaWaited)
 TROUPE_INSPECT(Encode, x.request_id, x.api, x.source, x.bad_words, x.token_strs, x.echo, x.echo_tokens,
                x.media)
 TROUPE_INSPECT(PromptText, x.text, x.chars)
@@ -132,9 +141,11 @@ TROUPE_INSPECT(Grant, x.key, x.first, x.first_block, x.blocks, x.refused, x.cach
 TROUPE_INSPECT(FetchOutcome, x.key, x.failed)
 TROUPE_INSPECT(CacheGrants, x.epoch, x.grants, x.fetched, x.blocks, x.last_command, x.status)
 TROUPE_INSPECT(SendPlan, x.record)
+TROUPE_INSPECT(SendMedia, x.record)
 TROUPE_INSPECT(SendMasks, x.record)
 TROUPE_INSPECT(SendCacheCommand, x.record)
 TROUPE_INSPECT(StepDone, x.record)
+TROUPE_INSPECT(MediaReport, x.record)
 TROUPE_INSPECT(CacheReport, x.record)
 TROUPE_INSPECT(LinkUp, x.epoch, x.capacity, x.device, x.memory)
 TROUPE_INSPECT(LinkDown, x.why)
@@ -156,12 +167,13 @@ TROUPE_INSPECT(LinkEpoch, x.epoch)
 TROUPE_INSPECT(TracedEvent, x.actor, x.event, x.request_id, x.details, x.at_ns)
 TROUPE_INSPECT(SilentPart, x.part)
 TROUPE_INSPECT(RankStepDone, x.rank, x.record)
+TROUPE_INSPECT(RankMediaReport, x.rank, x.record)
 TROUPE_INSPECT(RankCacheReport, x.rank, x.record)
 TROUPE_INSPECT(RankUp, x.rank, x.link)
 TROUPE_INSPECT(RankDown, x.rank, x.why)
 TROUPE_INSPECT(StepStats, x.engine, x.running, x.waiting, x.prompt_tokens, x.generated_tokens, x.preempted,
                x.admitted, x.admitted_hits, x.admitted_tokens, x.cached_tokens, x.swapped_tokens, x.kv,
-               x.step_s, x.predicted_s)
+               x.step_s, x.predicted_s, x.encoded, x.encode_s)
 TROUPE_INSPECT(RequestStats, x.ok, x.endings, x.gaps.counts, x.gaps.sum_s, x.prompt_tokens, x.cached_tokens,
                x.output_tokens, x.max_tokens, x.queue_s, x.prefill_s, x.ttft_s, x.decode_s, x.e2e_s)
 TROUPE_INSPECT(HttpStats, x.path, x.status, x.generates)

@@ -71,6 +71,28 @@ struct Closed {
   std::uint64_t exchange = 0;
 };
 
+/// Measure a request's images and videos: what they are and how many tokens they take, before anything is
+/// decoded. From SESSION HOST to MEDIA, at most once for a request, which ends with a ReleaseMedia.
+struct MeasureMedia {
+  std::uint32_t io = 0;        ///< as in Ask, and
+  std::uint64_t exchange = 0;  ///< likewise
+  std::string request_id;      ///< for the log
+  std::string client;          ///< as in Ask
+  std::string salt;            ///< PrefixUse::salt
+  std::vector<http::MediaSource> items;
+};
+
+struct MeasuredMedia {
+  Status status;  ///< not ok: an item is refused; names its field
+  std::vector<MediaGrid> items;
+};
+
+/// Decode what was measured and put its patches into memory. At most once for a request.
+struct PrepareMedia {
+  std::uint32_t io = 0;
+  std::uint64_t exchange = 0;
+};
+
 /// An image or a video whose patches are in memory.
 struct PreparedMedia {
   MediaKind kind = MediaKind::image;
@@ -78,6 +100,23 @@ struct PreparedMedia {
   BlockHash contents;      ///< of kind, grid and patches, under the key of the block names
   wire::PatchPlace place;  ///< until the request has ended
 };
+
+struct MediaReady {
+  Status status;  ///< not ok: an item cannot be decoded, or memory does not suffice
+  std::vector<PreparedMedia> items;
+};
+
+/// The request has ended: what is in memory of it alone may go.
+struct ReleaseMedia {
+  std::uint32_t io = 0;
+  std::uint64_t exchange = 0;
+};
+
+/// Threads of MEDIA's have ended some work; it tells itself.
+struct TakeMedia {};
+
+/// Requests that wait for memory may have waited too long; MEDIA tells itself.
+struct MediaWaited {};
 
 /// Apply the template and tokenize, or detokenize; from SESSION HOST to TOKENIZER, and on to its text
 /// process.
@@ -304,6 +343,9 @@ struct Beat {
 struct SendPlan {
   Bytes record;
 };  ///< SCHEDULER → WORKER LINK
+struct SendMedia {
+  Bytes record;
+};  ///< SCHEDULER → WORKER LINK: a SequenceMedia or EncodeMedia
 struct SendMasks {
   Bytes record;
 };                     ///< GRAMMAR → WORKER LINK: a StepMasks
@@ -314,6 +356,9 @@ struct SendCacheCommand {
 struct StepDone {
   Bytes record;
 };  ///< WORKER LINK → SCHEDULER: a StepResult
+struct MediaReport {
+  Bytes record;
+};  ///< WORKER LINK → SCHEDULER: a MediaDone
 struct CacheReport {
   Bytes record;
 };  ///< WORKER LINK → CACHE MANAGER: CacheDone or Inventory
@@ -336,6 +381,10 @@ struct RankStepDone {
   std::int32_t rank = 0;
   Bytes record;
 };  ///< StepResult of rank 0, StepEnd of the others
+struct RankMediaReport {
+  std::int32_t rank = 0;
+  Bytes record;
+};
 struct RankCacheReport {
   std::int32_t rank = 0;
   Bytes record;

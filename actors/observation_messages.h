@@ -27,6 +27,8 @@ struct StepStats {
   CacheStatus kv;
   double step_s = 0;         ///< on the device
   double predicted_s = 0;    ///< of a step with prompts, what the scheduler took it to last; else 0
+  std::int32_t encoded = 0;  ///< images and videos encoded since the last step, and
+  double encode_s = 0;       ///< from the beginning of each to its end, steps in between included
   std::uint32_t engine = 0;  ///< whose step; the front, which numbers engines, sets it
 };
 

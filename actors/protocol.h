@@ -22,6 +22,9 @@
 // GRAMMAR compiles forms for SESSION HOST (Compile), hears from SCHEDULER (GrammarStep) and sends masks to
 // WORKER LINK.
 //
+// MEDIA, in the front, measures the images of a request for SESSION HOST before its text becomes ids
+// (MeasureMedia), and decodes them once these fit the model (PrepareMedia).
+//
 // SCHEDULER, SESSION HOST and GATEWAY report to METRICS. Every actor answers Beat. No handler blocks.
 // Mailboxes are bounded by credits that the sender keeps: GATEWAY counts open Asks, SCHEDULER counts waiting
 // sequences and plans in flight, a link the steps that the front has not taken.
@@ -133,6 +136,8 @@ using scheduler_actor =
                      caf::reacts_to<FrontReady>, caf::reacts_to<FrontLost>,
                      // A step's result; from WORKER LINK.
                      caf::reacts_to<StepDone>,
+                     // An image or a video has been encoded, or could not be; likewise.
+                     caf::reacts_to<MediaReport>,
                      // Masks take too long for their step, or have been made after all; from GRAMMAR, to the
                      // sender of GrammarStep.
                      caf::reacts_to<MasksLate>, caf::reacts_to<MasksMade>,
@@ -217,6 +222,21 @@ using tokenizer_actor =
                      // An answer of the process, or that it is gone; from its own receiving thread.
                      caf::reacts_to<TextAnswer>, caf::reacts_to<LinkEpoch>>;
 
+/// MEDIA: owns what is in memory of the images and videos of open requests, and of later ones' by cache.
+/// There is none where the model does not see.
+using media_actor = caf::typed_actor<caf::reacts_to<Beat>,
+                                     // Answers with the sizes of a request's items, or with the fault of one;
+                                     // from SESSION HOST.
+                                     caf::replies_to<MeasureMedia>::with<MeasuredMedia>,
+                                     // Answers when the patches of all are in memory; from SESSION HOST.
+                                     caf::replies_to<PrepareMedia>::with<MediaReady>,
+                                     // The request has ended; from SESSION HOST.
+                                     caf::reacts_to<ReleaseMedia>,
+                                     // Its threads have ended work; from them.
+                                     caf::reacts_to<TakeMedia>,
+                                     // Waits for memory may be over; from itself.
+                                     caf::reacts_to<MediaWaited>>;
+
 /// ENGINE LINK ×engine: the front's end of the link to it.
 using engine_link_actor =
     caf::typed_actor<caf::reacts_to<Beat>,
@@ -275,8 +295,8 @@ typename I::result_type inspect(I& f, Attach& x) {
 }
 
 /// Who takes what the worker is to do, of one rank or of several: WORKER LINK or RANK GROUP.
-using workers_actor =
-    caf::typed_actor<caf::reacts_to<SendPlan>, caf::reacts_to<SendMasks>, caf::reacts_to<SendCacheCommand>>;
+using workers_actor = caf::typed_actor<caf::reacts_to<SendPlan>, caf::reacts_to<SendMedia>,
+                                       caf::reacts_to<SendMasks>, caf::reacts_to<SendCacheCommand>>;
 
 /// RANK GROUP: makes one worker of several ranks. There is none where one rank runs.
 using rank_group_actor =
@@ -284,10 +304,11 @@ using rank_group_actor =
                      // Names who hears of the group's records; from the ROOT, once, before anything else.
                      caf::reacts_to<Attach>,
                      // Goes to every rank; from SCHEDULER, GRAMMAR, CACHE MANAGER.
-                     caf::reacts_to<SendPlan>, caf::reacts_to<SendMasks>, caf::reacts_to<SendCacheCommand>,
+                     caf::reacts_to<SendPlan>, caf::reacts_to<SendMedia>, caf::reacts_to<SendMasks>,
+                     caf::reacts_to<SendCacheCommand>,
                      // A rank's record or state; from its WORKER LINK.
-                     caf::reacts_to<RankStepDone>, caf::reacts_to<RankCacheReport>, caf::reacts_to<RankUp>,
-                     caf::reacts_to<RankDown>>;
+                     caf::reacts_to<RankStepDone>, caf::reacts_to<RankMediaReport>,
+                     caf::reacts_to<RankCacheReport>, caf::reacts_to<RankUp>, caf::reacts_to<RankDown>>;
 
 /// RANK GROUP hears of what comes up a link, instead of those that Attach names.
 struct Join {
@@ -305,6 +326,8 @@ using worker_link_actor = caf::typed_actor<
     caf::reacts_to<Attach>, caf::reacts_to<Join>,
     // Puts a plan on the step ring; from SCHEDULER, which keeps at most max_steps_in_flight out.
     caf::reacts_to<SendPlan>,
+    // Puts what comes before a plan there, or beside plans; likewise, a bounded number.
+    caf::reacts_to<SendMedia>,
     // Puts masks on the step ring, or keeps them until there is room; from GRAMMAR.
     caf::reacts_to<SendMasks>,
     // Tries again to put kept masks there; from itself.
@@ -312,7 +335,8 @@ using worker_link_actor = caf::typed_actor<
     // Puts a command on the cache ring; from CACHE MANAGER.
     caf::reacts_to<SendCacheCommand>,
     // A record that came up a ring, or the link's state; from its own receiving thread.
-    caf::reacts_to<StepDone>, caf::reacts_to<CacheReport>, caf::reacts_to<LinkUp>, caf::reacts_to<LinkDown>,
+    caf::reacts_to<StepDone>, caf::reacts_to<MediaReport>, caf::reacts_to<CacheReport>,
+    caf::reacts_to<LinkUp>, caf::reacts_to<LinkDown>,
     // Ends the actor, and with it the engine; from its own receiving thread.
     caf::reacts_to<LinkBroken>>;
 

@@ -26,6 +26,9 @@ constexpr auto kEngineResponds = std::chrono::nanoseconds(std::chrono::milliseco
 /// Looking up a form of 8 MB takes less than a second.
 constexpr auto kFormSilence = std::chrono::seconds(30);
 
+/// Measuring a file of 64 MiB takes less than a second.
+constexpr auto kFileSilence = std::chrono::seconds(30);
+
 /// What GRAMMAR is given; nothing of it blocks or starts a process.
 GrammarParts grammar_parts(const EngineSetup& setup, workers_actor link) {
   const config::LimitOptions& limits = setup.options.limits;
@@ -196,6 +199,14 @@ FrontSystem::FrontSystem(FrontSetup setup) {
     tokenizers.push_back(system().spawn(tokenizer_behavior, std::move(parts)));
     add("tokenizer", tokenizers.back());
   }
+  media_actor media;
+  if (setup.media) {
+    setup.media->log = setup.media->threads.log = setup.log("media");
+    watch_thread(
+        "media's files", [pulse = setup.media->threads.pulse] { return pulse->beats(); }, kFileSilence);
+    media = system().spawn(media_behavior, *std::move(setup.media));
+    add("media", media);
+  }
   auto hosts = std::make_shared<std::vector<session_host_actor>>();
 
   const auto quarantine = std::make_shared<Quarantine>();
@@ -207,6 +218,7 @@ FrontSystem::FrontSystem(FrontSetup setup) {
     parts.tokenizers = tokenizers;
     parts.engines = sides;
     parts.metrics = introduce("session", metrics_);
+    if (media) parts.media = introduce("session", media);
     parts.deliver = setup.deliver;
     parts.log = setup.log("session");
     parts.quarantine = quarantine;

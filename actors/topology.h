@@ -16,6 +16,7 @@
 #include "actors/gateway/gateway_actor.h"
 #include "actors/link/engine_link_actor.h"
 #include "actors/link/front_link_actor.h"
+#include "actors/media/media_actor.h"
 #include "actors/metrics/registry.h"
 #include "actors/protocol.h"
 #include "actors/root_actor.h"
@@ -61,6 +62,12 @@ inline constexpr Role kRoles[] = {
      "two prompts of each SESSION HOST, and two long ones",
      "SESSION HOST keeps the next ones, short ones first",
      "It alone knows which texts its process has not answered."},
+    {"media", ActorProcess::front, OnDown::escalate, "pool, and threads that decode",
+     "two questions of each session; --media-memory for what they are about",
+     "requests wait in order, 256 at most and 30 s each, for room for their files and again for their "
+     "patches; "
+     "429",
+     "It alone knows which images are in memory, and whose."},
     {"session", ActorProcess::front, OnDown::escalate, "pool",
      "GATEWAY's credits; the engine's steps by the link's credit; output by the connection's buffer",
      "429; the client is cut off", "Its sessions hold the text that clients have already seen."},
@@ -99,6 +106,7 @@ struct FrontSetup : SystemSetup {
   std::function<void(std::uint32_t index, const std::string& why)>
       distrusted;  ///< a text process must be replaced; thread safe; may be empty
   std::shared_ptr<const SessionContext> sessions;
+  std::optional<MediaParts> media;  ///< without its log; none: the model does not see
   std::uint32_t io_threads = 1;
   metrics::Constants constants;
   std::shared_ptr<HealthCell> health;

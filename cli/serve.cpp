@@ -24,6 +24,7 @@
 #include "config/validate.h"
 #include "http/server/tls_server.h"
 #include "ipc/memory_file.h"
+#include "ipc/patch_region.h"
 #include "model/preflight.h"
 #include "model/ranks/rank_memory.h"
 #include "model/swap/swap_file.h"
@@ -34,6 +35,10 @@
 
 namespace troupe {
 namespace {
+
+/// The region for patches is so many times as long as what may be in use there, so that a free piece is long
+/// enough for an image: pages without an item take no memory.
+constexpr std::uint64_t kPatchSpace = 2;
 
 int refuse(const Status& status) {
   std::fprintf(stderr, "%s\n", cli::wrapped_for(STDERR_FILENO, "troupe serve: " + status.message).c_str());
@@ -103,9 +108,14 @@ Status read_checked_credentials(config::HttpOptions& http) {
   return {};
 }
 
-/// Checks everything before a port is opened, and sets the options that were left open. `vocabulary` becomes
-/// the memory file with what the model's tokens print.
-Result<std::string> prepare(config::Options& options, ipc::Fd& vocabulary) {
+/// What children share, as it follows from the model.
+struct SharedMemory {
+  ipc::Fd vocabulary;  ///< what the model's tokens print
+  ipc::Fd patches;     ///< of images; invalid: the model does not see
+};
+
+/// Checks everything before a port is opened, and sets the options that were left open.
+Result<std::string> prepare(config::Options& options, SharedMemory& shared) {
   if (Status status = read_checked_credentials(options.http); !status.ok()) return status;
   if (const std::string warning = config::exposure_warning(options.http); !warning.empty()) {
     warn(warning);
@@ -122,7 +132,13 @@ Result<std::string> prepare(config::Options& options, ipc::Fd& vocabulary) {
   auto file = ipc::make_constant_file("troupe-vocabulary", std::exchange(image, {}));
   ::malloc_trim(0);  // what the check has loaded
   if (!file.ok()) return file.status();
-  vocabulary = *std::move(file);
+  shared.vocabulary = *std::move(file);
+  if (found->spec && found->spec->vision) {
+    auto patches =
+        ipc::PatchRegion::create(kPatchSpace * static_cast<std::uint64_t>(options.media.memory_bytes));
+    if (!patches.ok()) return patches.status();
+    shared.patches = *std::move(patches);
+  }
   options.device.device = found->device;
   if (found->device == config::Device::cpu && options.parallel.workers() > 1) {
     options.parallel.found_bytes = static_cast<std::int64_t>(found->available_bytes - found->reserved_bytes);
@@ -150,9 +166,9 @@ Result<supervisor::RanksMemory> make_ranks_memory(int ranks) {
   return made;
 }
 
-Result<std::string> prepare_within_memory(config::Options& options, ipc::Fd& vocabulary) {
+Result<std::string> prepare_within_memory(config::Options& options, SharedMemory& shared) {
   try {
-    return prepare(options, vocabulary);
+    return prepare(options, shared);
   } catch (const std::bad_alloc&) {
     return failure(Code::unavailable, exhaustion_message("memory"));
   }
@@ -160,7 +176,7 @@ Result<std::string> prepare_within_memory(config::Options& options, ipc::Fd& voc
 
 /// Prints the values in effect; those that the model and the memory decide are found first.
 int dump_config(config::Options options) {
-  ipc::Fd unused;
+  SharedMemory unused;
   const auto summary = prepare_within_memory(options, unused);
   if (!summary.ok()) return refuse(summary.status());
   if (options.scheduler.max_model_len == 0)
@@ -187,14 +203,17 @@ int serve_main(const std::vector<std::string>& arguments) {
     return 0;
   }
   for (const std::string& warning : parsed->warnings) warn(warning);
+  if (!parsed->options.media.allowed_domains.empty() || !parsed->options.media.allowed_path.empty())
+    warn("--allowed-media-domains and --allowed-media-path have no effect yet: no URL of an image is fetched");
 
   config::Options& options = parsed->options;
   if (options.dump_config) return dump_config(options);
 
   supervisor::SupervisorSetup setup;
-  ipc::Fd vocabulary;
-  setup.preflight = [&](config::Options& prepared) { return prepare_within_memory(prepared, vocabulary); };
-  setup.take_vocabulary = [&] { return std::move(vocabulary); };
+  SharedMemory shared;
+  setup.preflight = [&](config::Options& prepared) { return prepare_within_memory(prepared, shared); };
+  setup.take_vocabulary = [&] { return std::move(shared.vocabulary); };
+  setup.take_patches = [&] { return std::move(shared.patches); };
   setup.make_ranks_memory = make_ranks_memory;
   setup.counts = {
       options.parallel.data_parallel_size, options.parallel.tensor_parallel_size,

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "config/media_rules.h"
 #include "config/nearest.h"
 
 namespace troupe::config {
@@ -239,22 +240,12 @@ Status check_limit_mm_per_prompt(std::string_view text) {
 }
 
 Status check_mm_processor_kwargs(std::string_view text) {
-  const auto object = read_object(text);
-  if (!object) return object.status();
-  // The model's processor defines the keys; all of them are sizes, rates or switches.
-  for (const auto& [name, value] : object->items()) {
-    if (value.is_number() && value.get<double>() < 0) {
-      return invalid("key \"" + name + "\": got " + value.dump() + ", expected a number of at least 0");
-    }
-    if (name.ends_with("_pixels") || name.ends_with("_frames")) {
-      if (value.is_number_integer()) continue;
-      return invalid("key \"" + name + "\": got " + value.dump().substr(0, 80) + ", expected a whole number");
-    }
-    if (name == "video_fps" && !value.is_number()) {
-      return invalid("key \"video_fps\": got " + value.dump().substr(0, 80) + ", expected a number");
-    }
-  }
-  return {};
+  if (const auto object = read_object(text); !object) return object.status();
+  const auto members = json::parse(text);
+  if (!members) return not_an_object(text);
+  MediaSizes sizes;
+  std::vector<std::string> unknown;  // warned of: see unknown_media_sizes()
+  return read_media_sizes(*members, sizes, unknown);
 }
 
 Status check_rsync_config(std::string_view text) {

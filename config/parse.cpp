@@ -11,6 +11,7 @@
 #include "config/dump.h"
 #include "config/environment.h"
 #include "config/fields.h"
+#include "config/media_rules.h"
 #include "config/nearest.h"
 #include "config/platform_variables.h"
 #include "config/validate.h"
@@ -256,6 +257,8 @@ Result<ParsedOptions> parse(const std::vector<std::string>& arguments, const Env
     out.warnings.push_back(std::move(note));
   judge_fields(all, out.warnings, refusals);
   judge_pairs(options, all, out.warnings);
+  if (std::string unknown = unknown_media_sizes(options.media.processor_kwargs); !unknown.empty())
+    out.warnings.push_back(std::move(unknown));
   judge_variables(environment, out.warnings, refusals);
   judge_names(environment, all, out.warnings);
   if (!refusals.empty()) return refusal(refusals);

@@ -20,9 +20,9 @@
 namespace troupe::wire {
 
 /// Raised with every change of a struct below; compared at attach.
-inline constexpr std::uint32_t kVersion = 8;
+inline constexpr std::uint32_t kVersion = 9;
 /// Raised with every change of a message that a Message record carries; compared when front and engine greet.
-inline constexpr std::uint32_t kMessagesVersion = 3;
+inline constexpr std::uint32_t kMessagesVersion = 4;
 inline constexpr std::size_t kAlignment = 8;
 /// Longest record but a StepResult. A longer prompt is sent as several TokenRuns in several plans.
 inline constexpr std::size_t kMaxRecordBytes = std::size_t{1} << 20;
@@ -78,7 +78,8 @@ struct Capacity {
   std::uint64_t arena_bytes = 0;  ///< activations
   std::int32_t swap_blocks =
       0;  ///< blocks that host memory (or the swap file) holds beside kv_blocks; 0: no swap space
-  std::int32_t padding = 0;
+  std::int32_t media_tokens =
+      0;  ///< tokens of encoded images and videos that it holds at once; 0: the model sees nothing
 };
 
 struct Hello {
@@ -130,12 +131,14 @@ struct StepResult {
   Span<TokenLogprobs> logprobs{};
 };
 
-/// The end of an EncodeMedia.
+/// The end of an EncodeMedia. Those of one sequence come in the order of its items.
 struct MediaDone {
   Header header{};
   SlotRef slot{};
   std::int32_t item = 0;
-  std::uint32_t dropped = 0;    ///< 1: the sequence had been finished
+  std::uint32_t dropped = 0;  ///< 1: the sequence had been finished
+  std::uint32_t failed = 0;  ///< 1: its patches were gone, or changed while they were read; no row may use it
+  std::uint32_t padding = 0;
   std::int64_t started_ns = 0;  ///< monotonic clock
   std::int64_t finished_ns = 0;
 };
@@ -257,16 +260,15 @@ struct PatchPlace {
   bool operator==(const PatchPlace&) const = default;
 };
 
-/// Encodes an item of a sequence whose SequenceMedia has come. The worker keeps the result until a plan
-/// finishes the sequence. A plan with rows of the item comes after this and waits for its end; other plans do
-/// not. Answered by MediaDone.
+/// Encodes an item of a sequence whose SequenceMedia has come. The worker keeps the result until a step has
+/// run the item's last token, or a plan finishes the sequence. Rows of the item are planned when MediaDone
+/// has come without an error. The patches stay where they are until then.
 struct EncodeMedia {
   Header header{};
   SlotRef slot{};
   std::int32_t item = 0;
   std::uint32_t padding = 0;
-  std::uint64_t offset = 0;  ///< of its patches in the media memory; they stay until the answer
-  std::uint64_t bytes = 0;   ///< kPatchBytes for each patch
+  PatchPlace place{};
 };
 
 enum class MaskForm : std::uint32_t {
@@ -391,7 +393,7 @@ static_assert(Plain<Hello> && Plain<StepPlan> && Plain<StepResult> && Plain<Star
 static_assert(sizeof(StepMasks) == 32 && sizeof(RowMask) == 20 && sizeof(StepEnd) == 32 &&
               sizeof(Message) == 56);
 static_assert(sizeof(SequenceMedia) == 32 && sizeof(MediaEntry) == 24 && sizeof(EncodeMedia) == 48 &&
-              sizeof(MediaDone) == 48);
+              sizeof(MediaDone) == 56);
 static_assert(Plain<SequenceMedia> && Plain<EncodeMedia> && Plain<MediaDone>);
 static_assert(Plain<CacheCommand> && Plain<CacheDone> && Plain<Inventory> && Plain<StepMasks> &&
               Plain<StepEnd> && Plain<Message>);

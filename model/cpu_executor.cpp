@@ -66,6 +66,7 @@ class CpuExecutor final : public QueuedExecutor {
                   static_cast<std::size_t>(some.first) * embedding_bytes();
     }
   }
+  void drop_embeddings(SlotRef slot, int item) override { embeddings_.erase({slot, item}); }
   void drop_embeddings(SlotRef slot) override {
     embeddings_.erase(embeddings_.lower_bound({slot, 0}), embeddings_.upper_bound({slot, INT_MAX}));
   }

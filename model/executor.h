@@ -39,14 +39,17 @@ class Executor {
   /// it is done, and records may be submitted. A device error is a Status.
   virtual Result<bool> prepare() { return true; }
 
-  /// Takes a StepPlan, a CacheCommand or an EncodeMedia, which poll() answers by one record each, or
-  /// StepMasks and SequenceMedia, which it does not answer. Copies what it needs: the bytes may go after the
-  /// call. invalid_argument when the record is malformed or names what does not exist; nothing was taken
-  /// then.
+  /// Takes a StepPlan or a CacheCommand, which poll() answers by one record each, or StepMasks and
+  /// SequenceMedia, which it does not answer. Copies what it needs: the bytes may go after the call.
+  /// invalid_argument when the record is malformed or names what does not exist; nothing was taken then.
   virtual Status submit(const wire::RecordView& record) = 0;
 
-  /// Where the patches are that EncodeMedia names; stays until the last call. Without it there are none.
-  virtual void set_media_memory(std::span<const std::byte> memory) { static_cast<void>(memory); }
+  /// Encodes an item of a sequence, whose SequenceMedia was submitted; poll() answers by a MediaDone.
+  /// `patches`: those at command.place; they can be read until the answer. Errors as of submit().
+  virtual Status encode(const wire::EncodeMedia& command, std::span<const std::byte> patches) {
+    static_cast<void>(command), static_cast<void>(patches);
+    return invalid("this device encodes no images or videos");
+  }
 
   /// Writes a finished record (StepResult, CacheDone or MediaDone, complete but for header.epoch) into
   /// `out`, or returns false when none finished before the deadline. A device error is a Status.

@@ -63,13 +63,15 @@ Status QueuedExecutor::submit(const wire::RecordView& record) {
     table_.announce(media->slot, media_.items(media->slot));
     return {};
   }
-  if (const auto* command = record.as<wire::EncodeMedia>()) {
-    if (Status s = media_.admit(*command, media_memory_.size()); !s.ok()) return s;
-    encodings_.push_back({*command, media_.items(command->slot)[static_cast<std::size_t>(command->item)]});
-    return {};
-  }
   return invalid("a record of kind " + std::to_string(static_cast<unsigned>(record.header().kind)) +
                  " is no work for an executor, or too short for its kind");
+}
+
+Status QueuedExecutor::encode(const wire::EncodeMedia& command, std::span<const std::byte> patches) {
+  if (Status s = media_.admit(command, patches.size()); !s.ok()) return s;
+  encodings_.push_back(
+      {command, media_.items(command.slot)[static_cast<std::size_t>(command.item)], patches});
+  return {};
 }
 
 bool QueuedExecutor::ended_through(std::uint64_t id) const {
@@ -158,10 +160,9 @@ void QueuedExecutor::run_command(std::vector<std::byte>& out) {
 }
 
 Result<bool> QueuedExecutor::run_encoding(std::vector<std::byte>& out) {
-  const auto& [command, item, dropped] = encodings_.front();
+  const auto& [command, item, patches, dropped] = encodings_.front();
   if (!dropped && !encoding_has_begun_) {
     encoding_started_ns_ = now_ns();
-    const std::span<const std::byte> patches = media_memory_.subspan(command.offset, command.bytes);
     Status begun = begin_encoding(command.slot, command.item, item,
                                   {reinterpret_cast<const std::uint8_t*>(patches.data()), patches.size()});
     if (!begun.ok()) return begun;
@@ -205,6 +206,7 @@ void QueuedExecutor::end_step(std::vector<std::byte>& out) {
   samples_.resize(batch_.samples.size());
   sample(batch_, samples_);
   table_.commit(batch_, samples_);
+  for (const MediaCheck::Used& used : media_.used(record, plan)) drop_embeddings(used.slot, used.item);
   writer_.step(plan.step, batch_, samples_, scores_, tops_, started_ns_, now_ns(), out);
   gates_.close(plan.step);
   begun_ = false;

@@ -38,7 +38,7 @@ class QueuedExecutor : public Executor {
   Status submit(const wire::RecordView& record) final;
   Result<bool> poll(std::vector<std::byte>& out, TimePoint deadline) final;
   bool waits_for_record() const final;
-  void set_media_memory(std::span<const std::byte> memory) final { media_memory_ = memory; }
+  Status encode(const wire::EncodeMedia& command, std::span<const std::byte> patches) final;
   void reset(std::uint32_t epoch) final;
 
  protected:
@@ -55,7 +55,8 @@ class QueuedExecutor : public Executor {
   virtual bool advance_encoding() { return false; }
   /// Sets EmbeddedRows::rows, all of which are there.
   virtual void find_embeddings(std::span<EmbeddedRows>) const {}
-  /// Forgets the embeddings of a sequence, and of all.
+  /// Forgets the embeddings of an item, of a sequence, and of all; some may not be there.
+  virtual void drop_embeddings(SlotRef, int) {}
   virtual void drop_embeddings(SlotRef) {}
   virtual void drop_embeddings() {}
   /// Of a rank among others: true if the step that runs cannot end, because another rank has died or does not
@@ -84,6 +85,7 @@ class QueuedExecutor : public Executor {
   struct Encoding {
     wire::EncodeMedia command{};
     MediaItem item{};
+    std::span<const std::byte> patches;
     bool dropped = false;  // a plan that finishes its sequence has run
   };
 
@@ -98,7 +100,6 @@ class QueuedExecutor : public Executor {
   bool encoding_has_begun_ = false;
   bool encodes_next_ = false;  // a step has run since the last piece
   std::int64_t encoding_started_ns_ = 0;
-  std::span<const std::byte> media_memory_;
   std::uint64_t arrivals_ = 0;
   SwapCopier* const swap_;
   EndedCommands ended_;  // without a swap_, which knows of all commands

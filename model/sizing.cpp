@@ -131,6 +131,19 @@ Status with_format(Status refused, const std::vector<FormatSize>& sizes, Fits&& 
   return refused;
 }
 
+// Sets how many tokens of encoder output a worker holds, and adds their memory: those of the longest
+// sequence, so that every item that a sequence has room for can be encoded, or more. Returns the bytes.
+std::uint64_t size_encoder_output(wire::Capacity& capacity, const ModelSpec& spec,
+                                  const WeightFormats& formats, const config::Options& options) {
+  const int asked = options.media.encoder_cache_tokens;
+  capacity.media_tokens = std::max(capacity.max_model_len, asked < 0 ? capacity.max_tokens_per_step : asked);
+  const std::uint64_t bytes = static_cast<std::uint64_t>(capacity.media_tokens) *
+                              static_cast<std::uint64_t>(kernels::padded(spec.hidden)) *
+                              size_of(formats.activations);
+  capacity.arena_bytes += bytes;
+  return bytes;
+}
+
 Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& formats, bool tied,
                                const config::Options& options, const HostMemory& memory) {
   Result<wire::Capacity> made = common(options, spec.max_positions, spec.vocab);
@@ -191,6 +204,13 @@ Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& forma
   capacity.kv_blocks = static_cast<std::int32_t>(blocks);
   capacity.kv_bytes = blocks * block_bytes;
   capacity.max_model_len = static_cast<std::int32_t>(std::min<std::int64_t>(capacity.max_model_len, tokens));
+  if (spec.vision) {
+    const std::uint64_t bytes = size_encoder_output(capacity, spec, formats, options);
+    if (bytes > free - capacity.kv_bytes) {
+      return too_little(capacity, "KV blocks", capacity.kv_bytes, memory,
+                        "a lower --max-model-len or --max-encoder-cache needs less for images");
+    }
+  }
   return made;
 }
 

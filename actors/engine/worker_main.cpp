@@ -1,5 +1,6 @@
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 
 #include "actors/engine/child_main.h"
@@ -60,15 +61,22 @@ Status serve(const supervisor::ChildArguments& arguments, Control& control, cons
   const wire::Capacity capacity = (*executor)->capacity();
   log.info("loaded", {kv("device", (*executor)->device()), kv("weight_bytes", capacity.weight_bytes),
                       kv("kv_bytes", capacity.kv_bytes), kv("arena_bytes", capacity.arena_bytes),
-                      kv("kv_blocks", capacity.kv_blocks), kv("max_model_len", capacity.max_model_len),
+                      kv("kv_blocks", capacity.kv_blocks), kv("media_tokens", capacity.media_tokens),
+                      kv("max_model_len", capacity.max_model_len),
                       kv("seconds", std::chrono::duration<double>(Clock::now() - start).count())});
   for (const std::string& way : (*executor)->slow_ways()) log.warning("slow", {kv("way", way)});
   auto link = ipc::LowerEnd::attach(arguments.step_fds.front(), arguments.cache_fds.front());
   if (!link.ok()) return link.status();
+  std::optional<ipc::PatchRegion> patches;
+  if (arguments.patches_fd >= 0) {
+    auto attached = ipc::PatchRegion::attach(arguments.patches_fd);
+    if (!attached.ok()) return attached.status();
+    patches.emplace(std::move(*attached));
+  }
   control.tell({{"event", "state"}, {"state", "ready"}});
   const WorkerIdentity identity{*hash, arguments.rank, random_id(),
                                 std::chrono::seconds(options.process.start_timeout_s)};
-  return run_worker(*link, **executor, identity, log,
+  return run_worker(*link, **executor, identity, log, patches ? &*patches : nullptr,
                     [&control] { return asked_to_end(control.receive(TimePoint{})); });
 }
 

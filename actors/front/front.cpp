@@ -13,6 +13,7 @@
 #include "actors/front/live_feed.h"
 #include "actors/front/request_traces.h"
 #include "actors/gateway/model_facts.h"
+#include "actors/media/media_parts.h"
 #include "actors/supervisor/status_page.h"
 #include "actors/topology.h"
 #include "config/dump.h"
@@ -162,6 +163,8 @@ Status Front::Impl::build(const FrontFds& fds) {
   http::ModelFacts facts = model_facts(files->generation, files->sessions->syntax, files->chat.get());
   facts.names = names;
   facts.vocab_size = files->spec.vocab;
+  facts.sees = files->spec.vision.has_value();
+  facts.media = config::media_rules(options.media);
   facts.offers_forms = options.guided.on();
   facts.sampling.seed = static_cast<std::uint64_t>(options.model.seed);
   http::ServerSetup setup{options.http, options.limits, std::move(facts), fds.listen, fds.metrics};
@@ -186,6 +189,11 @@ Status Front::Impl::build(const FrontFds& fds) {
     distrusted.push_back({index, why});
   };
   front.sessions = files->sessions;
+  if (files->spec.vision && fds.patches >= 0) {
+    auto parts = media_parts(options.media, fds.patches, front.block_names);
+    if (!parts.ok()) return parts.status();
+    front.media = *std::move(parts);
+  }
   front.io_threads = server->io_threads();
   front.constants = {TROUPE_VERSION,
                      names.front(),

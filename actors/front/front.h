@@ -29,6 +29,7 @@ struct FrontFds {
   std::vector<Engine> engines{};  ///< by index, at least one
   int vocabulary =
       -1;  ///< a VocabularyImage of the model's tokenizer, for all processes; -1: the front makes its own
+  int patches = -1;  ///< an ipc::PatchRegion, which the front alone writes; -1: the model does not see
   std::vector<std::pair<int, int>>
       texts{};  ///< step and cache segments of the links to the text processes, at least one
 };

@@ -39,8 +39,16 @@ struct PreparedPicture {
   ipc::Fd patches;  ///< a memory file of grid.patches() * kPatchBytes bytes, sealed against writing
 };
 
+/// What decodes pictures. prepare() is called by one thread, give_up() by any.
+class PictureDecoder {
+ public:
+  virtual ~PictureDecoder() = default;
+  virtual Result<PreparedPicture> prepare(int file, const media::PixelLimits& limits) = 0;
+  virtual void give_up() = 0;
+};
+
 /// Used by one thread, and ends with it. The process is started with the first picture.
-class MediaProcess {
+class MediaProcess final : public PictureDecoder {
  public:
   explicit MediaProcess(MediaProcessSetup setup) : setup_(std::move(setup)) {}
 
@@ -51,7 +59,7 @@ class MediaProcess {
   ///                     image_too_small, image_too_complex
   ///   unsupported       this machine has no sandbox for the process, and the setup wants one
   ///   unavailable       anyone's: the same picture may be tried again later
-  Result<PreparedPicture> prepare(int file, const media::PixelLimits& limits);
+  Result<PreparedPicture> prepare(int file, const media::PixelLimits& limits) override;
 
   /// What the video in `file` says of its frames, within the setup's bounds. For a process for videos. Errors
   /// as of prepare(), with the reasons invalid_video and unsupported_video; unsupported also where the
@@ -63,7 +71,7 @@ class MediaProcess {
                                         const media::PixelLimits& limits, const VideoSampling& sampling);
 
   /// Ends a call that another thread waits in, and every later one, within a tenth of a second.
-  void give_up() { given_up_ = true; }
+  void give_up() override { given_up_ = true; }
 
   /// Of the process; 0: none runs.
   pid_t pid() const { return child_.pid(); }

@@ -74,6 +74,8 @@ void Registry::add(const StepStats& step) {
   admitted_tokens_ += static_cast<std::uint64_t>(step.admitted_tokens);
   cached_tokens_ += static_cast<std::uint64_t>(step.cached_tokens);
   swapped_tokens_ += static_cast<std::uint64_t>(step.swapped_tokens);
+  encoded_ += static_cast<std::uint64_t>(step.encoded);
+  encode_s_ += step.encode_s;
   const SwapStatus& swap = step.kv.swap;
   evicted_ += static_cast<std::uint64_t>(risen(step.kv.evicted, before.evicted));
   swap_total_.out += risen(swap.out, before.swap.out);

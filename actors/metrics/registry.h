@@ -73,6 +73,8 @@ class Registry {
   std::uint64_t admitted_hits_ = 0;
   std::uint64_t admitted_tokens_ = 0;
   std::uint64_t cached_tokens_ = 0;
+  std::uint64_t encoded_ = 0;
+  double encode_s_ = 0;
   std::uint64_t evicted_ = 0;
   std::uint64_t swapped_tokens_ = 0;
   SwapStatus swap_total_;  ///< its counts since the start

@@ -124,6 +124,9 @@ void Registry::append_batches(Exposition& out) const {
   out.histogram("troupe:prefill_step_seconds", "Device time of a step with prompt tokens", prefill_step_);
   out.counter("troupe:prefill_step_predicted_seconds_total", "Device time predicted for those steps",
               predicted_s_);
+  out.counter("troupe:media_encoded_total", "Images and videos encoded", static_cast<double>(encoded_));
+  out.counter("troupe:media_encode_seconds_total",
+              "Time from the begin of each encoding to its end, steps in between included", encode_s_);
 }
 
 /// Of each engine; what stands elsewhere is of all.

@@ -84,12 +84,19 @@ bool Admission::admissible(const ScheduledSequence& s, bool forks, const Admitte
 }
 
 void Admission::ask(ScheduledSequences& table, const SequenceLifecycle& life, ChoiceGroups& groups,
-                    const Leases& leases, PrefixNames& names, const WorkerLimits& worker, CacheAsks& asks) {
+                    const Leases& leases, PrefixNames& names, MediaWork& media, const WorkerLimits& worker,
+                    CacheAsks& asks) {
   std::int32_t slots = life.free_slots() - open_;
   const WaitingQueue& queue = life.queue();
   if (slots <= 0 || queue.size() == 0) return;
   Admitted admitted = count(table, life, worker);
   int looked_at = 0;
+  bool media_wait = false;  // one before has found too little room for its images
+  const auto sees = [&](ScheduledSequence& s, bool forks) {
+    if (s.media.items == nullptr) return true;
+    media_wait = media_wait || !media.reserve(s, forks);
+    return !media_wait;
+  };
   for (std::uint32_t i = queue.head(); i != kNoSequence && slots > 0; i = queue.after(i)) {
     ScheduledSequence& s = table[i];
     if (++looked_at > kMaxCandidates) return;
@@ -99,7 +106,7 @@ void Admission::ask(ScheduledSequences& table, const SequenceLifecycle& life, Ch
                           admissible(s, donor != nullptr, admitted, worker);
     if (asks_now && !reservable(s, admitted, worker)) {
       leases.refuse(s);  // others may pass it by, a bounded number of times
-    } else if (asks_now) {
+    } else if (asks_now && sees(s, donor != nullptr)) {
       const std::int32_t others = life.active() + open_;
       const std::int32_t keep_free = preempts_ ? std::min(others, worker.total_blocks / kKeptFreePart) : 0;
       const std::int32_t wanted = worker.blocks_for(s.wanted_positions());

@@ -6,6 +6,7 @@
 #include "actors/scheduler/choice_groups.h"
 #include "actors/scheduler/death_inquiry.h"
 #include "actors/scheduler/leases.h"
+#include "actors/scheduler/media_work.h"
 #include "actors/scheduler/prefix_names.h"
 #include "actors/scheduler/scheduler_counters.h"
 #include "actors/scheduler/sequence_lifecycle.h"
@@ -19,7 +20,8 @@ namespace troupe {
 /// bounded number of later ones. A sequence that does not fit is passed over, at most kMaxPassedOver times;
 /// then no other is admitted before it. Sequences that a limit holds back are passed by: they wait for
 /// sequences of their own kind, whose order is kept. Few long prompts are computed at once
-/// (max_long_partial_prefills); short ones overtake those that wait for that. Without preemption
+/// (max_long_partial_prefills); short ones overtake those that wait for that. Sequences with images wait for
+/// memory of the encoder's output (media_work.h), in order; others overtake them. Without preemption
 /// (SchedulerOptions::preempts) admission waits until the blocks of the prompt and of the longest answer fit
 /// into what others have not reserved; then no running sequence lacks a block.
 class Admission {
@@ -37,7 +39,8 @@ class Admission {
 
   /// Asks for the admission of as many sequences as there are free slots, less those of open asks.
   void ask(ScheduledSequences& table, const SequenceLifecycle& life, ChoiceGroups& groups,
-           const Leases& leases, PrefixNames& names, const WorkerLimits& worker, CacheAsks& asks);
+           const Leases& leases, PrefixNames& names, MediaWork& media, const WorkerLimits& worker,
+           CacheAsks& asks);
   /// The sequence's ask is answered, and it may have ended meanwhile. True if it was an ask for admission.
   bool answered(ScheduledSequence& sequence, bool refused, ChoiceGroups& groups);
   /// The admitted sequence begins behind the positions that its lease holds already: those that it shares

@@ -17,13 +17,13 @@ void DeathInquiry::yielded(ScheduledSequence& s) const {
 void DeathInquiry::worker_lost(const ScheduledSequences& table) {
   in_flight_ = 0;
   for (std::uint32_t i = 0; i < table.places(); ++i) {
-    in_flight_ += table[i].live && table[i].plans_out > 0 ? 1 : 0;
+    in_flight_ += table[i].live && table[i].in_flight() ? 1 : 0;
   }
 }
 
 void DeathInquiry::tried_again(ScheduledSequence& s) {
   s.life_tokens = 0;
-  if (s.plans_out == 0) return;
+  if (!s.in_flight()) return;
   ++s.losses;
   ++s.short_lives;
   s.isolated = s.losses > 1 || !s.proven || s.short_lives >= kMaxShortLives;
@@ -36,7 +36,7 @@ std::uint32_t DeathInquiry::find_isolated(const ScheduledSequences& table) {
     const ScheduledSequence& s = table[i];
     if (!s.live || !s.isolated) continue;
     isolates_ = true;
-    if (s.active() && !(s.held && s.plans_out == 0)) return i;
+    if (s.active() && !(s.held && !s.in_flight())) return i;
   }
   return kNoSequence;
 }

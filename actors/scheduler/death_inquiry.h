@@ -6,12 +6,13 @@
 
 namespace troupe {
 
-/// When the worker is lost, sequences are recomputed on the next one. Those with a plan in flight become
-/// suspects until their next token. A suspect whose start killed the worker, or that was there at two deaths,
-/// is isolated: it is admitted when no other suspect runs, and until it has a token its rows are the only
-/// ones in flight. A death then proves it to be the cause, and it fails alone. A sequence that yields a few
-/// tokens in each life of a worker and then kills it is isolated too, after kMaxShortLives deaths. One that
-/// was there at the deaths of engines is isolated from its submission on.
+/// When the worker is lost, sequences are recomputed on the next one. Those with a plan in flight, or an
+/// image that is being encoded, become suspects until their next token. A suspect whose start killed the
+/// worker, or that was there at two deaths, is isolated: it is admitted when no other suspect runs, and until
+/// it has a token its rows are the only ones in flight. A death then proves it to be the cause, and it fails
+/// alone. A sequence that yields a few tokens in each life of a worker and then kills it is isolated too,
+/// after kMaxShortLives deaths. One that was there at the deaths of engines is isolated from its submission
+/// on.
 class DeathInquiry {
  public:
   /// A sequence that was there at so many deaths, each before it had yielded kForgivingTokens tokens on that
@@ -24,14 +25,14 @@ class DeathInquiry {
   /// It has yielded a token.
   void yielded(ScheduledSequence& sequence) const;
 
-  /// A worker is lost. Call it while ScheduledSequence::plans_out still tells which sequences had a plan in
-  /// flight; then, for each sequence that has not ended, either proves() is true, or tried_again() follows.
+  /// A worker is lost. Call it while ScheduledSequence::in_flight() still tells which sequences it was at
+  /// work on; then, for each sequence that has not ended, either proves() is true, or tried_again() follows.
   void worker_lost(const ScheduledSequences& table);
   /// True if the sequence has killed the worker: it was isolated, and alone in flight.
   bool proves(const ScheduledSequence& sequence) const {
-    return sequence.plans_out > 0 && sequence.isolated && in_flight_ == 1;
+    return sequence.in_flight() && sequence.isolated && in_flight_ == 1;
   }
-  /// The next worker will compute it. It is a suspect from now on if it had a plan in flight.
+  /// The next worker will compute it. It is a suspect from now on if it was in flight.
   void tried_again(ScheduledSequence& sequence);
 
   /// The running sequence that must have its steps for itself, or kNoSequence. Admission lets in one at a
@@ -44,7 +45,7 @@ class DeathInquiry {
   std::uint32_t find_isolated(const ScheduledSequences& table);
 
   bool isolates_ = false;       ///< some sequence may be isolated
-  std::int32_t in_flight_ = 0;  ///< sequences with a plan in flight at the last death
+  std::int32_t in_flight_ = 0;  ///< sequences that were in flight at the last death
 };
 
 /// True while the sequence may kill the worker: admission keeps the isolated one apart from all others of

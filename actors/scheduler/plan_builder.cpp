@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "actors/scheduler/media_work.h"
+
 namespace troupe {
 namespace {
 
@@ -51,7 +53,7 @@ bool PlanBuilder::finished(SlotRef slot) {
 
 bool PlanBuilder::start(const ScheduledSequence& s) {
   if (!take(sizeof(wire::StartSequence) + padded<TokenId>(s.stop_ids.size()) +
-            padded<wire::LogitBias>(s.logit_bias.size()))) {
+            padded<wire::LogitBias>(s.logit_bias.size()) + announcement_bytes(s))) {
     return false;
   }
   wire::StartSequence start{s.slot, s.key, s.prompt_tokens, static_cast<std::int32_t>(s.tokens.size()),

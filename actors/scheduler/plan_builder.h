@@ -22,6 +22,7 @@ class PlanBuilder {
   std::int32_t tokens_left() const { return tokens_left_; }
 
   bool finished(SlotRef slot);
+  /// Also counts the sequence's SequenceMedia, which goes with the plan.
   bool start(const ScheduledSequence& sequence);
   /// Adds `ids`, which begin at `position`. Returns how many of them fitted.
   std::int32_t ids(SlotRef slot, std::int32_t position, std::span<const TokenId> ids);

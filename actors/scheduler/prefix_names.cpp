@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <span>
 
+#include "actors/cache/media_names.h"
+
 namespace troupe {
 
 void PrefixNames::attach(const WorkerLimits& worker) {
@@ -35,9 +37,10 @@ void PrefixNames::hash_blocks(ScheduledSequence& s, std::int32_t blocks) {
   const BlockHash own{s.key.hi, s.key.lo};
   while (s.hashes.size() < static_cast<std::size_t>(blocks)) {
     const BlockHash& previous = s.hashes.empty() ? s.root : s.hashes.back();
-    const std::span<const BlockHash> more(&own, s.hashes.size() < named_for_all ? 0 : 1);
-    s.hashes.push_back(
-        hasher_.next(previous, s.tokens.range(s.hashes.size() * length, length, block_ids_), more));
+    const std::size_t first = s.hashes.size() * length;
+    media_in_block(s.media.list(), static_cast<std::int32_t>(first), block_tokens_, more_);
+    if (s.hashes.size() >= named_for_all) more_.push_back(own);
+    s.hashes.push_back(hasher_.next(previous, s.tokens.range(first, length, block_ids_), more_));
   }
 }
 

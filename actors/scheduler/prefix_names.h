@@ -69,7 +69,8 @@ class PrefixNames {
   std::vector<PublishAsk> publishes_;
   std::vector<BlockHash> published_hashes_;
   std::vector<RequestKey> withdrawals_;
-  std::vector<TokenId> block_ids_;  ///< scratch: a block of which some ids are shared
+  std::vector<TokenId> block_ids_;  ///< scratch: a block of which some ids are shared, and
+  std::vector<BlockHash> more_;     ///< what its name contains beside ids
 };
 
 }  // namespace troupe

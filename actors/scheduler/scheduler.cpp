@@ -5,11 +5,14 @@
 #include <vector>
 
 #include "actors/scheduler/late_masks.h"
+#include "actors/scheduler/media_rules.h"
 #include "base/check.h"
 
 namespace troupe {
 namespace {
 
+constexpr const char* kMediaGone =
+    "The images or videos of this request are not available any more; send it again.";
 constexpr const char* kPoisoned =
     "This request was being computed when two workers died one after the other; it is not tried again.";
 
@@ -21,8 +24,9 @@ Scheduler::Scheduler(const config::SchedulerOptions& options, const PrefixCachin
       rules_(options),
       admission_(options),
       names_(caching),
-      life_(table_, groups_, leases_, names_, grammar_updates_),
-      planner_(max_tokens_in_plan, table_, grammar_updates_, counters_) {}
+      media_(table_),
+      life_(table_, groups_, leases_, names_, grammar_updates_, media_),
+      planner_(max_tokens_in_plan, table_, grammar_updates_, media_, counters_) {}
 
 void Scheduler::attach(std::uint32_t epoch, const wire::Capacity& capacity, StepOutput& out) {
   TROUPE_CHECK(epoch != 0 && epoch_ == 0);
@@ -34,6 +38,7 @@ void Scheduler::attach(std::uint32_t epoch, const wire::Capacity& capacity, Step
   steps_.attach(limits_.steps_in_flight);
   names_.attach(limits_);
   leases_.attach();
+  media_.attach(epoch, limits_.media_tokens);
   planner_.attach(epoch, limits_, 1e-3 * options_.max_prefill_step_ms, capacity.weight_bytes);
 
   const WaitingQueue& queue = life_.queue();
@@ -41,7 +46,7 @@ void Scheduler::attach(std::uint32_t epoch, const wire::Capacity& capacity, Step
     next = queue.after(i);
     ScheduledSequence& s = table_[i];
     s.max_length = std::min(s.max_length, limits_.max_length);
-    if (s.expected < s.max_length) continue;
+    if (s.expected < s.max_length && media_fit(s.media.list(), limits_)) continue;
     fail(i, Finish::aborted, "The model's worker was restarted with too little room for this request.", out);
   }
 }
@@ -54,6 +59,7 @@ void Scheduler::detach(Orphans orphans, const std::string& why, StepOutput& out)
   admission_.clear();
   leases_.clear();
   names_.clear();
+  media_.worker_lost();
   life_.worker_lost();
   inquiry_.worker_lost(table_);
   for (std::uint32_t i = 0; i < table_.places(); ++i) {
@@ -93,17 +99,22 @@ Status Scheduler::submit(Submit& request, std::uint32_t front) {
     if (group == kNoGroup) group = groups_.create();
     groups[i] = group;
   }
-  std::vector<KnownTokens::Given> prompts(specs.size());
+  std::vector<Prompt> prompts(specs.size());
   for (std::size_t i = 0; i < specs.size(); ++i) {
-    prompts[i] = origin[i] == i ? std::make_shared<const std::vector<TokenId>>(std::move(specs[i].prompt))
-                                : prompts[origin[i]];
+    if (origin[i] == i) {
+      prompts[i].ids = std::make_shared<const std::vector<TokenId>>(std::move(specs[i].prompt));
+      if (!specs[i].media.empty())
+        prompts[i].media = std::make_shared<const std::vector<SequenceItem>>(std::move(specs[i].media));
+    } else {
+      prompts[i] = prompts[origin[i]];
+    }
     enqueue(specs[i], prompts[i], groups[i], request, front);
   }
   return {};
 }
 
-void Scheduler::enqueue(SequenceSpec& spec, KnownTokens::Given prompt, std::uint32_t group,
-                        const Submit& request, std::uint32_t front) {
+void Scheduler::enqueue(SequenceSpec& spec, Prompt prompt, std::uint32_t group, const Submit& request,
+                        std::uint32_t front) {
   const std::uint32_t at = table_.create(spec.key);
   ScheduledSequence& s = table_[at];
   s.arrival = ++arrivals_;
@@ -116,7 +127,8 @@ void Scheduler::enqueue(SequenceSpec& spec, KnownTokens::Given prompt, std::uint
   s.held = fronts_.is_held(front);
   inquiry_.begin(s, request.alone);
   s.scored = spec.scored;
-  s.tokens = KnownTokens(std::move(prompt), std::move(spec.output));
+  s.tokens = KnownTokens(std::move(prompt.ids), std::move(spec.output));
+  s.media.items = std::move(prompt.media);
   s.shares_prompt = spec.parent != RequestKey{};
   s.prompt_tokens = spec.prompt_tokens;
   s.max_length = static_cast<std::int32_t>(
@@ -158,8 +170,29 @@ void Scheduler::masks_late(const MasksLate& late) {
 void Scheduler::masks_made(const MasksMade& made) { mark_masks_made(made.keys, table_); }
 
 std::span<const std::byte> Scheduler::plan(std::int64_t now_ns) {
-  if (epoch_ == 0 || life_.running().empty() || steps_.full()) return {};
-  return planner_.plan(life_, steps_, inquiry_.isolated(table_), leases_.last_command(), now_ns);
+  if (epoch_ == 0 || (life_.running().empty() && !media_.frees_by_plan())) return {};
+  const std::uint32_t isolated = inquiry_.isolated(table_);
+  if (isolated == kNoSequence || steps_.has_only(isolated)) media_.ask(life_.running(), isolated);
+  if (steps_.full()) return {};
+  return planner_.plan(life_, steps_, isolated, leases_.last_command(), now_ns);
+}
+
+Committed Scheduler::media_done(std::span<const std::byte> bytes, StepOutput& out) {
+  out.clear();
+  const MediaWork::Ended ended = media_.done(bytes);
+  switch (ended.verdict) {
+    case MediaWork::Verdict::ignored: return Committed::stale;
+    case MediaWork::Verdict::malformed: return Committed::malformed;
+    case MediaWork::Verdict::encoded: counters_.encoded(ended.seconds); break;
+    case MediaWork::Verdict::failed:
+      if (table_[ended.sequence].state == SequenceState::ending) break;
+      SequenceTokens& tokens = fronts_.report(table_[ended.sequence], out);
+      tokens.finish = Finish::error;
+      tokens.error = kMediaGone;
+      life_.end(ended.sequence, SequenceState::ending);
+      break;
+  }
+  return Committed::applied;
 }
 
 Committed Scheduler::commit(std::span<const std::byte> bytes, StepOutput& out) {
@@ -170,6 +203,7 @@ Committed Scheduler::commit(std::span<const std::byte> bytes, StepOutput& out) {
     return verdict;
   }
   const PlannedStep& step = steps_.pop();
+  media_.freed(step.freed_media_tokens);
   out.stats = counters_.take_since_step();
   std::size_t next_result = 0;
   for (std::size_t i = 0; i < step.rows.size(); ++i) {
@@ -191,6 +225,7 @@ void Scheduler::commit_row(std::size_t index, const PlannedRow& row, const wire:
   --s.plans_out;
   // A late sequence runs its last known token again.
   s.committed = s.late ? std::min(row.end, static_cast<std::int32_t>(s.tokens.size()) - 1) : row.end;
+  if (s.media.items != nullptr) media_.advanced(s);
   out.stats.prompt_tokens += std::max(0, std::min(row.end, s.prompt_tokens) - row.begin);
   if (result == nullptr || result->error == wire::RowError::none) {
     names_.publish_full_blocks(s);
@@ -259,7 +294,7 @@ bool Scheduler::take_asks(CacheAsks& asks) {
   leases_.ask_releases(false, groups_, table_, asks);
   // Running sequences come first: while one lacks blocks none is admitted.
   if (!leases_.ask_growth(life_.running(), table_, limits_, asks)) {
-    admission_.ask(table_, life_, groups_, leases_, names_, limits_, asks);
+    admission_.ask(table_, life_, groups_, leases_, names_, media_, limits_, asks);
   }
   leases_.ask_releases(true, groups_, table_, asks);
   return !(asks.releases.empty() && asks.forks.empty() && asks.grows.empty() && asks.publishes.empty() &&
@@ -294,6 +329,7 @@ void Scheduler::answered(std::uint32_t sequence, const Grant& grant, std::span<c
   ScheduledSequence& s = table_[sequence];
   leases_.answer(s, grant);
   const bool admission = admission_.answered(s, grant.refused, groups_);
+  if (admission && grant.refused) media_.give_back(s);
   if (s.state == SequenceState::ending || s.state == SequenceState::putting_back) {
     life_.retire_if_unused(sequence);
     return;
@@ -306,7 +342,7 @@ void Scheduler::answered(std::uint32_t sequence, const Grant& grant, std::span<c
     if (grant.fetching) {
       counters_.fetch_began();
     } else {
-      Admission::begin(s, limits_, counters_);
+      begin(s);
     }
   }
   add_blocks(s, blocks);
@@ -320,8 +356,13 @@ void Scheduler::fetched(const FetchOutcome& outcome) {
   if (outcome.failed) {
     counters_.fetch_failed();
   } else {
-    Admission::begin(table_[sequence], limits_, counters_);
+    begin(table_[sequence]);
   }
+}
+
+void Scheduler::begin(ScheduledSequence& s) {
+  Admission::begin(s, limits_, counters_);
+  media_.begin(s);
 }
 
 }  // namespace troupe

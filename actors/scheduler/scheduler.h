@@ -34,6 +34,8 @@
 //   sequence_lifecycle.h  the states of a sequence, and when its slot and blocks are free
 //   admission.h           which waiting sequences may begin
 //   leases.h              asks for blocks, and releases
+//   media_rules.h         which images and videos may be submitted
+//   media_work.h          images and videos: what is encoded when
 //   prefix_names.h        which blocks are looked up in the prefix cache, and published
 //   step_planner.h        the rows of the next step
 //   steps_in_flight.h     plans that are not answered yet
@@ -44,8 +46,10 @@
 //   choice_groups.h       choices of one prompt
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "actors/messages.h"
 #include "actors/scheduler/admission.h"
@@ -54,6 +58,7 @@
 #include "actors/scheduler/front_table.h"
 #include "actors/scheduler/grammar_updates.h"
 #include "actors/scheduler/leases.h"
+#include "actors/scheduler/media_work.h"
 #include "actors/scheduler/prefix_names.h"
 #include "actors/scheduler/result_reader.h"
 #include "actors/scheduler/scheduler_counters.h"
@@ -121,6 +126,13 @@ class Scheduler {
   /// Takes the result of the oldest plan in flight. `out` is cleared first.
   Committed commit(std::span<const std::byte> result, StepOutput& out);
 
+  /// What the worker has to be sent before the plan that the last call of plan() returned, or, if it returned
+  /// none, now; false when there is nothing. Call it after every plan().
+  bool take_media(std::vector<std::vector<std::byte>>& records) { return media_.take(records); }
+
+  /// Takes a MediaDone. `out` is cleared first: a sequence whose patches are gone ends with an error.
+  Committed media_done(std::span<const std::byte> bytes, StepOutput& out);
+
   /// What the CACHE MANAGER has to do now: publications, releases, forks, blocks for the next steps. False
   /// when there is nothing. Call it after every other call. An ask is not repeated before it is answered, and
   /// a refused one only after a release. `asks` is cleared first.
@@ -149,7 +161,11 @@ class Scheduler {
   const SchedulerTotals& totals() const { return counters_.totals(); }
 
  private:
-  void enqueue(SequenceSpec& spec, KnownTokens::Given prompt, std::uint32_t group, const Submit& request,
+  struct Prompt {
+    KnownTokens::Given ids;
+    std::shared_ptr<const std::vector<SequenceItem>> media;  ///< null: it has none
+  };
+  void enqueue(SequenceSpec& spec, Prompt prompt, std::uint32_t group, const Submit& request,
                std::uint32_t front);
   void fail(std::uint32_t sequence, Finish how, const std::string& why, StepOutput& out);
   void commit_row(std::size_t index, const PlannedRow& row, const wire::ResultRow* result, StepOutput& out);
@@ -157,6 +173,7 @@ class Scheduler {
   void make_room();
   void answered(std::uint32_t sequence, const Grant& grant, std::span<const BlockId> blocks);
   void fetched(const FetchOutcome& outcome);
+  void begin(ScheduledSequence& sequence);
 
   const config::SchedulerOptions options_;
   const SubmissionRules rules_;
@@ -171,6 +188,7 @@ class Scheduler {
   Leases leases_;
   PrefixNames names_;
   GrammarUpdates grammar_updates_;
+  MediaWork media_;
   SequenceLifecycle life_;
   DeathInquiry inquiry_;
   FrontTable fronts_;

@@ -36,12 +36,23 @@ void tell_grammar(SchedulerSelf self) {
   self->send(self->state.parts.grammar, std::move(update));
 }
 
+/// Sends what the worker has to know before the next plan, or, if there is none, has to do meanwhile.
+void send_media(SchedulerSelf self) {
+  std::vector<std::vector<std::byte>> records;
+  if (!self->state.scheduler->take_media(records)) return;
+  for (const std::vector<std::byte>& record : records)
+    self->send(self->state.parts.link, SendMedia{to_bytes(record)});
+}
+
 /// Tells GRAMMAR of new tokens first, since the masks of the step that runs wait for them; then sends plans,
 /// since the worker waits for them, then the asks for later steps.
 void advance(SchedulerSelf self) {
   SchedulerState& state = self->state;
   tell_grammar(self);
-  for (auto plan = state.scheduler->plan(now_ns()); !plan.empty(); plan = state.scheduler->plan(now_ns())) {
+  for (;;) {
+    const auto plan = state.scheduler->plan(now_ns());
+    send_media(self);
+    if (plan.empty()) break;
     self->send(state.parts.link, SendPlan{to_bytes(plan)});
     tell_grammar(self);
   }
@@ -120,6 +131,20 @@ void step_done(SchedulerSelf self, const StepDone& done) {
   tell_metrics(self, state.output.stats);
 }
 
+void media_done(SchedulerSelf self, const MediaReport& report) {
+  SchedulerState& state = self->state;
+  const Committed verdict =
+      state.scheduler->media_done(std::as_bytes(std::span(report.record)), state.output);
+  if (verdict == Committed::malformed) {
+    state.parts.log.error("malformed_media_done", {kv("bytes", report.record.size())});
+    return self->quit(
+        caf::make_error(caf::sec::runtime_error, "the worker has encoded what nobody asked for"));
+  }
+  if (verdict == Committed::stale) return;
+  advance(self);
+  tell_hosts(self);
+}
+
 void link_up(SchedulerSelf self, const LinkUp& up) {
   SchedulerState& state = self->state;
   state.scheduler->detach(Orphans::requeue, {}, state.output);
@@ -167,6 +192,7 @@ scheduler_actor::behavior_type scheduler_behavior(SchedulerSelf self, SchedulerP
         advance(self);
       },
       [self](const StepDone& done) { step_done(self, done); },
+      [self](const MediaReport& report) { media_done(self, report); },
       [self](const MasksLate& late) { self->state.scheduler->masks_late(late); },
       [self](const MasksMade& made) {
         self->state.scheduler->masks_made(made);

@@ -23,6 +23,7 @@ struct SchedulerTotals {
   std::int64_t swapped_tokens = 0;  ///< and of those, in the swap space
   std::uint64_t fetches = 0;        ///< admissions that waited for copies from the swap space
   std::uint64_t failed_fetches = 0;
+  std::uint64_t encoded = 0;  ///< images and videos
 };
 
 /// Counts events; decides nothing.
@@ -33,6 +34,11 @@ class SchedulerCounters {
   void token_discarded() { ++totals_.discarded_tokens; }
   void fetch_began() { ++totals_.fetches; }
   void fetch_failed() { ++totals_.failed_fetches; }
+  void encoded(double seconds) {
+    ++since_step_.encoded;
+    since_step_.encode_s += seconds;
+    ++totals_.encoded;
+  }
   void preempted() { ++totals_.preempted, ++since_step_.preempted; }
   void result_dropped(Committed verdict) {
     ++(verdict == Committed::stale ? totals_.stale_results : totals_.malformed_results);

@@ -1,6 +1,9 @@
 #pragma once
 // One sequence (one choice of one prompt) as the scheduler keeps it, for its whole life.
+#include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "actors/messages.h"
@@ -21,6 +24,35 @@ enum class SequenceState : std::uint8_t {
 /// No index of ScheduledSequences.
 inline constexpr std::uint32_t kNoSequence = UINT32_MAX;
 inline constexpr std::uint32_t kNoGroup = UINT32_MAX;
+
+/// The images and videos of a sequence, and how far the worker is with them.
+struct MediaProgress {
+  /// Of the prompt, shared by its choices; null: there are none.
+  std::shared_ptr<const std::vector<SequenceItem>> items;
+  bool announced = false;        ///< the worker knows of them
+  std::int32_t asked = 0;        ///< of the items, the first so many are being encoded, have been, or are not
+  std::int32_t ready = 0;        ///< needed; of those, so many have been or are not needed; and
+  std::int32_t used = 0;         ///< of so many the worker holds no output any more
+  std::int32_t held = 0;         ///< tokens of output that are held, or are being made
+  std::int32_t reserved = 0;     ///< likewise, that are held for it; never fewer
+  std::int32_t encodes_out = 0;  ///< items that are being encoded in its slot
+  std::int32_t rows_end = INT32_MAX;  ///< positions from here on wait for an item
+
+  std::span<const SequenceItem> list() const {
+    return items == nullptr ? std::span<const SequenceItem>() : *items;
+  }
+  void note_ready() {
+    const auto next = static_cast<std::size_t>(ready);
+    rows_end = next < list().size() ? list()[next].item.first : INT32_MAX;
+  }
+  /// The sequence has no slot.
+  void rewind() {
+    auto kept = std::move(items);
+    *this = {};
+    items = std::move(kept);
+    note_ready();
+  }
+};
 
 /// Token i of the sequence is at position i. Position p "was run" when the KV of token p is written; running
 /// the last known position samples the token after it.
@@ -64,6 +96,7 @@ struct ScheduledSequence {
   std::vector<BlockHash> hashes;       ///< of its first full blocks, as far as they were needed
   std::vector<BlockId> unsent_blocks;  ///< the table's last entries, not yet told to the worker
   KnownTokens tokens;                  ///< prompt, then output as committed
+  MediaProgress media;
 
   RequestKey key{};
   std::uint64_t arrival = 0;  ///< order of submission
@@ -100,13 +133,18 @@ struct ScheduledSequence {
     return static_cast<std::int64_t>(shares_prompt ? tokens.own() : tokens.size());
   }
   bool active() const { return state == SequenceState::running; }
+  /// True if the worker may be at work on it.
+  bool in_flight() const { return plans_out > 0 || media.encodes_out > 0; }
   /// Output tokens as committed, of all attempts.
   std::int32_t output_tokens() const { return static_cast<std::int32_t>(tokens.own()); }
   /// Positions to run before it samples next: 1 when it decodes. 0 when it will end by length, and while it
   /// is late.
   std::int32_t positions_left() const { return late || expected >= max_length ? 0 : expected - planned; }
-  /// As many of them as the next plans may run: none while it is held.
-  std::int32_t remaining() const { return held ? 0 : positions_left(); }
+  /// As many of them as the next plans may run: none while it is held, or from an item on that is not
+  /// encoded.
+  std::int32_t remaining() const {
+    return held ? 0 : std::min(positions_left(), std::max(0, media.rows_end - planned));
+  }
   /// Positions that the next steps may run: all that is known, and the token after.
   std::int32_t wanted_positions() const { return expected + 1 < max_length ? expected + 1 : max_length - 1; }
 };

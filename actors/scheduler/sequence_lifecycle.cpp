@@ -13,6 +13,7 @@ void rewind(ScheduledSequence& s) {
   s.expected = static_cast<std::int32_t>(s.tokens.size());
   s.slot = {};
   s.unsent_blocks.clear();
+  s.media.rewind();
 }
 
 }  // namespace
@@ -63,6 +64,7 @@ void SequenceLifecycle::fetched(std::uint32_t sequence, bool failed) {
     return;
   }
   leases_.lost(s);
+  media_.give_back(s);
   if (s.group != kNoGroup) groups_.add_active(s.group, -1);
   slots_.give_back(s.slot);
   rewind(s);
@@ -89,9 +91,10 @@ void SequenceLifecycle::retire(std::uint32_t sequence) {
   ScheduledSequence& s = table_[sequence];
   --ending_;
   if (s.slot != SlotRef{}) {
-    if (s.started) finished_.push_back(s.slot);
+    if (s.started || s.media.announced) finished_.push_back(s.slot);
     slots_.give_back(s.slot);
   }
+  media_.leave(s, s.media.announced);
   if (s.leased && s.state == SequenceState::putting_back) {
     names_.park(s);
   } else if (s.leased && s.parked && !s.cacheable) {

@@ -11,6 +11,7 @@
 #include "actors/scheduler/choice_groups.h"
 #include "actors/scheduler/grammar_updates.h"
 #include "actors/scheduler/leases.h"
+#include "actors/scheduler/media_work.h"
 #include "actors/scheduler/prefix_names.h"
 #include "actors/scheduler/sequence_table.h"
 #include "actors/scheduler/waiting_queue.h"
@@ -27,8 +28,14 @@ namespace troupe {
 class SequenceLifecycle {
  public:
   SequenceLifecycle(ScheduledSequences& table, ChoiceGroups& groups, Leases& leases, PrefixNames& names,
-                    GrammarUpdates& grammar)
-      : table_(table), groups_(groups), leases_(leases), names_(names), grammar_(grammar), queue_(table) {}
+                    GrammarUpdates& grammar, MediaWork& media)
+      : table_(table),
+        groups_(groups),
+        leases_(leases),
+        names_(names),
+        grammar_(grammar),
+        media_(media),
+        queue_(table) {}
 
   /// A new worker with so many slots. Requires that no sequence runs.
   void attach(std::int32_t slots) { slots_.reset(slots); }
@@ -82,6 +89,7 @@ class SequenceLifecycle {
   Leases& leases_;
   PrefixNames& names_;
   GrammarUpdates& grammar_;
+  MediaWork& media_;
 
   WaitingQueue queue_;
   SlotTable slots_;

@@ -28,7 +28,7 @@ std::span<const std::byte> StepPlanner::plan(SequenceLifecycle& life, StepsInFli
                                              std::uint32_t isolated, std::uint64_t after_command,
                                              std::int64_t now_ns) {
   const std::vector<std::uint32_t>& running = life.running();
-  if (isolated != kNoSequence && !steps.has_only(isolated)) return {};
+  if (isolated != kNoSequence && !(steps.has_only(isolated) && media_.has_only(isolated))) return {};
   if (waits_for(steps, running)) return {};
   step_ = &steps.begin();
   number_ = steps.next_number();
@@ -52,10 +52,11 @@ std::span<const std::byte> StepPlanner::plan(SequenceLifecycle& life, StepsInFli
     }
     if (builder_.tokens_left() > 0) add_prompts(running, life.queue().size(), now_ns);
   }
-  if (builder_.empty()) return {};  // nothing but finished slots
+  if (builder_.empty() && !media_.frees_by_plan()) return {};  // nothing but finished slots
   life.finished_slots_sent();
   step_->work = time_.work();
   step_->predicted_s = time_.predicted_s();
+  step_->freed_media_tokens = media_.plan_made();
   counters_.step_planned();
   return builder_.finish(steps.push(), after_command);
 }
@@ -63,7 +64,7 @@ std::span<const std::byte> StepPlanner::plan(SequenceLifecycle& life, StepsInFli
 void StepPlanner::learn(const PlannedStep& step, double seconds) {
   time_.learn(step.work, step.predicted_s, seconds);
   // Decodes cost more than their share of positions: only steps with few of them tell the speed of a prompt.
-  if (4 * std::int64_t{step.prompt_positions} >= 3 * step.work.tokens) {
+  if (step.work.tokens > 0 && 4 * std::int64_t{step.prompt_positions} >= 3 * step.work.tokens) {
     prefill_speed_.add(static_cast<double>(step.work.tokens), seconds);
   }
 }
@@ -146,6 +147,7 @@ void StepPlanner::add_row(std::uint32_t sequence, std::int32_t most, std::int64_
   }
   if (!s.started) {
     if (!builder_.start(s)) return;
+    media_.announce(s);
     s.started = true;
     s.known = static_cast<std::int32_t>(s.tokens.size());
     if (s.scheduled_ns == 0) s.scheduled_ns = now_ns;

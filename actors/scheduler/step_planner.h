@@ -7,6 +7,7 @@
 
 #include "actors/cache/restore_cost.h"
 #include "actors/scheduler/grammar_updates.h"
+#include "actors/scheduler/media_work.h"
 #include "actors/scheduler/plan_builder.h"
 #include "actors/scheduler/scheduler_counters.h"
 #include "actors/scheduler/sequence_lifecycle.h"
@@ -26,7 +27,8 @@ namespace troupe {
 /// a step with slow prompts alone is the only one in flight: so a quick prompt waits for one such step at
 /// most.
 ///
-/// A plan never waits: a row without its block is skipped.
+/// A plan never waits: a row without its block is skipped, and one ends where an image begins that is not
+/// encoded.
 ///
 /// A row that samples for a sequence with a grammar is gated, from output token gated_from on: the plan is
 /// made and sent as any other, and the worker's step waits for the row's mask before it samples.
@@ -35,9 +37,9 @@ namespace troupe {
 class StepPlanner {
  public:
   /// At most `max_ids` ids of tokens in a plan. Borrows the rest.
-  StepPlanner(std::size_t max_ids, ScheduledSequences& table, GrammarUpdates& grammar,
+  StepPlanner(std::size_t max_ids, ScheduledSequences& table, GrammarUpdates& grammar, MediaWork& media,
               SchedulerCounters& counters)
-      : table_(table), grammar_(grammar), counters_(counters), builder_(max_ids) {}
+      : table_(table), grammar_(grammar), media_(media), counters_(counters), builder_(max_ids) {}
 
   /// A new worker. What was learnt about the time of steps is kept if limit and worker are the same as
   /// before. `max_prompt_step_s`: limit on the time of a step with prompts; 0: none. `weight_bytes`: of the
@@ -65,6 +67,7 @@ class StepPlanner {
 
   ScheduledSequences& table_;
   GrammarUpdates& grammar_;
+  MediaWork& media_;
   SchedulerCounters& counters_;
 
   std::uint32_t epoch_ = 0;

@@ -14,6 +14,7 @@ PlannedStep& StepsInFlight::begin() {
   PlannedStep& step = steps_[(first_ + size_) % steps_.size()];
   step.rows.clear();
   step.prompt_positions = 0;
+  step.freed_media_tokens = 0;
   return step;
 }
 

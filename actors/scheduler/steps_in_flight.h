@@ -24,6 +24,7 @@ struct PlannedStep {
   StepWork work;
   std::int32_t prompt_positions = 0;  ///< of rows with several positions
   double predicted_s = 0;
+  std::int32_t freed_media_tokens = 0;  ///< of encoder output that the plan has the worker give up
 };
 
 /// A ring of as many steps as the worker takes at once. Steps are numbered from 1 for each worker and

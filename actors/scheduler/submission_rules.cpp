@@ -3,6 +3,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "actors/scheduler/media_rules.h"
 #include "actors/scheduler/resumption_check.h"
 #include "actors/scheduler/sampling_check.h"
 #include "base/counted.h"
@@ -86,7 +87,7 @@ Status SubmissionRules::check_sequence(const SequenceSpec& spec, const SequenceS
                        std::to_string(worker.vocab_size - 1) + ".",
                    "prompt", "out_of_range");
   }
-  return {};
+  return check_media(spec, worker);
 }
 
 /// Of a request that could not even wait in an empty queue "try again later" would be said for ever. A bound

@@ -34,7 +34,8 @@ struct WorkerLimits {
   std::int32_t prompt_blocks = 0;  ///< of these, for prompts, when blocks are reserved
   std::int32_t vocab_size = 0;
   std::int32_t max_logprobs = 0;
-  bool swaps = false;  ///< there is a swap space
+  bool swaps = false;             ///< there is a swap space
+  std::int32_t media_tokens = 0;  ///< of encoded images and videos at once; 0: the model sees nothing
 };
 
 }  // namespace troupe

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "actors/cache/media_names.h"
+
 namespace troupe {
 namespace {
 
@@ -97,8 +99,10 @@ std::vector<BlockHash> EngineRouter::names_of(const Request& request) const {
   const auto length = static_cast<std::size_t>(setup_.block_tokens);
   if (request.prefix != nullptr && request.prefix->enabled && !request.prompt.empty()) {
     BlockHash last = hasher_->root(request.prefix->salt);
+    std::vector<BlockHash> media;
     for (std::size_t end = length; end < request.prompt.size(); end += length) {
-      last = hasher_->next(last, request.prompt.subspan(end - length, length));
+      media_in_block(request.media, static_cast<std::int32_t>(end - length), setup_.block_tokens, media);
+      last = hasher_->next(last, request.prompt.subspan(end - length, length), media);
       names.push_back(last);
     }
   }

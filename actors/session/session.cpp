@@ -30,7 +30,27 @@ Ending ending_of(http::FinishReason finish, Ending unfinished) {
 Session::Session(std::shared_ptr<const SessionContext> context, Ask ask)
     : context_(std::move(context)),
       ask_(std::move(ask)),
-      writer_(make_answer_writer(ask_, *context_->texts)) {}
+      writer_(make_answer_writer(ask_, *context_->texts)),
+      text_bytes_(ask_.body_bytes) {
+  for (const http::MediaSource& media : ask_.source.media) {
+    text_bytes_ -= static_cast<std::int64_t>(media.file.size());
+    for (const std::string& frame : media.frames) text_bytes_ -= static_cast<std::int64_t>(frame.size());
+  }
+  text_bytes_ = std::max<std::int64_t>(text_bytes_, 0);
+}
+
+std::optional<MeasureMedia> Session::take_media() {
+  if (closed_ || ask_.source.media.empty()) return std::nullopt;
+  media_held_ = true;
+  return MeasureMedia{ask_.io,     ask_.exchange,    ask_.request_id,
+                      ask_.client, ask_.prefix.salt, std::exchange(ask_.source.media, {})};
+}
+
+void Session::measured(MeasuredMedia&& media, std::int64_t now_ns, Effects& effects) {
+  if (closed_) return;
+  if (!media.status.ok()) return fail(media.status, now_ns, effects);
+  measured_ = std::move(media.items);
+}
 
 Encode Session::take_encode() {
   Encode job{ask_.request_id,
@@ -39,7 +59,8 @@ Encode Session::take_encode() {
              std::move(ask_.generation.bad_words),
              ask_.answer.return_token_ids,
              ask_.answer.echo,
-             kept_tokens(*context_, ask_)};
+             kept_tokens(*context_, ask_),
+             measured_};
   ask_.source = {};
   ask_.source.keep_tokens = job.source.keep_tokens;
   return job;
@@ -47,6 +68,7 @@ Encode Session::take_encode() {
 
 void Session::encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns, Effects& effects) {
   if (closed_) return;
+  if (const Status status = check_media(encoded); !status.ok()) return fail(status, now_ns, effects);
   truncate_prompts(*context_, ask_, encoded.prompts);
   if (const Status status = check(encoded); !status.ok()) return fail(status, now_ns, effects);
   if (!http::generates(ask_.api)) {
@@ -61,6 +83,8 @@ void Session::encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns, E
   if (const Status status = bound_answer(*context_, ask_, content_.prompts); !status.ok()) {
     return fail(status, now_ns, effects);
   }
+  in_prompt_ = std::move(encoded.media);
+  measured_.clear();
   AnswerOpening opening;
   if (http::is_chat(ask_.api))
     opening = begin_answer(*context_, content_.prompts.front().ids, ask_.generation);
@@ -83,9 +107,28 @@ void Session::encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns, E
   }
 }
 
+bool Session::take_prepare() { return !closed_ && !in_prompt_.empty() && !std::exchange(prepares_, true); }
+
+void Session::prepared(MediaReady&& media, std::int64_t now_ns, Effects& effects) {
+  if (closed_) return;
+  if (!media.status.ok()) return fail(media.status, now_ns, effects);
+  std::vector<SequenceItem> items;
+  for (std::size_t i = 0; i < std::min(media.items.size(), in_prompt_.size()); ++i) {
+    const PreparedMedia& one = media.items[i];
+    if (one.kind == in_prompt_[i].kind && one.grid == in_prompt_[i].grid)
+      items.push_back({in_prompt_[i], one.contents, one.place});
+  }
+  if (items.size() != in_prompt_.size() || items.size() != media.items.size()) {
+    return fail(failure(Code::internal, "the images that were decoded are not those that were measured"),
+                now_ns, effects);
+  }
+  in_prompt_.clear();
+  content_.prompts.front().media = std::move(items);
+}
+
 bool Session::ready() const {
   const auto goes_on = [](const SessionSequence& sequence) { return !sequence.ended; };
-  return !closed_ && !submitted_ &&
+  return !closed_ && !submitted_ && in_prompt_.empty() &&
          std::any_of(content_.sequences.begin(), content_.sequences.end(), goes_on);
 }
 
@@ -127,6 +170,7 @@ Submit Session::submission(bool alone) {
       spec.parent = leader;
     } else {
       spec.prompt = prompt.ids;
+      spec.media = prompt.media;
       leader = spec.key;
     }
   }
@@ -145,6 +189,7 @@ void Session::engine_ended(bool counts, bool alone) {
 EngineRouter::Request Session::wanted() const {
   EngineRouter::Request wanted;
   wanted.prompt = content_.prompts.front().ids;
+  wanted.media = content_.prompts.front().media;
   wanted.prefix = &ask_.prefix;
   wanted.together = ask_.together;
   for (const SessionPrompt& prompt : content_.prompts) wanted.prompt_tokens += prompt.tokens;
@@ -174,11 +219,29 @@ Status Session::check(const Encoded& encoded) {
     if (status.param == "messages") status.param = conversation_field(ask_);
     return status;
   }
-  if (Status status = check_prompts(*context_, ask_, encoded.prompts); !status.ok()) return status;
+  if (Status status = check_prompts(*context_, ask_, encoded.prompts, encoded.media); !status.ok())
+    return status;
   if (!http::generates(ask_.api)) return {};
   auto& all = ask_.generation.logit_bias;
   all.insert(all.end(), encoded.bans.begin(), encoded.bans.end());
   return {};
+}
+
+/// Checks where a text process says that the request's images are. Before a prompt is cut: none may be cut.
+Status Session::check_media(const Encoded& encoded) const {
+  if (!encoded.status.ok()) return {};
+  if (encoded.media.empty() && measured_.empty()) return {};
+  const std::span<const TokenId> prompt = encoded.prompts.empty()
+                                              ? std::span<const TokenId>()
+                                              : std::span<const TokenId>(encoded.prompts.front());
+  if (!are_placed(encoded.media, measured_, prompt.size()))
+    return failure(Code::internal, "the tokenizer gave the images of the prompt wrong places");
+  const std::int64_t kept = kept_tokens(*context_, ask_);
+  if (static_cast<std::int64_t>(prompt.size()) <= kept) return {};
+  return invalid("truncate_prompt_tokens would cut a prompt with images, of " +
+                     std::to_string(prompt.size()) + " tokens, to " + std::to_string(kept) +
+                     ": allowed are prompts without images, or none that is longer",
+                 "truncate_prompt_tokens", "invalid_value");
 }
 
 bool Session::take(std::size_t place, const SequenceTokens& tokens, const StepTokens& step,
@@ -297,6 +360,7 @@ void Session::withdraw(std::int64_t now_ns, Effects& effects) {
 
 void Session::close(Ending unfinished, std::int64_t now_ns, Effects& effects) {
   closed_ = true;
+  if (std::exchange(media_held_, false)) effects.media.push_back(ask_.exchange);
   for (SessionSequence& sequence : content_.sequences) cancel(sequence, effects);
   if (grammar_ != 0) effects.grammars.push_back({engine_, std::exchange(grammar_, 0)});
   const http::Usage used = usage_of(ask_, content_);

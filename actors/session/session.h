@@ -2,9 +2,14 @@
 // One open HTTP request, from its Ask to its last byte. A plain object without an actor: the SESSION HOST
 // feeds it what arrives and carries out the Effects it leaves. Its states:
 //
-//   opened ──encoded()──▶ ready ──[compiled()]──submission()──▶ running ──take()…──▶ closed
-//                           ▲                                      │
-//                           └────────────engine_ended()────────────┘
+//   opened ──[measured()]──encoded()──[prepared()]──▶ ready ──[compiled()]──submission()──▶ running
+//                                                       ▲                                     │  │
+//                                                       └────────────engine_ended()───────────┘  │
+//                                                            closed ◀──────────────…take()───────┘
+//
+// With images it is measured before its text becomes ids, so that these have as many placeholders as the
+// images have tokens, and its images are decoded once it is known that all of them fit the model. What MEDIA
+// holds for it is released once, when it closes.
 //
 // fail(), withdraw() and expire() close it in any state. Before it closes, each of its sequences that an
 // engine has been given has been reported finished by the SCHEDULER, has gone with its engine, or is named in
@@ -70,6 +75,7 @@ struct ReleasedGrammar {
 /// What a session wants done. The host appends to one of these and then carries it out.
 struct Effects {
   std::vector<http::Output> outputs;
+  std::vector<std::uint64_t> media;  ///< exchanges whose images MEDIA need not hold any more
   std::vector<CancelledSequence> cancel;
   std::vector<FinishedRequest> finished;  ///< at most one a session
   std::vector<ReleasedGrammar> grammars;  ///< to release
@@ -87,12 +93,28 @@ class Session {
 
   bool closed() const { return closed_; }
 
+  /// The request's images and videos for MEDIA, to be measured before take_encode(). Once; nothing when it
+  /// has none.
+  std::optional<MeasureMedia> take_media();
+
+  /// The answer to take_media().
+  void measured(MeasuredMedia&& media, std::int64_t now_ns, Effects& effects);
+
+  /// Bytes that a TOKENIZER has to read, about.
+  std::int64_t text_bytes() const { return text_bytes_; }
+
   /// The job for a TOKENIZER. Once: it takes the request's conversation and prompts along.
   Encode take_encode();
 
   /// The prompts are known. The session has sequences afterwards unless the answer is complete already
   /// (tokenize, detokenize, a refusal).
   void encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns, Effects& effects);
+
+  /// Its images are to be decoded before it is ready(). True once.
+  bool take_prepare();
+
+  /// The answer to the PrepareMedia that take_prepare() stood for.
+  void prepared(MediaReady&& media, std::int64_t now_ns, Effects& effects);
 
   /// In an order that stays; none before encoded().
   const std::vector<SessionSequence>& sequences() const { return content_.sequences; }
@@ -160,6 +182,7 @@ class Session {
  private:
   const AnswerSyntax* syntax_of_answer() const;
   Status check(const Encoded& encoded);
+  Status check_media(const Encoded& encoded) const;
   bool keep_part(std::string&& part);
   std::vector<ChoiceText> take_logged();
   void cancel(SessionSequence& sequence, Effects& effects) const;
@@ -172,8 +195,13 @@ class Session {
   Thinking thinking_;  ///< of every answer, once the prompt is known
   const std::unique_ptr<AnswerWriter> writer_;
   AnswerContent content_;
-  bool changed_ = false;    ///< there is something for flush() to send
-  bool streaming_ = false;  ///< an event was sent: an error has to be an event too
+  bool changed_ = false;  ///< there is something for flush() to send
+  std::int64_t text_bytes_ = 0;
+  std::vector<MediaGrid> measured_;   ///< the images, until they are encoded
+  std::vector<MediaItem> in_prompt_;  ///< where they are, until they are prepared
+  bool media_held_ = false;           ///< MEDIA has been asked to measure them
+  bool prepares_ = false;             ///< it has been asked to decode them
+  bool streaming_ = false;            ///< an event was sent: an error has to be an event too
   bool closed_ = false;
   bool unfinished_ = false;         ///< resume() will be called
   std::vector<std::string> parts_;  ///< of a whole answer, as far as it is written

@@ -36,6 +36,27 @@ void SessionBook::open(Ask ask) {
   open.self = self;
 }
 
+std::optional<MeasureMedia> SessionBook::take_media(std::uint64_t exchange) {
+  const auto it = sessions_.find(exchange);
+  return it == sessions_.end() ? std::nullopt : it->second.session->take_media();
+}
+
+bool SessionBook::measured(std::uint64_t exchange, MeasuredMedia media, std::int64_t now_ns,
+                           Effects& effects) {
+  const auto it = sessions_.find(exchange);
+  if (it == sessions_.end()) return false;
+  if (!contained(exchange, now_ns, effects,
+                 [&] { it->second.session->measured(std::move(media), now_ns, effects); }))
+    return false;
+  settle(exchange);
+  return sessions_.contains(exchange);
+}
+
+std::int64_t SessionBook::text_bytes(std::uint64_t exchange) const {
+  const auto it = sessions_.find(exchange);
+  return it == sessions_.end() ? 0 : it->second.session->text_bytes();
+}
+
 std::optional<Encode> SessionBook::take_encode(std::uint64_t exchange) {
   const auto it = sessions_.find(exchange);
   if (it == sessions_.end()) return std::nullopt;
@@ -52,6 +73,22 @@ Submit SessionBook::encoded(std::uint64_t exchange, Encoded encoded, std::int64_
       places_[session.sequences()[i].key] = {exchange, i};
   });
   if (!done) return {};
+  settle(exchange);
+  return submit(exchange, now_ns, effects);
+}
+
+bool SessionBook::take_prepare(std::uint64_t exchange) {
+  const auto it = sessions_.find(exchange);
+  return it != sessions_.end() && it->second.session->take_prepare();
+}
+
+Submit SessionBook::prepared(std::uint64_t exchange, MediaReady media, std::int64_t now_ns,
+                             Effects& effects) {
+  const auto it = sessions_.find(exchange);
+  if (it == sessions_.end()) return {};
+  if (!contained(exchange, now_ns, effects,
+                 [&] { it->second.session->prepared(std::move(media), now_ns, effects); }))
+    return {};
   settle(exchange);
   return submit(exchange, now_ns, effects);
 }

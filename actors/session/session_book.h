@@ -37,11 +37,26 @@ class SessionBook {
   /// Opens a session. The exchange's id must not be open yet.
   void open(Ask ask);
 
+  /// The session's images and videos for MEDIA, once; nothing when it has none or is not open any more.
+  std::optional<MeasureMedia> take_media(std::uint64_t exchange);
+
+  /// The answer to take_media(). True when the session is open still, and its text is next.
+  bool measured(std::uint64_t exchange, MeasuredMedia media, std::int64_t now_ns, Effects& effects);
+
+  /// Bytes that a TOKENIZER has to read for the session, about.
+  std::int64_t text_bytes(std::uint64_t exchange) const;
+
   /// The session's job for a TOKENIZER, once; nothing when the session is not open any more.
   std::optional<Encode> take_encode(std::uint64_t exchange);
 
   /// Prompts of an open session; returns submit().
   Submit encoded(std::uint64_t exchange, Encoded encoded, std::int64_t now_ns, Effects& effects);
+
+  /// Whether MEDIA has to decode the session's images before submit(). True once.
+  bool take_prepare(std::uint64_t exchange);
+
+  /// The answer to that; returns submit().
+  Submit prepared(std::uint64_t exchange, MediaReady media, std::int64_t now_ns, Effects& effects);
 
   /// What GRAMMAR of engine_of() has to compile before submit(), once for each process of an engine. Nothing
   /// when the session needs no grammar, is not ready, or no engine is up for it.

@@ -50,6 +50,9 @@ void cancel(SessionHostSelf self, const std::vector<CancelledSequence>& sequence
 void act(SessionHostSelf self, Effects& effects) {
   auto& state = self->state;
   cancel(self, effects.cancel);
+  for (const std::uint64_t exchange : effects.media) {
+    if (state.parts.media) self->send(state.parts.media, ReleaseMedia{state.parts.io, exchange});
+  }
   for (const auto& [engine, grammar] : effects.grammars) {
     self->send(state.parts.grammars[engine], ReleaseGrammar{grammar});
   }
@@ -180,10 +183,30 @@ void bring(SessionHostSelf self, std::uint64_t exchange) {
   submit(self, std::move(sequences));
 }
 
+/// Has the images of a request decoded. Its prompt fits the model.
+void prepare(SessionHostSelf self, std::uint64_t exchange) {
+  auto& state = self->state;
+  auto pending =
+      self->request(state.parts.media, patience_for(self, exchange), PrepareMedia{state.parts.io, exchange});
+  pending.then(
+      [=, end_deadline = deadline_end(self, pending)](MediaReady& media) {
+        end_deadline();
+        Effects effects;
+        Submit sequences = self->state.book->prepared(exchange, std::move(media), now_ns(), effects);
+        act(self, effects);
+        if (sequences.sequences.empty()) return bring(self, exchange);
+        submit(self, std::move(sequences));
+      },
+      [=](const caf::error&) {
+        fail(self, exchange, failure(Code::internal, "the images of this request could not be decoded"));
+      });
+}
+
 void encoded(SessionHostSelf self, std::uint64_t exchange, Encoded& result) {
   Effects effects;
   Submit sequences = self->state.book->encoded(exchange, std::move(result), now_ns(), effects);
   act(self, effects);
+  if (self->state.book->take_prepare(exchange)) return prepare(self, exchange);
   if (sequences.sequences.empty()) return bring(self, exchange);
   submit(self, std::move(sequences));
 }
@@ -316,6 +339,38 @@ void expire(SessionHostSelf self) {
   look_at_deadlines(self);
 }
 
+/// Lets a request wait for a TOKENIZER.
+void queue_text(SessionHostSelf self, std::uint64_t exchange, std::int64_t arrived_ns) {
+  auto& state = self->state;
+  const std::int64_t bytes = state.book->text_bytes(exchange);
+  auto& queue = bytes > kLongBytes ? state.waiting_long : state.waiting;
+  queue.emplace(arrived_ns + bytes * kNsPerByte, exchange);
+  feed_tokenizers(self);
+}
+
+/// Has the images of a request measured; its text is next.
+void measure(SessionHostSelf self, MeasureMedia&& job, std::int64_t arrived_ns) {
+  auto& state = self->state;
+  const std::uint64_t exchange = job.exchange;
+  if (!state.parts.media) {
+    return fail(
+        self, exchange,
+        {Code::unsupported, "this model reads text only", job.items.front().param, "unsupported_modality"});
+  }
+  auto pending = self->request(state.parts.media, patience_for(self, exchange), std::move(job));
+  pending.then(
+      [=, end_deadline = deadline_end(self, pending)](MeasuredMedia& media) {
+        end_deadline();
+        Effects effects;
+        const bool goes_on = self->state.book->measured(exchange, std::move(media), now_ns(), effects);
+        act(self, effects);
+        if (goes_on) queue_text(self, exchange, arrived_ns);
+      },
+      [=](const caf::error&) {
+        fail(self, exchange, failure(Code::internal, "the images of this request could not be read"));
+      });
+}
+
 void begin(SessionHostSelf self, Ask& ask, const caf::typed_response_promise<Closed>& credit) {
   auto& state = self->state;
   const std::uint64_t exchange = ask.exchange;
@@ -324,11 +379,11 @@ void begin(SessionHostSelf self, Ask& ask, const caf::typed_response_promise<Clo
   state.deadlines.emplace(deadline, exchange);
   look_at_deadlines(self);
   state.parts.log.stage("opened", {kv("req", ask.request_id)});
-  auto& queue = ask.body_bytes > kLongBytes ? state.waiting_long : state.waiting;
-  const std::int64_t order = ask.arrived_ns + ask.body_bytes * kNsPerByte;
+  const std::int64_t arrived_ns = ask.arrived_ns;
   state.book->open(std::move(ask));
-  queue.emplace(order, exchange);
-  feed_tokenizers(self);
+  if (std::optional<MeasureMedia> media = state.book->take_media(exchange))
+    return measure(self, *std::move(media), arrived_ns);
+  queue_text(self, exchange, arrived_ns);
 }
 
 caf::typed_response_promise<Closed> open(SessionHostSelf self, Ask& ask) {

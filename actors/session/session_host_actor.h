@@ -27,6 +27,7 @@ struct SessionHostParts {
   std::vector<std::shared_ptr<EngineSide>>
       engines;  ///< by index; one takes nothing before its first EngineUp
   metrics_actor metrics;
+  media_actor media;  ///< null: the model does not see
   Deliver deliver;
   Log log;
   /// By engine; empty: no request asks for a form. One whose engine has ended answers with an error, or with

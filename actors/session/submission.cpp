@@ -8,7 +8,15 @@
 namespace troupe {
 namespace {
 
-Status check_prompt(const SessionContext& context, const Ask& ask, const std::vector<TokenId>& prompt) {
+std::string what_fills(std::int64_t tokens, const std::vector<MediaItem>& media) {
+  if (media.empty()) return std::to_string(tokens);
+  std::int64_t of_media = 0;
+  for (const MediaItem& item : media) of_media += item.grid.tokens();
+  return std::to_string(tokens - of_media) + " of text and " + std::to_string(of_media) + " of images";
+}
+
+Status check_prompt(const SessionContext& context, const Ask& ask, const std::vector<TokenId>& prompt,
+                    const std::vector<MediaItem>& media) {
   const bool generates = http::generates(ask.api);
   const char* field = http::is_chat(ask.api) ? conversation_field(ask) : "prompt";
   if (prompt.empty()) {
@@ -26,10 +34,14 @@ Status check_prompt(const SessionContext& context, const Ask& ask, const std::ve
   const std::int64_t least = std::max<std::int64_t>(1, ask.generation.sampling.min_tokens);
   if (tokens + least <= context.max_model_len) return {};
   // Clients know this error by its first words, which are those of OpenAI's API.
-  return invalid("This model's maximum context length is " + std::to_string(context.max_model_len) +
-                     " tokens. However, the prompt has " + std::to_string(tokens) + " and at least " +
-                     std::to_string(least) + " more are asked for: shorten the prompt",
-                 field, "context_length_exceeded");
+  return invalid(
+      "This model's maximum context length is " + std::to_string(context.max_model_len) +
+          " tokens. However, the prompt has " + what_fills(tokens, media) + " and at least " +
+          std::to_string(least) + " more are asked for: " +
+          (media.empty() ? "shorten the prompt"
+                         : "send fewer images, smaller ones (detail \"low\", or image_max_pixels in "
+                           "mm_processor_kwargs), or less text"),
+      field, "context_length_exceeded");
 }
 
 /// The most tokens that an answer to a prompt of so many tokens may have.
@@ -77,11 +89,24 @@ void truncate_prompts(const SessionContext& context, const Ask& ask,
 }
 
 Status check_prompts(const SessionContext& context, const Ask& ask,
-                     const std::vector<std::vector<TokenId>>& prompts) {
-  for (const auto& prompt : prompts) {
-    if (Status status = check_prompt(context, ask, prompt); !status.ok()) return status;
+                     const std::vector<std::vector<TokenId>>& prompts, const std::vector<MediaItem>& media) {
+  for (std::size_t i = 0; i < prompts.size(); ++i) {
+    const auto& items = i == 0 ? media : std::vector<MediaItem>();
+    if (Status status = check_prompt(context, ask, prompts[i], items); !status.ok()) return status;
   }
   return {};
+}
+
+bool are_placed(const std::vector<MediaItem>& items, const std::vector<MediaGrid>& sizes,
+                std::size_t prompt_tokens) {
+  if (items.size() != sizes.size()) return false;
+  std::int64_t free = 0;  // the first token that no item has
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    if (items[i].kind != sizes[i].kind || !(items[i].grid == sizes[i].grid) || items[i].first < free)
+      return false;
+    free = items[i].first + items[i].grid.tokens();
+  }
+  return free <= static_cast<std::int64_t>(prompt_tokens);
 }
 
 SessionPrompt describe_prompt(const Ask& ask, std::vector<TokenId>&& ids, PromptText&& text) {

@@ -60,9 +60,16 @@ std::int64_t kept_tokens(const SessionContext& context, const Ask& ask);
 void truncate_prompts(const SessionContext& context, const Ask& ask,
                       std::vector<std::vector<TokenId>>& prompts);
 
-/// ok when the model can run every prompt: not empty, ids within the vocabulary, room for the answer.
+/// ok when the model can run every prompt: not empty, ids within the vocabulary, room for the answer. `media`
+/// are the items of the first.
 Status check_prompts(const SessionContext& context, const Ask& ask,
-                     const std::vector<std::vector<TokenId>>& prompts);
+                     const std::vector<std::vector<TokenId>>& prompts,
+                     const std::vector<MediaItem>& media = {});
+
+/// True when the items have these sizes, in order, and lie in a prompt of so many tokens one behind the
+/// other.
+bool are_placed(const std::vector<MediaItem>& items, const std::vector<MediaGrid>& sizes,
+                std::size_t prompt_tokens);
 
 /// A prompt of the request; `text` as TOKENIZER gave it, empty without echo. `ids` is not empty.
 SessionPrompt describe_prompt(const Ask& ask, std::vector<TokenId>&& ids, PromptText&& text);

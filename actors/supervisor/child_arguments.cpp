@@ -29,6 +29,7 @@ constexpr Flag kFlags[] = {
     {"--listen-fd=", &ChildArguments::listen_fd, false},
     {"--metrics-fd=", &ChildArguments::metrics_fd, false},
     {"--ranks-fd=", &ChildArguments::ranks_fd, false},
+    {"--patches-fd=", &ChildArguments::patches_fd, false},
     {"--vocabulary-fd=", &ChildArguments::vocabulary_fd, false},
     {"--rank=", &ChildArguments::rank, false},
     {"--engine=", &ChildArguments::engine, false},

@@ -1,13 +1,14 @@
 #pragma once
 // What a child process is handed: descriptors that it inherits, named by number on its command line
 //   troupe front  --options-fd=3 --control-fd=4 --listen-fd=5 --link-step-fd=11 --link-cache-fd=12
-//   --text-step-fd=15
-//                 --text-cache-fd=16 --vocabulary-fd=14
+//                 --text-step-fd=15 --text-cache-fd=16 --vocabulary-fd=14 --patches-fd=17
 //   troupe engine --options-fd=3 --control-fd=4 --step-fd=6,8 --cache-fd=7,9 --link-step-fd=11
 //   --link-cache-fd=12 --names-fd=13
 //                 --vocabulary-fd=14
 //   troupe text   --options-fd=3 --control-fd=4 --link-step-fd=15 --link-cache-fd=16 --vocabulary-fd=14
-//   --rank=0 troupe worker --options-fd=3 --control-fd=4 --step-fd=8 --cache-fd=9 --ranks-fd=10 --rank=1
+//                 --rank=0
+//   troupe worker --options-fd=3 --control-fd=4 --step-fd=8 --cache-fd=9 --ranks-fd=10 --rank=1
+//                 --patches-fd=17
 // and the resolved options as JSON in a sealed memory file, so that no secret is seen in a process list.
 #include <string>
 #include <vector>
@@ -25,6 +26,7 @@ struct ChildArguments {
   int metrics_fd = -1;         ///< front, with a metrics port of its own
   int ranks_fd = -1;           ///< worker, where several ranks run: the memory in which they meet
   int vocabulary_fd = -1;      ///< front, engine, text: what the model's tokens print
+  int patches_fd = -1;         ///< front, worker of a model that sees: an ipc::PatchRegion
   int engine = 0;              ///< index of the engine, or of the one that the worker serves
   std::vector<int> names_fds;  ///< tables of the names of KV blocks: an engine's own; the front's, by engine
   std::vector<int> step_fds;   ///< of the workers' links: the engine's by rank, a worker's own alone

@@ -84,7 +84,7 @@ Result<Resources> Resources::take(config::Options options, const ProcessCounts& 
   const auto key = ipc::BlockNames::make_key();
   if (!key.ok()) return key.status();
   Resources made{
-      std::move(options), std::move(*ports), std::move(*file), std::move(*worker_file), {}, {}, {}, {}};
+      std::move(options), std::move(*ports), std::move(*file), std::move(*worker_file), {}, {}, {}, {}, {}};
   memories.resize(static_cast<std::size_t>(counts.engines));
   for (RanksMemory& memory : memories) {
     auto engine = make_engine(counts.ranks, sizes, *key, std::move(memory));
@@ -127,8 +127,10 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
   front.metrics_fd = ports.metrics_listen.get();
   for (const EngineResources& engine : engines) {
     give(engine.front_link, front.link_step_fds, front.link_cache_fds);
-    if (engines.size() > 1) front.names_fds.push_back(engine.block_names.get());  // to choose by
+    // To choose by; and images are named with the same key.
+    if (engines.size() > 1 || patches) front.names_fds.push_back(engine.block_names.get());
   }
+  front.patches_fd = patches.get();
   for (const ipc::LinkFds& link : text_links) give(link, front.text_step_fds, front.text_cache_fds);
 
   for (std::size_t i = 0; i < engines.size(); ++i) {
@@ -146,6 +148,7 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
       number(child, i, rank);
       give(engines[i].links[rank], child.arguments.step_fds, child.arguments.cache_fds);
       child.arguments.ranks_fd = engines[i].ranks_memory.get();
+      child.arguments.patches_fd = patches.get();
     }
   }
   for (std::size_t i = 0; i < text_links.size(); ++i) {

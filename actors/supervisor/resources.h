@@ -30,6 +30,7 @@ struct Resources {
   std::vector<EngineResources> engines;  ///< by index
   std::vector<ipc::LinkFds> text_links;  ///< between the front and the text processes, by index
   ipc::Fd vocabulary;    ///< what the model's tokens print, for all that need it; invalid: each has its own
+  ipc::Fd patches;       ///< ipc::PatchRegion, which the front writes and workers read; invalid: none
   ServerLinks monitors;  ///< of the links
 
   /// `memories`: by engine, in which its ranks meet; empty: they need none.

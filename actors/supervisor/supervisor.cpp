@@ -153,6 +153,7 @@ Status Supervisor::prepare() {
   if (!resources.ok()) return resources.status();
   resources_ = std::move(*resources);
   if (setup_.take_vocabulary) resources_->vocabulary = setup_.take_vocabulary();
+  if (setup_.take_patches) resources_->patches = setup_.take_patches();
   if (!summary->empty() && summary->back() != '\n') *summary += '\n';
   console_.tell(*summary + resources_->summary());
   setup_.log(LogLevel::info, "started",

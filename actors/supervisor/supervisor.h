@@ -57,6 +57,9 @@ struct SupervisorSetup {
   /// once, after preflight, which has read it; empty: each reads the tokenizer's files.
   std::function<ipc::Fd()> take_vocabulary;
 
+  /// An ipc::PatchRegion for a model that sees. Likewise; invalid: there is none.
+  std::function<ipc::Fd()> take_patches;
+
   Duration grace = std::chrono::seconds(3);  ///< between asking a child to end and killing it
   Duration status_patience = std::chrono::seconds(1);
   RestartLimits restarts;  ///< its first two fields are overwritten by options.process

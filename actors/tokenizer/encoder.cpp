@@ -11,6 +11,9 @@
 namespace troupe {
 namespace {
 
+/// Of what is only counted; the ids of a prompt to generate from are bounded by the model.
+constexpr std::int64_t kMostCountedTokens = 1 << 22;
+
 std::string_view without_end_blanks(std::string_view text) {
   const std::size_t last = text.find_last_not_of(" \t\r\n");
   return text.substr(0, last == text.npos ? 0 : last + 1);
@@ -19,7 +22,12 @@ std::string_view without_end_blanks(std::string_view text) {
 /// Cuts off what the template puts behind the text of the last message. False if that text is not what comes
 /// last of all that the client wrote.
 bool end_with_last_message(std::vector<TextSpan>& spans, const http::Json& message) {
-  const std::string* content = json::text(json::member(message, "content"));
+  const http::Json* last_part = json::member(message, "content");
+  if (last_part != nullptr && last_part->is_array()) {
+    const auto parts = json::items(*last_part);
+    last_part = parts.empty() ? nullptr : json::member(parts.back(), "text");
+  }
+  const std::string* content = json::text(last_part);
   if (content == nullptr) return false;
   const std::string_view text = without_end_blanks(*content);
   while (!spans.empty() && spans.back().trusted) spans.pop_back();
@@ -29,7 +37,33 @@ bool end_with_last_message(std::vector<TextSpan>& spans, const http::Json& messa
   return !last.empty() && text.ends_with(last);
 }
 
+const char* name_of(MediaKind kind) { return kind == MediaKind::image ? "image" : "video"; }
+
+/// Where the conversation has the item.
+std::string field_of(const Encode& job, std::size_t item) {
+  const auto& sources = job.source.media;
+  const bool known = item < sources.size() && !sources[item].param.empty();
+  return known ? sources[item].param : std::string("messages");
+}
+
+std::string text_of(const Tokenizer& tokenizer, std::optional<TokenId> id) {
+  const bool known = id && *id >= 0 && *id < tokenizer.vocab_size();
+  return known ? std::string(tokenizer.token_bytes(*id)) : std::string();
+}
+
 }  // namespace
+
+Encoder::Encoder(std::shared_ptr<const Tokenizer> tokenizer,
+                 std::shared_ptr<const ChatTemplate> chat_template, EncoderBounds bounds,
+                 std::optional<MediaTokens> media)
+    : tokenizer_(std::move(tokenizer)),
+      template_(std::move(chat_template)),
+      media_(media),
+      marks_(media ? MediaMarks(text_of(*tokenizer_, media->item),
+                                media->video == media->item ? "" : text_of(*tokenizer_, media->video))
+                   : MediaMarks()),
+      plain_messages_(template_.get(), media ? &marks_ : nullptr),
+      bounds_(bounds) {}
 
 EncoderBounds bounds_of(const Tokenizer& tokenizer, std::int32_t max_model_len) {
   std::size_t longest = 1;
@@ -61,15 +95,18 @@ Status Encoder::encode_source(Encode& job, Encoded& out) const {
     if (Status status = check_bytes(text.size(), job, "prompt"); !status.ok()) return status;
   }
   if (!job.source.conversation.messages.is_null()) {
-    auto prompt = chat(job.source.conversation, job);
+    auto prompt = chat(job.source.conversation, job, out.media);
     if (!prompt.ok()) return prompt.status();
     out.prompts.push_back(*std::move(prompt));
+  } else if (!job.media.empty()) {
+    if (Status status = locate_items(job, out); !status.ok()) return status;
   }
   for (const std::string& text : job.source.texts) {
     out.prompts.push_back(tokenizer_->encode(text, SpecialTokens::parse));
   }
   if (job.echo) add_texts(job, out);
   for (auto& ids : job.source.ids) out.prompts.push_back(std::move(ids));
+  if (Status status = check_placeholders(job, out); !status.ok()) return status;
   if (!http::generates(job.api)) out.answer = tokenized(job, out);
   return ban_words(job.bad_words, out.bans);
 }
@@ -124,8 +161,122 @@ std::string Encoder::tokenized(const Encode& job, const Encoded& out) const {
   return http::format_tokenized(ids, bounds_.max_model_len, pieces);
 }
 
-Result<std::vector<TokenId>> Encoder::chat(http::Conversation& conversation, const Encode& job) const {
+/// Where the items are in a prompt that came as ids.
+Status Encoder::locate_items(const Encode& job, Encoded& out) const {
+  if (!media_ || job.source.ids.empty()) {
+    return invalid("images and videos belong to messages of a model that reads them", field_of(job, 0),
+                   "invalid_value");
+  }
+  auto items = locate_media(job.source.ids.front(), media_->item, job.media);
+  if (!items.ok()) {
+    Status status = items.status();
+    status.param = http::is_chat(job.api) ? "prompt_token_ids" : "prompt";
+    return status;
+  }
+  out.media = *std::move(items);
+  return {};
+}
+
+/// Whoever writes a placeholder's token without an item would have the model read what nobody has sent.
+Status Encoder::check_placeholders(const Encode& job, const Encoded& out) const {
+  if (!media_) return {};
+  const bool of_messages = !job.source.conversation.messages.is_null();
+  for (std::size_t i = 0; i < out.prompts.size(); ++i) {
+    const std::vector<TokenId>& ids = out.prompts[i];
+    const std::span<const MediaItem> items = i == 0 ? std::span(out.media) : std::span<const MediaItem>();
+    auto item = items.begin();
+    for (std::size_t at = 0; at < ids.size(); ++at) {
+      if (item != items.end() && at == static_cast<std::size_t>(item->first)) {
+        at = static_cast<std::size_t>((item++)->end()) - 1;
+        continue;
+      }
+      if (ids[at] != media_->item && ids[at] != media_->video) continue;
+      const char* field = of_messages                                         ? "messages"
+                          : http::is_chat(job.api) && !job.source.ids.empty() ? "prompt_token_ids"
+                                                                              : "prompt";
+      return invalid("token " + std::to_string(at) + " of the prompt, id " + std::to_string(ids[at]) +
+                         ", is a raw placeholder: it stands for an image or a video, and the request has "
+                         "none for it",
+                     field, "raw_placeholder");
+    }
+  }
+  return {};
+}
+
+/// Every item has its mark, in the order of the items.
+Status Encoder::check_marks(std::span<const MediaMark> marks, const Encode& job) const {
+  for (std::size_t i = 0; i < job.media.size(); ++i) {
+    if (i < marks.size() && marks[i].kind == job.media[i].kind) continue;
+    const std::string kind = name_of(job.media[i].kind);
+    if (i >= marks.size()) {
+      return invalid("this model's chat template has no place for " + kind + "s where item " +
+                         std::to_string(i) + " of the request's images and videos stands: it wrote " +
+                         std::to_string(marks.size()) + " places for " + std::to_string(job.media.size()) +
+                         " items; give another template with --chat-template",
+                     field_of(job, i), "no_media_place");
+    }
+    return invalid("this model's chat template has a place for a " + std::string(name_of(marks[i].kind)) +
+                       " where item " + std::to_string(i) + " of the request's images and videos is a " +
+                       kind + ": it does not keep their order; give another template with --chat-template",
+                   field_of(job, i), "no_media_place");
+  }
+  if (marks.size() == job.media.size()) return {};
+  return invalid("this model's chat template wrote " + std::to_string(marks.size()) + " places for the " +
+                     std::to_string(job.media.size()) +
+                     " images and videos of the request; give another template with --chat-template",
+                 "messages", "no_media_place");
+}
+
+/// The ids of a rendered prompt, with the items' tokens in the places of their marks.
+Result<std::vector<TokenId>> Encoder::expanded(std::span<const TextSpan> spans, const Encode& job,
+                                               std::vector<MediaItem>& items) const {
+  const std::vector<MediaMark> marks = media_ ? marks_.find(spans) : std::vector<MediaMark>();
+  if (Status status = check_marks(marks, job); !status.ok()) return status;
+  if (marks.empty()) return tokenizer_->encode(spans);
+  // What stands between two marks is encoded by itself, as in FastDeploy.
+  std::vector<std::vector<TokenId>> pieces;
+  std::int64_t of_text = 0, of_items = 0;
+  std::size_t span = 0, begin = 0;
+  for (std::size_t i = 0; i <= marks.size(); ++i) {
+    const MediaMark end = i < marks.size() ? marks[i] : MediaMark{spans.size(), 0, 0, MediaKind::image};
+    std::vector<TextSpan> piece;
+    for (; span < end.span; ++span, begin = 0)
+      piece.push_back({spans[span].text.substr(begin), spans[span].trusted});
+    if (span < spans.size()) piece.push_back({spans[span].text.substr(begin, end.begin - begin), true});
+    begin = end.end;
+    pieces.push_back(tokenizer_->encode(piece));
+    of_text += static_cast<std::int64_t>(pieces.back().size());
+    if (i < marks.size()) of_items += job.media[i].grid.tokens();
+  }
+  const std::int64_t most = http::generates(job.api) && bounds_.max_model_len > 0
+                                ? bounds_.max_model_len
+                                : std::max<std::int64_t>(bounds_.max_model_len, kMostCountedTokens);
+  if (of_text + of_items > most) {
+    return invalid("This model's maximum context length is " + std::to_string(most) +
+                       " tokens. However, the prompt has " + std::to_string(of_text + of_items) + ": " +
+                       std::to_string(of_text) + " of text and " + std::to_string(of_items) +
+                       " of its images and videos: send fewer or smaller ones, or lower their "
+                       "max_pixels or max_frames",
+                   "messages", "context_length_exceeded");
+  }
+  std::vector<TokenId> ids;
+  ids.reserve(static_cast<std::size_t>(of_text + of_items));
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    ids.insert(ids.end(), pieces[i].begin(), pieces[i].end());
+    if (i == marks.size()) break;
+    items.push_back({job.media[i].kind, job.media[i].grid, static_cast<std::int32_t>(ids.size())});
+    ids.insert(ids.end(), static_cast<std::size_t>(job.media[i].grid.tokens()), media_->item);
+  }
+  return ids;
+}
+
+Result<std::vector<TokenId>> Encoder::chat(http::Conversation& conversation, const Encode& job,
+                                           std::vector<MediaItem>& items) const {
   if (conversation.without_template) {
+    if (!job.media.empty()) {
+      return invalid("images and videos need a chat template: leave out disable_chat_template",
+                     field_of(job, 0), "invalid_value");
+    }
     const auto messages = json::items(conversation.messages);
     const std::string* content =
         messages.empty() ? nullptr : json::text(json::member(&messages.front(), "content"));
@@ -160,7 +311,7 @@ Result<std::vector<TokenId>> Encoder::chat(http::Conversation& conversation, con
   std::size_t bytes = 0;
   for (const TextSpan& span : *spans) bytes += span.text.size();
   if (Status status = check_bytes(bytes, job, "messages"); !status.ok()) return status;
-  return tokenizer_->encode(*spans);
+  return expanded(*spans, job, items);
 }
 
 }  // namespace troupe

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <utility>
 
 #include "actors/engine/child_main.h"
@@ -37,8 +38,10 @@ Result<Encoder> make_encoder(const config::Options& options, int vocabulary_fd) 
   if (!tokenizer.ok()) return tokenizer.status();
   auto chat = ChatTemplate::load(directory, options.model.chat_template, options.model.tokenizer);
   if (!chat.ok() && chat.status().code != Code::not_found) return chat.status();
+  std::optional<MediaTokens> media;
+  if (spec->vision) media = MediaTokens{spec->vision->patch, spec->vision->video_patch};
   return Encoder(*tokenizer, chat.ok() ? *chat : nullptr,
-                 bounds_of(**tokenizer, options.scheduler.model_len(spec->max_positions)));
+                 bounds_of(**tokenizer, options.scheduler.model_len(spec->max_positions)), media);
 }
 
 Status serve_texts(const supervisor::ChildArguments& arguments, Control& control,

@@ -74,6 +74,7 @@ LinkUp RankGroup::least() const {
     least.max_model_len = std::min(least.max_model_len, of.max_model_len);
     least.max_steps_in_flight = std::min(least.max_steps_in_flight, of.max_steps_in_flight);
     least.max_logprobs = std::min(least.max_logprobs, of.max_logprobs);
+    least.media_tokens = std::min(least.media_tokens, of.media_tokens);
     least.swap_blocks = std::min(least.swap_blocks, of.swap_blocks);
     least.weight_bytes += of.weight_bytes;
     least.kv_bytes += of.kv_bytes;
@@ -86,6 +87,7 @@ LinkUp RankGroup::least() const {
 void RankGroup::forget() {
   steps_.clear();
   commands_.clear();
+  encodings_.clear();
   ended_ = 0;
 }
 
@@ -129,6 +131,33 @@ RankGroup::Outcome RankGroup::take_step(std::int32_t rank, std::uint64_t number,
   steps_.pop_front();
   ended_ = number;
   return out;
+}
+
+RankGroup::Outcome RankGroup::media(std::int32_t rank, Bytes record) {
+  wire::RecordView view;
+  if (!known(rank) || !wire::RecordView::open(std::as_bytes(std::span(record)), view) ||
+      view.as<wire::MediaDone>() == nullptr) {
+    return fault("the answer of " + name_of(rank) + " to an EncodeMedia is damaged");
+  }
+  const wire::MediaDone& done = *view.as<wire::MediaDone>();
+  if (!up_ || done.header.epoch != epoch_) return {};
+  const std::pair key{done.slot, done.item};
+  Encoding& encoding = encodings_.try_emplace(key, Encoding{{}, done}).first->second;
+  if (!encoding.answers.add(rank)) {
+    return fault(name_of(rank) + " has answered twice for item " + std::to_string(done.item) + " of slot " +
+                 std::to_string(done.slot.slot));
+  }
+  encoding.done.dropped |= done.dropped;
+  encoding.done.failed |= done.failed;
+  encoding.done.started_ns = std::min(encoding.done.started_ns, done.started_ns);
+  encoding.done.finished_ns = std::max(encoding.done.finished_ns, done.finished_ns);
+  if (!by_all(encoding.answers)) return {};
+  media_writer_.begin(epoch_);
+  const wire::Header header = media_writer_.record().header;
+  media_writer_.record() = encoding.done;
+  media_writer_.record().header = header;
+  encodings_.erase(key);
+  return {to_bytes(media_writer_.finish()), {}};
 }
 
 RankGroup::Outcome RankGroup::cache(std::int32_t rank, Bytes record) {

@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "actors/messages.h"
@@ -43,6 +44,9 @@ class RankGroup {
   /// A StepResult of rank 0 or a StepEnd of another. The record is rank 0's. One of an epoch that has passed
   /// is ignored.
   Outcome step(std::int32_t rank, Bytes record);
+  /// A MediaDone. The record failed, or was dropped, if one was, with the times from the first beginning to
+  /// the last end.
+  Outcome media(std::int32_t rank, Bytes record);
   /// A CacheDone or an Inventory. The record is a CacheDone that failed if one did, with the times from the
   /// first beginning to the last end; an Inventory is rank 0's.
   Outcome cache(std::int32_t rank, Bytes record);
@@ -50,6 +54,7 @@ class RankGroup {
   bool is_up() const { return up_; }
   std::size_t open_steps() const { return steps_.size(); }
   std::size_t open_commands() const { return commands_.size(); }
+  std::size_t open_encodings() const { return encodings_.size(); }
 
  private:
   struct Answers {
@@ -73,6 +78,11 @@ class RankGroup {
     wire::CacheDone done;
   };
 
+  struct Encoding {
+    Answers answers;
+    wire::MediaDone done;
+  };
+
   bool known(std::int32_t rank) const { return rank >= 0 && rank < static_cast<std::int32_t>(links_.size()); }
   bool by_all(const Answers& answers) const { return answers.from == all_; }
   LinkUp least() const;
@@ -87,7 +97,9 @@ class RankGroup {
   std::uint64_t ended_ = 0;  // the last step that all have answered
   std::deque<Step> steps_;   // that some have answered, in order
   std::map<std::uint64_t, Command> commands_;
+  std::map<std::pair<SlotRef, std::int32_t>, Encoding> encodings_;
   wire::RecordWriter<wire::CacheDone> writer_;
+  wire::RecordWriter<wire::MediaDone> media_writer_;
 };
 
 }  // namespace troupe

@@ -45,12 +45,20 @@ rank_group_actor::behavior_type rank_group_behavior(RankGroupSelf self, RankGrou
       answer_beat,
       [self](const Attach& consumers) { self->state.consumers = consumers; },
       [self](const SendPlan& plan) { tell_all(self, plan); },
+      [self](const SendMedia& media) { tell_all(self, media); },
       [self](const SendMasks& masks) { tell_all(self, masks); },
       [self](const SendCacheCommand& command) { tell_all(self, command); },
       [self](RankStepDone& done) {
         RankGroup::Outcome outcome = self->state.group->step(done.rank, std::move(done.record));
         if (!outcome.fault.empty()) return give_up(self, outcome.fault);
         if (outcome.record) self->send(self->state.consumers.scheduler, StepDone{*std::move(outcome.record)});
+      },
+      [self](RankMediaReport& report) {
+        RankGroup::Outcome outcome = self->state.group->media(report.rank, std::move(report.record));
+        if (!outcome.fault.empty()) return give_up(self, outcome.fault);
+        if (outcome.record) {
+          self->send(self->state.consumers.scheduler, MediaReport{*std::move(outcome.record)});
+        }
       },
       [self](RankCacheReport& report) {
         RankGroup::Outcome outcome = self->state.group->cache(report.rank, std::move(report.record));

@@ -50,6 +50,7 @@ class Receiver {
       case wire::RecordKind::hello: hello(view); break;
       case wire::RecordKind::step_result:
       case wire::RecordKind::step_end: caf::anon_send(actor_, StepDone{to_bytes(view.bytes())}); break;
+      case wire::RecordKind::media_done: caf::anon_send(actor_, MediaReport{to_bytes(view.bytes())}); break;
       case wire::RecordKind::cache_done:
       case wire::RecordKind::inventory: caf::anon_send(actor_, CacheReport{to_bytes(view.bytes())}); break;
       default: broken("a record of an unexpected kind came up");
@@ -138,6 +139,7 @@ worker_link_actor::behavior_type worker_link_behavior(WorkerLinkSelf self, Worke
         begin_receiving(self);
       },
       [self](const SendPlan& plan) { send(self, ipc::Channel::step, plan.record); },
+      [self](const SendMedia& media) { send(self, ipc::Channel::step, media.record); },
       [self](SendMasks& masks) { take_masks(self, std::move(masks.record)); },
       [self](const RetryMasks&) { send_masks(self); },
       [self](const SendCacheCommand& command) { send(self, ipc::Channel::cache, command.record); },
@@ -146,6 +148,12 @@ worker_link_actor::behavior_type worker_link_behavior(WorkerLinkSelf self, Worke
         if (state.group)
           return self->send(state.group, RankStepDone{state.parts.rank, std::move(done.record)});
         self->send(state.consumers.scheduler, std::move(done));
+      },
+      [self](MediaReport& report) {
+        const WorkerLinkState& state = self->state;
+        if (state.group)
+          return self->send(state.group, RankMediaReport{state.parts.rank, std::move(report.record)});
+        self->send(state.consumers.scheduler, std::move(report));
       },
       [self](CacheReport& report) {
         const WorkerLinkState& state = self->state;

@@ -24,6 +24,7 @@ constexpr auto kFullRingPatience = std::chrono::seconds(5);
 Status WorkerLoop::begin() {
   executor_.reset(link_.epoch());  // before the first plan, too: a rank has to be in its link's epoch
   pending_ = 0;
+  encoding_.clear();
   greeted_ = false;
   prepare_until_ = Clock::now() + identity_.prepare_timeout;
   return greet();
@@ -88,8 +89,16 @@ Status WorkerLoop::send_result() {
   auto* header = reinterpret_cast<wire::Header*>(result_.data());
   header->epoch = link_.epoch();
   if (header->kind == wire::RecordKind::step_result && identity_.rank > 0) return send_end();
+  if (header->kind == wire::RecordKind::media_done) check_patches();
   const bool cache = header->kind == wire::RecordKind::cache_done;
   return send(cache ? ipc::Channel::cache : ipc::Channel::step, result_);
+}
+
+/// What was made of patches that have gone meanwhile must not be used.
+void WorkerLoop::check_patches() {
+  auto* done = reinterpret_cast<wire::MediaDone*>(result_.data());
+  const auto place = encoding_.extract({done->slot, done->item});
+  if (!place.empty() && done->dropped == 0 && !patches_->holds(place.mapped())) done->failed = 1;
 }
 
 Status WorkerLoop::send_end() {
@@ -110,13 +119,35 @@ Status WorkerLoop::take(const ipc::Received& got) {
     log_.info("engine_replaced", {kv("epoch", link_.epoch()), kv("dropped", pending_)});
     return begin();
   }
-  Status status = executor_.submit(got.view);
+  const auto* encode = got.view.as<wire::EncodeMedia>();
+  Status status = encode != nullptr ? take(*encode) : executor_.submit(got.view);
   if (status.code == Code::internal) return status;
   if (!status.ok())
     return failure(Code::internal, "a record of the engine makes no sense: " + status.message);
   const wire::RecordKind kind = got.view.header().kind;
-  if (kind != wire::RecordKind::step_masks && kind != wire::RecordKind::sequence_media) ++pending_;
+  if (kind == wire::RecordKind::step_plan || kind == wire::RecordKind::cache_command) ++pending_;
   return {};
+}
+
+Status WorkerLoop::take(const wire::EncodeMedia& command) {
+  const auto found = patches_ == nullptr ? std::nullopt : patches_->find(command.place);
+  if (!found) return refuse(command);
+  const Status status = executor_.encode(command, found->patches);
+  if (!status.ok()) return patches_->holds(command.place) ? status : refuse(command);
+  encoding_[{command.slot, command.item}] = command.place;
+  ++pending_;
+  return {};
+}
+
+Status WorkerLoop::refuse(const wire::EncodeMedia& command) {
+  wire::RecordWriter<wire::MediaDone> done;
+  done.begin(link_.epoch());
+  done.record().slot = command.slot;
+  done.record().item = command.item;
+  done.record().failed = 1;
+  log_.warning("patches_gone", {kv("slot", command.slot.slot), kv("item", command.item)});
+  done.record().started_ns = done.record().finished_ns = now_ns();
+  return send(ipc::Channel::step, done.finish());
 }
 
 Status WorkerLoop::send(ipc::Channel channel, std::span<const std::byte> record) {

@@ -1,11 +1,14 @@
 #pragma once
 // The worker process between its rings and its Executor. No actor: one thread, one loop.
 #include <cstdint>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "base/log.h"
 #include "base/status.h"
 #include "ipc/link.h"
+#include "ipc/patch_region.h"
 #include "ipc/wire.h"
 #include "model/executor.h"
 
@@ -20,16 +23,18 @@ struct WorkerIdentity {
 
 /// Serves plans until `stop` returns true; it is called at least five times a second. When the engine is
 /// replaced the sequences are dropped and the weights stay. A malformed record, a full result ring, a device
-/// error or ranks that do not meet in time end the loop with a Status; the process must then end.
+/// error or ranks that do not meet in time end the loop with a Status; the process must then end. `patches`:
+/// of images and videos; null: there are none, and every EncodeMedia fails.
 template <class Stop>
 Status run_worker(ipc::LowerEnd& link, Executor& executor, const WorkerIdentity& identity, const Log& log,
-                  Stop&& stop);
+                  const ipc::PatchRegion* patches, Stop&& stop);
 
 /// The body of run_worker()'s loop; not a template, so that it is compiled once.
 class WorkerLoop {
  public:
-  WorkerLoop(ipc::LowerEnd& link, Executor& executor, const WorkerIdentity& identity, const Log& log)
-      : link_(link), executor_(executor), identity_(identity), log_(log) {
+  WorkerLoop(ipc::LowerEnd& link, Executor& executor, const WorkerIdentity& identity, const Log& log,
+             const ipc::PatchRegion* patches = nullptr)
+      : link_(link), executor_(executor), identity_(identity), log_(log), patches_(patches) {
     executor_.count_progress(link_.heartbeat());
   }
 
@@ -46,6 +51,9 @@ class WorkerLoop {
   Status greet();
   Status unprepared() const;
   Status take(const ipc::Received& got);
+  Status take(const wire::EncodeMedia& command);
+  Status refuse(const wire::EncodeMedia& command);
+  void check_patches();
   Status send_result();
   Status send_end();
   Status send(ipc::Channel channel, std::span<const std::byte> record);
@@ -54,18 +62,20 @@ class WorkerLoop {
   Executor& executor_;
   WorkerIdentity identity_;
   const Log& log_;
+  const ipc::PatchRegion* const patches_;
   std::uint32_t old_epoch_ = 0;  ///< of the last greeting
   bool greeted_ = false;         ///< in this epoch
   TimePoint prepare_until_{};    ///< likewise
   int pending_ = 0;              ///< records submitted that a result will answer
   std::vector<std::byte> result_;
-  wire::RecordWriter<wire::StepEnd> end_;  ///< of a rank above 0
+  wire::RecordWriter<wire::StepEnd> end_;                                  ///< of a rank above 0
+  std::map<std::pair<SlotRef, std::int32_t>, wire::PatchPlace> encoding_;  ///< where the items' patches are
 };
 
 template <class Stop>
 Status run_worker(ipc::LowerEnd& link, Executor& executor, const WorkerIdentity& identity, const Log& log,
-                  Stop&& stop) {
-  WorkerLoop loop(link, executor, identity, log);
+                  const ipc::PatchRegion* patches, Stop&& stop) {
+  WorkerLoop loop(link, executor, identity, log, patches);
   Status status = loop.begin();
   while (status.ok() && !stop()) status = loop.run_once();
   return status;

@@ -8,9 +8,6 @@
 namespace troupe::http {
 namespace {
 
-constexpr std::string_view kMediaTypes[] = {"document",   "file",        "image",        "input_audio",
-                                            "input_file", "input_image", "search_result"};
-
 bool is_listed(std::span<const std::string_view> names, std::string_view name) {
   return std::find(names.begin(), names.end(), name) != names.end();
 }
@@ -37,31 +34,6 @@ std::string tool_path(std::string_view path, std::string_view schema) {
     rest.remove_prefix(kParameters.size());
   }
   return out.append(rest);
-}
-
-/// The text of a part: its member `text`, or, of a refusal, `refusal`. Nothing after a failure.
-Result<std::string> part_text(Json& part, const std::string& path,
-                              std::span<const std::string_view> text_types) {
-  const std::string* type = json::text(json::member(&part, "type"));
-  if (type == nullptr) {
-    return invalid(path + " must be an object with a type, got " + excerpt(part), path, "invalid_value");
-  }
-  const std::string& name = *type;
-  if (is_listed(kMediaTypes, name)) {
-    return Status{Code::unsupported, path + " has the type \"" + name + "\", but this model reads text only",
-                  path, "unsupported_modality"};
-  }
-  if (!is_listed(text_types, name)) {
-    return invalid(path + ".type must be " + quoted(text_types) + ", got \"" + cut(name) + "\"",
-                   path + ".type", "invalid_value");
-  }
-  const std::string field = name == "refusal" ? "refusal" : "text";
-  Json* member = member_of(part, field);
-  std::string* text = member != nullptr ? json::text(*member) : nullptr;
-  if (text == nullptr) {
-    return invalid(path + "." + field + " must be a string", path + "." + field, "invalid_value");
-  }
-  return std::move(*text);
 }
 
 }  // namespace
@@ -121,8 +93,41 @@ void check_one_answer(Fields& own) {
   own.integer("n", 1, 1);
 }
 
-Result<Json> text_content(Json& content, const std::string& path,
-                          std::span<const std::string_view> text_types) {
+Result<Json> read_content_part(Json& part, const std::string& path,
+                               std::span<const std::string_view> text_types, ContentKind kind,
+                               MediaParts& media) {
+  const std::string* type = json::text(json::member(&part, "type"));
+  if (type == nullptr) {
+    return invalid(path + " must be an object with a type, got " + excerpt(part), path, "invalid_value");
+  }
+  const std::string name = *type;
+  if (kind == ContentKind::visual && MediaParts::is_visual(name)) {
+    if (Status status = media.read(part, path); !status.ok()) return status;
+    return std::move(part);
+  }
+  if (MediaParts::is_visual(name) || MediaParts::is_foreign(name)) return media.refuse(name, path);
+  if (!is_listed(text_types, name)) {
+    return invalid(path + ".type must be " + quoted(text_types) + ", got \"" + cut(name) + "\"",
+                   path + ".type", "invalid_value");
+  }
+  const std::string field = name == "refusal" ? "refusal" : "text";
+  Json* member = member_of(part, field);
+  std::string* text = member != nullptr ? json::text(*member) : nullptr;
+  if (text == nullptr) {
+    return invalid(path + "." + field + " must be a string", path + "." + field, "invalid_value");
+  }
+  return Json{{"type", "text"}, {"text", std::move(*text)}};
+}
+
+Json as_content(Json parts) {
+  if (parts.empty()) return Json("");
+  Json* const text = json::member(parts.front(), "text");
+  if (parts.size() == 1 && text != nullptr) return std::move(*text);
+  return parts;
+}
+
+Result<Json> read_content(Json& content, const std::string& path,
+                          std::span<const std::string_view> text_types, ContentKind kind, MediaParts& media) {
   if (content.is_string()) return std::move(content);
   if (!content.is_array()) {
     return invalid(path + " must be a string or a list of parts, got " + excerpt(content), path,
@@ -131,13 +136,11 @@ Result<Json> text_content(Json& content, const std::string& path,
   Json parts = Json::array();
   std::size_t i = 0;
   for (Json& part : json::items(content)) {
-    auto text = part_text(part, path + "." + std::to_string(i++), text_types);
-    if (!text.ok()) return text.status();
-    parts.push_back({{"type", "text"}, {"text", *std::move(text)}});
+    auto one = read_content_part(part, path + "." + std::to_string(i++), text_types, kind, media);
+    if (!one.ok()) return one.status();
+    parts.push_back(*std::move(one));
   }
-  if (parts.empty()) return Json("");
-  if (parts.size() == 1) return std::move(*json::member(parts.front(), "text"));
-  return parts;
+  return as_content(std::move(parts));
 }
 
 void MessageList::add(std::string_view role, Json content) {

@@ -7,6 +7,7 @@
 #include <string_view>
 #include <vector>
 
+#include "http/api/media_parts.h"
 #include "http/api/openai_fields.h"
 
 namespace troupe::http {
@@ -52,10 +53,20 @@ void check_one_answer(Fields& own);
 /// The member of an object; nullptr when it is absent or null, or `value` is no object.
 inline Json* member_of(Json& value, std::string_view name) { return json::given(value, name); }
 
-/// What a chat message may hold as its content: text as it is, or the texts of a list of parts, each of which
-/// has one of `text_types`. One part becomes a string. Other parts are refused.
-Result<Json> text_content(Json& content, const std::string& path,
-                          std::span<const std::string_view> text_types);
+/// Whether a message's content may hold images and videos beside text.
+enum class ContentKind : std::uint8_t { text, visual };
+
+/// What a chat message may hold as its content: text as it is, or the parts of a list: texts, which have one
+/// of `text_types`, and images and videos, whose data goes to `media`. One text becomes a string. Other parts
+/// are refused.
+Result<Json> read_content(Json& content, const std::string& path,
+                          std::span<const std::string_view> text_types, ContentKind kind, MediaParts& media);
+/// The same for one part of a list.
+Result<Json> read_content_part(Json& part, const std::string& path,
+                               std::span<const std::string_view> text_types, ContentKind kind,
+                               MediaParts& media);
+/// A list of parts that read_content_part() has given, as a message's content.
+Json as_content(Json parts);
 
 /// Chat messages, made from items. What one turn of the assistant consists of (thoughts, text, calls; in this
 /// order) becomes one message.

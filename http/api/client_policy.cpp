@@ -60,7 +60,7 @@ constexpr FieldPolicy kFieldPolicies[] = {
     {"mcp_servers", kTurnApis, When::filled, PartUse::refused, kNotOffered},
     {"messages", kResponsesApi, When::given, PartUse::refused,
      "belongs to /v1/chat/completions; here it is input"},
-    {"mm_processor_kwargs", kAnswerApis, When::given, PartUse::refused, kNotOffered},
+    {"mm_processor_kwargs", kCompletionsApi, When::given, PartUse::refused, kChatOnly},
     {"modalities", kChatApi, When::not_text, PartUse::refused, "must be [\"text\"]"},
     {"output_config", kChoiceApis, When::filled, PartUse::refused,
      "is no field of this API: here it is reasoning_effort and response_format"},

@@ -124,7 +124,8 @@ void read_output_config(Fields& own, Json& chat) {
 }
 
 /// The body as one of /v1/chat/completions. `own` keeps the first failure.
-Json messages_to_chat(Fields& own, Json& body, const config::LimitOptions& limits, bool answered) {
+Json messages_to_chat(Fields& own, Json& body, const config::LimitOptions& limits, bool answered,
+                      MediaParts& media) {
   Json chat = Json::object();
   apply_policies(own, answered ? kMessagesApi : kCountTokensApi);
   if (answered) check_one_answer(own);
@@ -147,7 +148,7 @@ Json messages_to_chat(Fields& own, Json& body, const config::LimitOptions& limit
   read_thinking_config(own, max_tokens, chat);
   read_output_config(own, chat);
   read_effort(own, chat);
-  chat["messages"] = read_turns(own, limits, answered);
+  chat["messages"] = read_turns(own, limits, answered, media);
   return chat;
 }
 
@@ -157,10 +158,11 @@ Result<Parsed> parse_blocks(std::string_view body, const RequestRules& rules, Ap
   if (!root.ok()) return root.status();
   Parsed parsed{new_request(api, rules), {}};
   Fields own(*root);
-  Json chat = messages_to_chat(own, *root, rules.limits, generates(api));
+  MediaParts media(own, rules.model);
+  Json chat = messages_to_chat(own, *root, rules.limits, generates(api), media);
   if (!own.ok()) return own.status();
   Fields fields(chat);
-  read(fields, parsed.request);
+  read(fields, media, parsed.request);
   if (!fields.ok()) return kMessagesWording.status(fields.status());
   for (const std::string& path : fields.left_out()) own.leave_out(kMessagesWording.path(path));
   auto ignored = ignored_fields(*root, bit(api), rules.limits.strict_requests, own.left_out());
@@ -173,23 +175,25 @@ Result<Parsed> parse_blocks(std::string_view body, const RequestRules& rules, Ap
 
 Result<Parsed> parse_messages(std::string_view body, const RequestRules& rules) {
   ChatRules chat;
-  auto parsed = parse_blocks(body, rules, Api::messages, [&](Fields& fields, Request& request) {
-    read_chat(fields, rules, "msg_", request, chat);
-    if (fields.find("thinking_token_budget") != nullptr)
-      chat.thinking.max_tokens_field = "thinking.budget_tokens";
-    request.generation.form.param = kMessagesWording.path(request.generation.form.param);
-    chat.tools.schema_field = kMessagesWording.tool_schema;
-  });
+  auto parsed =
+      parse_blocks(body, rules, Api::messages, [&](Fields& fields, MediaParts& media, Request& request) {
+        read_chat(fields, rules, "msg_", &media, request, chat);
+        if (fields.find("thinking_token_budget") != nullptr)
+          chat.thinking.max_tokens_field = "thinking.budget_tokens";
+        request.generation.form.param = kMessagesWording.path(request.generation.form.param);
+        chat.tools.schema_field = kMessagesWording.tool_schema;
+      });
   return settle_chat(std::move(parsed), chat, rules);
 }
 
 Result<Parsed> parse_count_tokens(std::string_view body, const RequestRules& rules) {
-  return parse_blocks(body, rules, Api::count_tokens, [&](Fields& fields, Request& request) {
-    ToolRules tools;
-    request.answer.model = read_model(fields, rules);
-    request.source.conversation = read_conversation(fields, rules, true, tools);
-    switch_thinking(rules.model, read_thinking(fields).effort, request.source.conversation);
-  });
+  return parse_blocks(
+      body, rules, Api::count_tokens, [&](Fields& fields, MediaParts& media, Request& request) {
+        ToolRules tools;
+        request.answer.model = read_model(fields, rules);
+        read_conversation(fields, rules, true, tools, &media, request.source);
+        switch_thinking(rules.model, read_thinking(fields).effort, request.source.conversation);
+      });
 }
 
 }  // namespace troupe::http

@@ -25,7 +25,7 @@ Result<std::string> block_string(Json& block, const char* name, const std::strin
 
 class BlockReader {
  public:
-  explicit BlockReader(Fields& own) : own_(own) {}
+  BlockReader(Fields& own, MediaParts& media) : own_(own), media_(media) {}
 
   void add_system(Json content) { messages_.add("system", std::move(content)); }
 
@@ -44,15 +44,15 @@ class BlockReader {
     const std::string place = path + ".content";
     if (content == nullptr) return missing_field(place);
     if (*role == "system") {
-      auto text = text_content(*content, place, kBlockTextTypes);
+      auto text = read_content(*content, place, kBlockTextTypes, ContentKind::text, media_);
       if (text.ok()) messages_.add("system", *std::move(text));
       return text.status();
     }
     assistant_ = *role == "assistant";
-    text_ = Json::array();
+    parts_ = Json::array();
     if (content->is_string()) {
-      text_.push_back({{"type", "text"}, {"text", std::move(*content)}});
-      give_text();
+      parts_.push_back({{"type", "text"}, {"text", std::move(*content)}});
+      give_parts();
       return {};
     }
     if (!content->is_array()) {
@@ -63,8 +63,8 @@ class BlockReader {
       if (Status status = block((*content)[i], place + "." + std::to_string(i)); !status.ok()) return status;
     }
     if (assistant_ && content->empty())
-      text_.push_back({{"type", "text"}, {"text", ""}});  // a turn of no words
-    give_text();
+      parts_.push_back({{"type", "text"}, {"text", ""}});  // a turn of no words
+    give_parts();
     return {};
   }
 
@@ -82,29 +82,23 @@ class BlockReader {
       if (*type == "tool_use") return tool_use(block, path);
     }
     if (!assistant_ && type != nullptr && *type == "tool_result") return tool_result(block, path);
-    return text(block, path);
+    return content(block, path);
   }
 
-  Status text(Json& block, const std::string& path) {
+  Status content(Json& block, const std::string& path) {
     constexpr std::string_view kOfUser[] = {"text", "tool_result"};
     constexpr std::string_view kOfAssistant[] = {"text", "thinking", "tool_use"};
-    Json one = Json::array({std::move(block)});
-    auto content = assistant_ ? text_content(one, path, kOfAssistant) : text_content(one, path, kOfUser);
-    if (!content.ok()) {
-      Status status = content.status();  // it names place 0 of the list that was made here
-      const std::string made = path + ".0";
-      status.param.replace(0, made.size(), path);
-      status.message.replace(0, made.size(), path);
-      return status;
-    }
-    text_.push_back({{"type", "text"}, {"text", *std::move(content)}});
+    auto part = assistant_ ? read_content_part(block, path, kOfAssistant, ContentKind::text, media_)
+                           : read_content_part(block, path, kOfUser, ContentKind::visual, media_);
+    if (!part.ok()) return part.status();
+    parts_.push_back(*std::move(part));
     return {};
   }
 
   Status thinking(Json& block, const std::string& path) {
     auto thoughts = block_string(block, "thinking", path);
     if (!thoughts.ok()) return thoughts.status();
-    give_text();
+    give_parts();
     messages_.add_thoughts(*std::move(thoughts));
     return {};
   }
@@ -119,7 +113,7 @@ class BlockReader {
       return invalid(path + ".input must be an object, got " + excerpt(*input), path + ".input",
                      "invalid_type");
     }
-    give_text();
+    give_parts();
     messages_.add_call(*std::move(id), *std::move(name),
                        input != nullptr ? std::move(*input) : Json::object());
     return {};
@@ -132,11 +126,11 @@ class BlockReader {
     Json result = "";
     if (content != nullptr) {
       leave_out_parts(*content, path + ".content");
-      auto text = text_content(*content, path + ".content", kBlockTextTypes);
-      if (!text.ok()) return text.status();
-      result = *std::move(text);
+      auto read = read_content(*content, path + ".content", kBlockTextTypes, ContentKind::visual, media_);
+      if (!read.ok()) return read.status();
+      result = *std::move(read);
     }
-    give_text();
+    give_parts();
     messages_.add_result(*std::move(id), std::move(result));
     return {};
   }
@@ -157,12 +151,11 @@ class BlockReader {
     content = std::move(kept);
   }
 
-  /// The text blocks since the last block of another kind become a message, or the text of the assistant's
-  /// turn.
-  void give_text() {
-    if (text_.empty()) return;
-    Json content = std::exchange(text_, Json::array());
-    if (content.size() == 1) content = Json(std::move(*json::member(content.front(), "text")));
+  /// The texts and images since the last block of another kind become a message, or the text of the
+  /// assistant's turn.
+  void give_parts() {
+    if (parts_.empty()) return;
+    Json content = as_content(std::exchange(parts_, Json::array()));
     if (assistant_) {
       messages_.add_assistant_text(std::move(content));
     } else {
@@ -171,17 +164,18 @@ class BlockReader {
   }
 
   Fields& own_;
+  MediaParts& media_;
   MessageList messages_;
-  Json text_;
+  Json parts_;
   bool assistant_ = false;
 };
 
 }  // namespace
 
-Json read_turns(Fields& own, const config::LimitOptions& limits, bool answered) {
-  BlockReader reader(own);
+Json read_turns(Fields& own, const config::LimitOptions& limits, bool answered, MediaParts& media) {
+  BlockReader reader(own, media);
   if (Json* system = own.find("system")) {
-    auto text = text_content(*system, "system", kBlockTextTypes);
+    auto text = read_content(*system, "system", kBlockTextTypes, ContentKind::text, media);
     if (text.ok()) {
       reader.add_system(*std::move(text));
     } else {

@@ -14,6 +14,8 @@
 
 namespace troupe::http {
 
+class MediaParts;
+
 /// Upper limit of an integer field that has no other.
 inline constexpr std::int64_t kMaxInteger = std::numeric_limits<std::int64_t>::max();
 
@@ -37,9 +39,10 @@ std::string read_answer_id(Fields& fields, std::string_view prefix, const Reques
 
 /// messages, tools and chat_template_kwargs, checked and moved out of the body. The field enable_thinking, at
 /// the top or in `metadata`, counts as a template argument when chat_template_kwargs does not set it.
-/// `required`: messages must be there.
-Conversation read_conversation(Fields& fields, const RequestRules& rules, bool required,
-                               ToolRules& tool_rules);
+/// `required`: messages must be there. `media`: what the parts of images and videos held, when the messages
+/// were made of another API's; null: they hold it themselves.
+void read_conversation(Fields& fields, const RequestRules& rules, bool required, ToolRules& tool_rules,
+                       MediaParts* media, Source& source);
 
 /// The tools that the model is to see, from tools or functions; null: none. Part of read_conversation().
 Json read_tools(Fields& fields, const RequestRules& rules, ToolRules& tool_rules);
@@ -80,9 +83,9 @@ struct ChatRules {
   ThinkingRules thinking;
 };
 
-/// All fields of a chat request. Its id begins with `id_prefix`.
-void read_chat(Fields& fields, const RequestRules& rules, std::string_view id_prefix, Request& request,
-               ChatRules& chat);
+/// All fields of a chat request. Its id begins with `id_prefix`; `media` is as for read_conversation().
+void read_chat(Fields& fields, const RequestRules& rules, std::string_view id_prefix, MediaParts* media,
+               Request& request, ChatRules& chat);
 
 /// The request that read_chat() has read, or what of it cannot be served; a failure stays as it is.
 Result<Parsed> settle_chat(Result<Parsed> parsed, const ChatRules& chat, const RequestRules& rules);

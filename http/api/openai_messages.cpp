@@ -2,7 +2,9 @@
 // here: roles and kinds of content.
 #include <algorithm>
 #include <array>
+#include <optional>
 
+#include "http/api/media_parts.h"
 #include "http/api/openai_fields.h"
 
 namespace troupe::http {
@@ -25,24 +27,39 @@ bool is_name(std::string_view text, std::size_t max_bytes, bool dash) {
   });
 }
 
-// Checks one {type, …} part of a message's content and makes a refusal's text a text. Images, video and audio
-// are refused.
-Status check_part(Json& part, std::string_view role, const std::string& path) {
+/// Reads the messages of a conversation. `media`: takes what images and videos hold; null: that has been
+/// done.
+class MessageReader {
+ public:
+  MessageReader(const ModelFacts& model, MediaParts* media) : model_(model), media_(media) {}
+
+  Status read(Json& message, const std::string& path) const;
+
+ private:
+  Status check_part(Json& part, std::string_view role, const std::string& path) const;
+  Status check_content(Json& message, std::string_view role, const std::string& path) const;
+
+  const ModelFacts& model_;
+  MediaParts* const media_;
+};
+
+// Checks one {type, …} part of a message's content and makes a refusal's text a text.
+Status MessageReader::check_part(Json& part, std::string_view role, const std::string& path) const {
   const std::string* given = json::text(json::member(&part, "type"));
   if (given == nullptr) return invalid(path + " must be an object with a type", path, "invalid_value");
   const std::string& type = *given;
-  if (type == "image_url" || type == "video_url" || type == "input_audio" || type == "audio_url" ||
-      type == "image" || type == "video" || type == "file") {
-    return {Code::unsupported, path + " has the type \"" + type + "\", but this model reads text only", path,
-            "unsupported_modality"};
-  }
+  if (media_ != nullptr && MediaParts::is_visual(type))
+    return role == "assistant" ? media_->refuse(type, path) : media_->read(part, path);
+  if (media_ != nullptr && MediaParts::is_foreign(type)) return media_->refuse(type, path);
+  if (media_ == nullptr && (type == "image_url" || type == "video_url")) return {};
   if (const std::string* refusal = json::text(json::member(&part, "refusal"));
       refusal != nullptr && type == "refusal" && role == "assistant") {
     part = Json{{"type", "text"}, {"text", std::string(*refusal)}};
     return {};
   }
   if (type != "text") {
-    return invalid(path + ".type must be \"text\", got \"" + cut(type) + "\"", path + ".type",
+    const std::string kinds = model_.sees ? "\"text\", \"image_url\" or \"video_url\"" : "\"text\"";
+    return invalid(path + ".type must be " + kinds + ", got \"" + cut(type) + "\"", path + ".type",
                    "invalid_value");
   }
   if (json::text(json::member(part, "text")) == nullptr) {
@@ -59,7 +76,7 @@ Status check_string(const Json& message, const char* name, const std::string& pa
   return invalid(place + " must be a string, got " + excerpt(*found), place, "invalid_type");
 }
 
-Status check_content(Json& message, std::string_view role, const std::string& path) {
+Status MessageReader::check_content(Json& message, std::string_view role, const std::string& path) const {
   const std::string content_path = path + ".content";
   const auto found = message.find("content");
   if (found == message.end() || found->is_null()) {
@@ -125,7 +142,7 @@ Status modernize(Json& message, std::string& role, const std::string& path) {
   return {};
 }
 
-Status read_message(Json& message, const std::string& path) {
+Status MessageReader::read(Json& message, const std::string& path) const {
   if (!message.is_object()) {
     return invalid(path + " must be an object with role and content, got " + excerpt(message), path,
                    "invalid_value");
@@ -160,7 +177,7 @@ Status read_message(Json& message, const std::string& path) {
   return read_tool_calls(*calls, path + ".tool_calls");
 }
 
-Json read_messages(Fields& fields, const RequestRules& rules, bool required) {
+Json read_messages(Fields& fields, const RequestRules& rules, bool required, const MessageReader& reader) {
   Json* value = fields.find("messages");
   if (value == nullptr) {
     if (required) fields.fail("messages", "is missing", "missing_required_parameter");
@@ -182,7 +199,7 @@ Json read_messages(Fields& fields, const RequestRules& rules, bool required) {
     return {};
   }
   for (std::size_t i = 0; i < value->size(); ++i) {
-    Status status = read_message((*value)[i], fields.path("messages." + std::to_string(i)));
+    Status status = reader.read((*value)[i], fields.path("messages." + std::to_string(i)));
     if (!status.ok()) {
       fields.fail(std::move(status));
       return {};
@@ -255,14 +272,17 @@ Status read_arguments(Json& call, const std::string& path) {
   return !parsed.ok() && first != text->npos && (*text)[first] == '{' ? Status() : fail();
 }
 
-Conversation read_conversation(Fields& fields, const RequestRules& rules, bool required,
-                               ToolRules& tool_rules) {
-  Conversation conversation;
-  conversation.messages = read_messages(fields, rules, required);
+void read_conversation(Fields& fields, const RequestRules& rules, bool required, ToolRules& tool_rules,
+                       MediaParts* media, Source& source) {
+  std::optional<MediaParts> own;
+  if (media == nullptr) own.emplace(fields, rules.model);
+  Conversation& conversation = source.conversation;
+  conversation.messages =
+      read_messages(fields, rules, required, MessageReader(rules.model, own ? &*own : nullptr));
+  source.media = (own ? *own : *media).take(fields);
   conversation.tools = read_tools(fields, rules, tool_rules);
   conversation.template_kwargs = read_template_kwargs(fields);
   conversation.add_generation_prompt = fields.boolean("add_generation_prompt", true);
-  return conversation;
 }
 
 }  // namespace troupe::http

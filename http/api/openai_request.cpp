@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "http/api/chat_body.h"
 #include "http/api/client_policy.h"
 #include "http/api/json_text.h"
 #include "http/api/openai_fields.h"
@@ -143,15 +144,20 @@ Result<Json> parse_object(std::string_view body, const config::LimitOptions& lim
   return root;
 }
 
-void read_chat(Fields& fields, const RequestRules& rules, std::string_view id_prefix, Request& request,
-               ChatRules& chat) {
+void read_chat(Fields& fields, const RequestRules& rules, std::string_view id_prefix, MediaParts* media,
+               Request& request, ChatRules& chat) {
   request.answer.model = read_model(fields, rules);
   request.answer.id = read_answer_id(fields, id_prefix, rules);
   apply_policies(fields, kChatApi);
   Source& source = request.source;
   auto ids = fields.token_ids("prompt_token_ids", rules.model.vocab_size, kMaxPromptIds);
-  source.conversation = read_conversation(fields, rules, ids.empty(), chat.tools);
+  read_conversation(fields, rules, ids.empty(), chat.tools, media, source);
   source.conversation.without_template = fields.boolean("disable_chat_template");
+  if (!source.media.empty()) {
+    constexpr const char* kWhy = "cannot be used with images or videos: the chat template places them";
+    if (!ids.empty()) fields.fail(not_offered("prompt_token_ids", kWhy));
+    if (source.conversation.without_template) fields.fail(not_offered("disable_chat_template", kWhy));
+  }
   if (!ids.empty()) source.ids.push_back(std::move(ids));
   read_continuation(fields, source.conversation);
   chat.thinking = read_thinking(fields);
@@ -173,7 +179,7 @@ Result<Parsed> settle_chat(Result<Parsed> parsed, const ChatRules& chat, const R
 Result<Parsed> parse_chat(std::string_view body, const RequestRules& rules) {
   ChatRules chat;
   auto parsed = parse_with(body, rules, Api::chat, [&](Fields& fields, Request& request) {
-    read_chat(fields, rules, "chatcmpl-", request, chat);
+    read_chat(fields, rules, "chatcmpl-", nullptr, request, chat);
   });
   return settle_chat(std::move(parsed), chat, rules);
 }
@@ -220,7 +226,7 @@ Result<Parsed> parse_tokenize(std::string_view body, const RequestRules& rules) 
       request.source.texts.push_back(*std::move(prompt));
     } else {
       ToolRules tools;
-      request.source.conversation = read_conversation(fields, rules, false, tools);
+      read_conversation(fields, rules, false, tools, nullptr, request.source);
       switch_thinking(rules.model, {}, request.source.conversation);
     }
     (void)fields.boolean("add_special_tokens");  // as in read_sampling()

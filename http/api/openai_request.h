@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/status.h"
+#include "config/media_rules.h"
 #include "config/options.h"
 #include "http/api/request.h"
 
@@ -62,6 +63,7 @@ struct ModelFacts {
   ToolForm tool_form{};            ///< empty: no calls are looked for in answers. Any thread
   ThinkingSwitch thinking_switch = ThinkingSwitch::none;
   bool sees = false;                 ///< it reads images and videos
+  config::MediaRules media{};        ///< of these
   bool template_reads_tools = true;  ///< false: the chat template would leave a request's tools out
 };
 

@@ -11,6 +11,7 @@
 
 #include "base/ids.h"
 #include "base/patch_grid.h"
+#include "base/video_sampling.h"
 #include "http/api/api.h"
 #include "http/api/json_body.h"
 #include "ipc/wire.h"
@@ -50,10 +51,11 @@ struct MediaSource {
   MediaKind kind = MediaKind::image;
   std::string file;                 ///< its bytes in base64, as the client wrote it
   std::vector<std::string> frames;  ///< likewise, a picture each: a video as "data:video/jpeg"
-  std::string url;     ///< http://, https:// or file://; whether this server fetches it is not known here
-  std::string name;    ///< the client's `uuid`, among the names of its key and salt; empty: none
-  PixelLimits limits;  ///< of the image, or of each frame
-  std::string param;   ///< the field that it came from, for errors
+  std::string url;         ///< http://, https:// or file://; whether this server fetches it is not known here
+  std::string name;        ///< the client's `uuid`, among the names of its key and salt; empty: none
+  PixelLimits limits;      ///< of the image, or of each frame
+  VideoSampling sampling;  ///< of a video's file or URL
+  std::string param;       ///< the field that it came from, for errors
 };
 
 /// What has to become token ids: a conversation with messages, or texts, or ids.

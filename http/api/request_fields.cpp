@@ -133,7 +133,10 @@ constexpr RequestField kFields[] = {
      {0, 1}},
     {"min_tokens", kAnswering, FieldType::integer, "tokens before which the answer cannot end", {0, kOpen}},
     {"mm_hashes", kOpenAi, FieldType::any, ""},
-    {"mm_processor_kwargs", kAnswering, FieldType::object, "not offered"},
+    {"mm_processor_kwargs", kShared | kTokenizeApi | kCountTokensApi, FieldType::object,
+     "image_min_pixels, image_max_pixels, video_min_pixels, video_max_pixels, video_fps, video_min_frames, "
+     "video_max_frames, video_target_frames, video_frames_sample"},
+    {"mm_processor_kwargs", kCompletionsApi, FieldType::object, "not offered: for chats"},
     {"modalities", kChatApi, FieldType::list, "text only"},
     {"modalities", kCompletionsApi, FieldType::list, ""},
     {"model", kAnswering | kTokenizeApi | kDetokenizeApi | kCountTokensApi, FieldType::string,

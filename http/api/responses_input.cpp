@@ -13,7 +13,7 @@ constexpr std::string_view kInputTextTypes[] = {"input_text", "output_text", "te
 
 class InputReader {
  public:
-  explicit InputReader(Fields& own) : own_(own) {}
+  InputReader(Fields& own, MediaParts& media) : own_(own), media_(media) {}
 
   /// Adds the item to the messages.
   Status read(Json& item, const std::string& path) {
@@ -57,12 +57,14 @@ class InputReader {
     if (content == nullptr) {
       return missing_field(path + ".content");
     }
-    auto text = text_content(*content, path + ".content", kInputTextTypes);
-    if (!text.ok()) return text.status();
-    if (*role == "assistant") {
-      messages_.add_assistant_text(*std::move(text));
+    const bool of_assistant = *role == "assistant";
+    auto read = read_content(*content, path + ".content", kInputTextTypes,
+                             of_assistant ? ContentKind::text : ContentKind::visual, media_);
+    if (!read.ok()) return read.status();
+    if (of_assistant) {
+      messages_.add_assistant_text(*std::move(read));
     } else {
-      messages_.add(*role, *std::move(text));
+      messages_.add(*role, *std::move(read));
     }
     return {};
   }
@@ -75,7 +77,7 @@ class InputReader {
       Json* parts = member_of(item, name);
       if (parts == nullptr || !thoughts.empty()) continue;
       constexpr std::string_view kTypes[] = {"reasoning_text", "summary_text", "text"};
-      auto text = text_content(*parts, path + "." + name, kTypes);
+      auto text = read_content(*parts, path + "." + name, kTypes, ContentKind::text, media_);
       if (!text.ok()) return text.status();
       if (std::string* whole = json::text(*text)) {
         thoughts = std::move(*whole);
@@ -170,20 +172,21 @@ class InputReader {
     if (output == nullptr) {
       return missing_field(path + ".output");
     }
-    auto text = text_content(*output, path + ".output", kInputTextTypes);
-    if (!text.ok()) return text.status();
-    messages_.add_result(*id, *std::move(text));
+    auto read = read_content(*output, path + ".output", kInputTextTypes, ContentKind::visual, media_);
+    if (!read.ok()) return read.status();
+    messages_.add_result(*id, *std::move(read));
     return {};
   }
 
   Fields& own_;
+  MediaParts& media_;
   MessageList messages_;
 };
 
 }  // namespace
 
-Json read_response_input(Fields& own, const config::LimitOptions& limits) {
-  InputReader reader(own);
+Json read_response_input(Fields& own, const config::LimitOptions& limits, MediaParts& media) {
+  InputReader reader(own, media);
   if (auto instructions = own.string("instructions")) reader.add_system(*std::move(instructions));
   Json* input = own.find("input");
   if (input == nullptr) {

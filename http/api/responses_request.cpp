@@ -161,7 +161,7 @@ std::string settings_of(Json& body) {
 }
 
 /// The body as one of /v1/chat/completions. `own` keeps the first failure.
-Json responses_to_chat(Fields& own, Json& body, const config::LimitOptions& limits) {
+Json responses_to_chat(Fields& own, Json& body, const config::LimitOptions& limits, MediaParts& media) {
   Json chat = Json::object();
   check_own_fields(own);
   move_shared(body, chat);
@@ -177,7 +177,7 @@ Json responses_to_chat(Fields& own, Json& body, const config::LimitOptions& limi
   read_flat_tools(own, chat);
   read_flat_choice(own, chat);
   read_text_format(own, chat);
-  chat["messages"] = read_response_input(own, limits);
+  chat["messages"] = read_response_input(own, limits, media);
   return chat;
 }
 
@@ -189,11 +189,12 @@ Result<Parsed> parse_responses(std::string_view body, const RequestRules& rules)
   Parsed parsed{new_request(Api::responses, rules), {}};
   parsed.request.answer.settings = settings_of(*root);
   Fields own(*root);
-  Json body_of_chat = responses_to_chat(own, *root, rules.limits);
+  MediaParts media(own, rules.model);
+  Json body_of_chat = responses_to_chat(own, *root, rules.limits, media);
   if (!own.ok()) return own.status();
   Fields fields(body_of_chat);
   ChatRules chat;
-  read_chat(fields, rules, "resp_", parsed.request, chat);
+  read_chat(fields, rules, "resp_", &media, parsed.request, chat);
   if (!fields.ok()) return kResponsesWording.status(fields.status());
   for (const std::string& path : fields.left_out()) own.leave_out(kResponsesWording.path(path));
   auto ignored = ignored_fields(*root, kResponsesApi, rules.limits.strict_requests, own.left_out());

@@ -11,16 +11,6 @@ std::string name_of(SlotRef slot) {
   return "slot " + std::to_string(slot.slot) + ", generation " + std::to_string(slot.generation) + ": ";
 }
 
-/// Whether an item of the kind can have such a grid.
-bool can_be(const wire::MediaEntry& entry, int frame_patches) {
-  const bool image = entry.kind == static_cast<std::uint32_t>(MediaKind::image);
-  const bool video = entry.kind == static_cast<std::uint32_t>(MediaKind::video);
-  const auto merges = [](std::int32_t n, int unit) { return n >= unit && n % unit == 0; };
-  return ((image && entry.frames == 1) || (video && merges(entry.frames, kMergeFrames))) &&
-         merges(entry.rows, kMergeSide) && merges(entry.columns, kMergeSide) &&
-         std::int64_t{entry.rows} * entry.columns <= frame_patches;
-}
-
 }  // namespace
 
 Status MediaCheck::admit(const wire::RecordView& record, const wire::SequenceMedia& media) {
@@ -42,8 +32,10 @@ Status MediaCheck::admit(const wire::RecordView& record, const wire::SequenceMed
     const MediaItem item{
         static_cast<MediaKind>(entry.kind), {entry.frames, entry.rows, entry.columns}, entry.first};
     // The product of three numbers of a record fits once the first two have been looked at.
-    const bool fits = can_be(entry, frame_patches_) && entry.frames <= capacity_.max_model_len &&
-                      entry.first >= end && entry.first + item.grid.tokens() <= capacity_.max_model_len;
+    const bool fits =
+        can_be(entry.kind == 1 || entry.kind == 2 ? item.kind : MediaKind{}, item.grid, frame_patches_) &&
+        entry.frames <= capacity_.max_model_len && entry.first >= end &&
+        entry.first + item.grid.tokens() <= capacity_.max_model_len;
     if (!fits) {
       return invalid(where + "item " + std::to_string(made.items.size()) + " of kind " +
                      std::to_string(entry.kind) + " with " + std::to_string(entry.frames) + " × " +
@@ -53,25 +45,25 @@ Status MediaCheck::admit(const wire::RecordView& record, const wire::SequenceMed
     end = item.end();
     made.items.push_back(item);
   }
-  made.asked.resize(made.items.size());
+  made.stages.resize(made.items.size());
   known_.emplace(media.slot, std::move(made));
   return {};
 }
 
-Status MediaCheck::admit(const wire::EncodeMedia& command, std::uint64_t memory) {
+Status MediaCheck::admit(const wire::EncodeMedia& command, std::uint64_t bytes) {
   const std::string where = name_of(command.slot) + "item " + std::to_string(command.item) + " ";
   const auto found = known_.find(command.slot);
   const auto index = static_cast<std::size_t>(command.item);
   if (found == known_.end() || command.item < 0 || index >= found->second.items.size()) {
     return invalid(where + "is not known");
   }
-  if (found->second.asked[index]) return invalid(where + "was to be encoded already");
-  const auto bytes = static_cast<std::uint64_t>(found->second.items[index].grid.patches()) * kPatchBytes;
-  if (command.bytes != bytes || command.offset > memory || bytes > memory - command.offset) {
-    return invalid(where + "has " + std::to_string(bytes) + " bytes; " + std::to_string(command.bytes) +
-                   " at " + std::to_string(command.offset) + " of " + std::to_string(memory) + " are named");
+  if (found->second.stages[index] != Stage::announced) return invalid(where + "was to be encoded already");
+  const auto right = static_cast<std::uint64_t>(found->second.items[index].grid.patches()) * kPatchBytes;
+  if (bytes != right) {
+    return invalid(where + "has patches of " + std::to_string(right) + " bytes; " + std::to_string(bytes) +
+                   " were found");
   }
-  found->second.asked[index] = true;
+  found->second.stages[index] = Stage::asked;
   return {};
 }
 
@@ -89,9 +81,10 @@ Status MediaCheck::check(const wire::RecordView& record, const wire::StepPlan& p
     for (std::size_t i = 0; i < found->second.items.size(); ++i) {
       const MediaItem& item = found->second.items[i];
       const bool covers = row.position < item.end() && std::int64_t{row.position} + row.tokens > item.first;
-      if (covers && !found->second.asked[i]) {
+      if (covers && found->second.stages[i] != Stage::asked) {
         return invalid(name_of(row.slot) + "a row covers item " + std::to_string(i) +
-                       ", which was not to be encoded");
+                       (found->second.stages[i] == Stage::used ? ", which was used up"
+                                                               : ", which was not to be encoded"));
       }
     }
   }
@@ -101,6 +94,24 @@ Status MediaCheck::check(const wire::RecordView& record, const wire::StepPlan& p
 void MediaCheck::admitted(const wire::RecordView& record, const wire::StepPlan& plan) {
   if (known_.empty()) return;
   for (const SlotRef slot : record.array(plan.finished)) known_.erase(slot);
+  for (const auto& [slot, item] : used(record, plan)) {
+    known_.at(slot).stages[static_cast<std::size_t>(item)] = Stage::used;
+  }
+}
+
+const std::vector<MediaCheck::Used>& MediaCheck::used(const wire::RecordView& record,
+                                                      const wire::StepPlan& plan) {
+  used_.clear();
+  if (known_.empty()) return used_;
+  for (const wire::PlanRow& row : record.array(plan.rows)) {
+    const std::vector<MediaItem>& of = items(row.slot);
+    for (std::size_t i = 0; i < of.size(); ++i) {
+      const std::int32_t last = of[i].end() - 1;
+      if (row.position <= last && last < row.position + row.tokens)
+        used_.push_back({row.slot, static_cast<int>(i)});
+    }
+  }
+  return used_;
 }
 
 const std::vector<MediaItem>& MediaCheck::items(SlotRef slot) const {

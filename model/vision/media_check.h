@@ -22,16 +22,24 @@ class MediaCheck {
   /// most two generations of a slot are known at once.
   Status admit(const wire::RecordView& record, const wire::SequenceMedia& media);
 
-  /// `memory`: bytes of the media memory. invalid_argument for an item that is not known, was asked for
-  /// already, or whose patches do not lie in the memory.
-  Status admit(const wire::EncodeMedia& command, std::uint64_t memory);
+  /// `bytes`: of the patches that were found. invalid_argument for an item that is not known or was asked for
+  /// already, and for another number of bytes than its patches have.
+  Status admit(const wire::EncodeMedia& command, std::uint64_t bytes);
 
-  /// Before PlanCheck admits the plan: a row may cover an item only if it is to be encoded, and items lie
-  /// within their sequences' prompts.
+  /// Before PlanCheck admits the plan: a row may cover an item only if it is to be encoded and no plan before
+  /// has covered its last token, and items lie within their sequences' prompts.
   Status check(const wire::RecordView& record, const wire::StepPlan& plan) const;
 
-  /// After it has: forgets the sequences that the plan finishes.
+  /// After it has: forgets the sequences that the plan finishes, and notes the items that it uses up.
   void admitted(const wire::RecordView& record, const wire::StepPlan& plan);
+
+  struct Used {
+    SlotRef slot{};
+    int item = 0;
+  };
+  /// The items whose last tokens the plan's rows cover: no later row may need them. Valid until the next
+  /// call.
+  const std::vector<Used>& used(const wire::RecordView& record, const wire::StepPlan& plan);
 
   /// Of a sequence whose SequenceMedia was admitted and that no plan has finished; empty otherwise.
   const std::vector<MediaItem>& items(SlotRef slot) const;
@@ -39,14 +47,16 @@ class MediaCheck {
   void reset() { known_.clear(); }
 
  private:
+  enum class Stage : std::uint8_t { announced, asked, used };
   struct Known {
     std::vector<MediaItem> items;
-    std::vector<bool> asked;  // to be encoded
+    std::vector<Stage> stages;
   };
 
   const wire::Capacity capacity_;
   const int frame_patches_;
   std::map<SlotRef, Known> known_;
+  std::vector<Used> used_;
 };
 
 }  // namespace troupe::model

@@ -9,10 +9,6 @@
 
 namespace troupe::model {
 
-/// Patches of the largest frame that a worker encodes: as many as the most pixels to which images are resized
-/// by default, 6177 · 784, have.
-inline constexpr int kMostFramePatches = 6177 * 4;
-
 /// For one frame; columns are padded, and what they hold there is zero.
 struct TowerMemory {
   float* residual = nullptr;  ///< (patches, width), and the sums of what merges a frame's patches

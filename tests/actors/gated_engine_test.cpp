@@ -68,7 +68,8 @@ class WorkerThread {
           capacity.vocab_size = kGatedVocab;
           const auto executor = model::make_echo_executor(capacity);
           const Log log;
-          const Status status = run_worker(*end, *executor, {}, log, [&] { return stop.stop_requested(); });
+          const Status status =
+              run_worker(*end, *executor, {}, log, nullptr, [&] { return stop.stop_requested(); });
           EXPECT_TRUE(status.ok()) << status.message;
         }) {}
 

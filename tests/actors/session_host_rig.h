@@ -45,10 +45,11 @@ class SessionHostRig : public ActorWorld {
                   encodes_.push_back(job.request_id);
                 }
                 auto promise = self->make_response_promise<Encoded>();
+                encoded_media_.push_back(job.media);
                 if (slow_tokenizer_) {
                   pending_.push_back(promise);  // the answer comes when the test gives it
                 } else {
-                  promise.deliver(hi());
+                  promise.deliver(job.media.empty() ? hi() : with_image());
                 }
                 return promise;
               },
@@ -83,7 +84,22 @@ class SessionHostRig : public ActorWorld {
               [](const FormReady&) {},
               [](const TakeMade&) {}};
     }));
+    media_ = keep(system_.spawn([this](media_actor::pointer) -> media_actor::behavior_type {
+      return {answer_beat,
+              [this](MeasureMedia& job) {
+                measures_.push_back(job);
+                return measured_;
+              },
+              [this](const PrepareMedia& job) {
+                prepares_.push_back(job.exchange);
+                return prepared_;
+              },
+              [this](const ReleaseMedia& ended) { media_released_.push_back(ended.exchange); },
+              [](const TakeMedia&) {},
+              [](const MediaWaited&) {}};
+    }));
     SessionHostParts parts;
+    parts.media = media_;
     parts.grammars = {grammar_};
     parts.slice_ns =
         std::chrono::nanoseconds(std::chrono::hours(1)).count();  // a busy machine must not end a turn
@@ -104,6 +120,14 @@ class SessionHostRig : public ActorWorld {
   static Encoded hi() {
     Encoded out;
     out.prompts = {{'h', 'i'}};
+    return out;
+  }
+  static constexpr PatchGrid kGrid{1, 4, 4};
+  /// "h", an image of four tokens, "i".
+  static Encoded with_image() {
+    Encoded out;
+    out.prompts = {{'h', 'I', 'I', 'I', 'I', 'i'}};
+    out.media = {{MediaKind::image, kGrid, 1}};
     return out;
   }
   void answer_pending() {
@@ -129,8 +153,13 @@ class SessionHostRig : public ActorWorld {
 
   /// Opens an exchange as GATEWAY would; `closed_` tells when its credit came back.
   void open(bool stream = false, std::uint64_t exchange = 3, std::int64_t body_bytes = 100,
-            std::chrono::nanoseconds timeout = std::chrono::hours(1), http::AnswerForm form = {}) {
+            std::chrono::nanoseconds timeout = std::chrono::hours(1), http::AnswerForm form = {},
+            const std::string& image = {}) {
     Ask ask;
+    if (!image.empty()) {
+      ask.source.media.emplace_back().file = image;
+      ask.source.media.back().param = "messages.0.content.0";
+    }
     ask.client = "net:somebody";
     ask.generation.form = std::move(form);
     ask.arrived_ns = now_ns();
@@ -202,7 +231,14 @@ class SessionHostRig : public ActorWorld {
   bool grammar_lost_ = false;  ///< the Compile that is answered next fails with its engine
   Status watched_;
   std::vector<std::uint64_t> released_;
+  std::vector<MeasureMedia> measures_;
+  MeasuredMedia measured_{{}, {{MediaKind::image, kGrid}}};
+  std::vector<std::uint64_t> prepares_;
+  MediaReady prepared_{{}, {{MediaKind::image, kGrid, {1, 2}, {4096, 7}}}};
+  std::vector<std::uint64_t> media_released_;
+  std::vector<std::vector<MediaGrid>> encoded_media_;
   grammar_actor grammar_;
+  media_actor media_;
   metrics_actor metrics_;
   session_host_actor host_;
 };

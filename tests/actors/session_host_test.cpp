@@ -22,6 +22,51 @@ TEST_F(SessionHostTest, ARequestGoesThroughAndGivesItsCreditBack) {
   EXPECT_TRUE(cancels_.empty());
 }
 
+TEST_F(SessionHostTest, AnImageIsMeasuredDecodedAndReleased) {
+  open(false, 3, 900'000, std::chrono::hours(1), {}, std::string(900'000, 'A'));
+  ASSERT_EQ(measures_.size(), 1u);
+  EXPECT_EQ(measures_[0].client, "net:somebody");
+  EXPECT_EQ(encodes_, std::vector<std::string>{"r3"}) << "its text is short";
+  ASSERT_EQ(encoded_media_.size(), 1u);
+  EXPECT_EQ(encoded_media_[0].size(), 1u);
+  EXPECT_EQ(prepares_, std::vector<std::uint64_t>{3});
+  ASSERT_EQ(submits_.size(), 1u);
+  ASSERT_EQ(submits_[0].sequences[0].media.size(), 1u);
+  EXPECT_EQ(submits_[0].sequences[0].media[0].place.generation, 7u);
+  EXPECT_TRUE(media_released_.empty());
+  tokens("ok", Finish::length);
+  EXPECT_EQ(media_released_, std::vector<std::uint64_t>{3});
+  EXPECT_EQ(closed_, std::vector<std::uint64_t>{3});
+}
+
+TEST_F(SessionHostTest, ARefusedImageEndsItsRequestBeforeItsTextIsRead) {
+  measured_ = {invalid("messages.0.content.0 is a BMP picture", "messages.0.content.0", "unsupported_image"),
+               {}};
+  open(false, 3, 100, std::chrono::hours(1), {}, "AAAA");
+  EXPECT_TRUE(encodes_.empty());
+  ASSERT_EQ(answers_.size(), 1u);
+  EXPECT_EQ(answers_[0].status, 400);
+  EXPECT_EQ(media_released_, std::vector<std::uint64_t>{3});
+  measured_ = {{}, {{MediaKind::image, kGrid}}};
+  prepared_ = {failure(Code::overloaded, "memory is full"), {}};
+  open(false, 4, 100, std::chrono::hours(1), {}, "AAAA");
+  EXPECT_EQ(encodes_, std::vector<std::string>{"r4"});
+  EXPECT_TRUE(submits_.empty());
+  ASSERT_EQ(answers_.size(), 2u);
+  EXPECT_EQ(answers_[1].status, 429);
+  EXPECT_EQ(media_released_, (std::vector<std::uint64_t>{3, 4}));
+}
+
+TEST_F(SessionHostTest, WhereTheModelDoesNotSeeAnImageEndsItsRequest) {
+  parts_.media = nullptr;
+  host_ = keep(system_.spawn(session_host_behavior, parts_));
+  up(1);
+  open(false, 3, 100, std::chrono::hours(1), {}, "AAAA");
+  ASSERT_EQ(answers_.size(), 1u);
+  EXPECT_EQ(answers_[0].status, 400);
+  EXPECT_EQ(closed_, std::vector<std::uint64_t>{3});
+}
+
 TEST_F(SessionHostTest, AFormWhoseClientHasLeftIsCancelled) {
   const http::AnswerForm form{http::AnswerForm::Kind::regex, "a+", "guided_regex"};
   open(false, 3, 100, std::chrono::hours(1), form);

@@ -7,6 +7,7 @@
 #include <sstream>
 #include <thread>
 
+#include "actors/media/media_parts.h"
 #include "support/byte_tokenizer.h"
 #include "support/patience.h"
 
@@ -26,7 +27,7 @@ struct Actors {
   }
 };
 
-Actors start_actors(int ranks = 2, std::shared_ptr<ipc::BlockNames> names = nullptr) {
+Actors start_actors(int ranks = 2, std::shared_ptr<ipc::BlockNames> names = nullptr, bool sees = true) {
   auto between = ipc::create_link();
   EXPECT_TRUE(between.ok());
   auto upper = ipc::UpperEnd::attach(between->step.get(), between->cache.get());
@@ -59,6 +60,11 @@ Actors start_actors(int ranks = 2, std::shared_ptr<ipc::BlockNames> names = null
     front.texts.push_back(std::make_shared<Link>(*std::move(end)));
   }
   front.sessions = std::make_shared<SessionContext>(SessionContext{tokenizer, {}, 64, 258});
+  const auto patches = ipc::PatchRegion::create(1 << 20);
+  EXPECT_TRUE(patches.ok());
+  auto media = media_parts({}, patches->get(), {});
+  EXPECT_TRUE(media.ok());
+  if (sees) front.media = *std::move(media);
   front.io_threads = 2;
   front.health = std::make_shared<HealthCell>();
   front.deliver = [](std::uint32_t, std::vector<http::Output>&&) {};
@@ -133,6 +139,12 @@ TEST(Topology, OneRankHasNoGroup) {
   };
   EXPECT_TRUE(has({"scheduler", "worker_link"}) && has({"worker_link", "scheduler"}));
   EXPECT_EQ(topology_json(arrows).find("rank_group"), std::string::npos);
+}
+
+TEST(Topology, OfAModelThatDoesNotSeeThereIsNoMedia) {
+  const Actors actors = start_actors(1, nullptr, false);
+  for (const Arrow& arrow : actors.arrows()) EXPECT_NE(arrow.to, "media");
+  EXPECT_EQ(topology_json(actors.arrows()).find("\"media\""), std::string::npos);
 }
 
 TEST(Topology, BothSystemsAnswerAndEnd) {

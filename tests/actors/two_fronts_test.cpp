@@ -153,7 +153,8 @@ class TwoFrontsTest : public ::testing::Test {
       capacity.max_model_len = 2048;
       capacity.vocab_size = 1000;
       const auto executor = model::make_echo_executor(capacity);
-      const Status status = run_worker(*end, *executor, {}, Log(), [&] { return stop.stop_requested(); });
+      const Status status =
+          run_worker(*end, *executor, {}, Log(), nullptr, [&] { return stop.stop_requested(); });
       EXPECT_TRUE(status.ok()) << status.message;
     });
   }

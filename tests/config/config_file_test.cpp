@@ -45,8 +45,7 @@ metrics-port: null
   EXPECT_EQ(p.options.scheduler.max_num_seqs, 32);
   EXPECT_EQ(p.options.http.api_keys, (std::vector<std::string>{"one", "two"}));
   EXPECT_TRUE(p.options.log.console);
-  EXPECT_EQ(unread_value<JsonObject>(p.options.unread, "limit-mm-per-prompt").text,
-            R"({"image":10,"video":3})");
+  EXPECT_EQ(p.options.media.limit_per_prompt, R"({"image":10,"video":3})");
   EXPECT_EQ(p.options.model.served_model_name, "8");
   EXPECT_FALSE(p.options.http.metrics_port);
 }
@@ -56,8 +55,7 @@ TEST(ConfigFile, JsonIsYaml) {
     "mm-processor-kwargs": {"image_max_pixels": 12845056, "x": ["1", 1, 1.5, true, null]}})");
   EXPECT_EQ(p.options.http.port, 8188);
   EXPECT_EQ(p.options.log.actor_dirs.size(), 2u);
-  EXPECT_EQ(unread_value<JsonObject>(p.options.unread, "mm-processor-kwargs").text,
-            R"({"image_max_pixels":12845056,"x":["1",1,1.5,true,null]})");
+  EXPECT_EQ(p.options.media.processor_kwargs, R"({"image_max_pixels":12845056,"x":["1",1,1.5,true,null]})");
 }
 
 TEST(ConfigFile, ErrorsNameTheFileAndTheOption) {
@@ -89,8 +87,7 @@ TEST(ConfigFile, AKeyGivenTwiceNamesBothLines) {
         "limit-mm-per-prompt: the key image is given twice, in lines 2 and 3");
   twice("mm-processor-kwargs: {a: [{b: 1, b: 2}]}\n", "the key b is given twice");
   const Options repeated = from_file("mm-processor-kwargs: {a: {b: 1}, c: {b: 2}}\n").options;
-  EXPECT_EQ(unread_value<JsonObject>(repeated.unread, "mm-processor-kwargs").text,
-            R"({"a":{"b":1},"c":{"b":2}})");
+  EXPECT_EQ(repeated.media.processor_kwargs, R"({"a":{"b":1},"c":{"b":2}})");
   twice("prot: null\n", "unknown option prot");
 }
 

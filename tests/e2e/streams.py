@@ -9,7 +9,8 @@ BODY = {"prompt": "The sea", "max_tokens": 3000, "temperature": 0, "ignore_eos":
 
 
 class Stream:
-    """A stream that a thread of its own reads. `first` is set at the first event."""
+    """A stream that a thread of its own reads: of a chat if the body has messages, else of a completion. `first` is set at the
+    first event."""
 
     def __init__(self, server, body=None, headers=None):
         self.events, self.failure, self.first = [], None, threading.Event()
@@ -20,7 +21,8 @@ class Stream:
 
     def read(self, server, body, headers):
         try:
-            for event in server.events("/v1/completions", body, headers):
+            path = "/v1/chat/completions" if "messages" in body else "/v1/completions"
+            for event in server.events(path, body, headers):
                 self.events.append(event)
                 self.first.set()
         except (OSError, http.client.HTTPException, AssertionError) as e:
@@ -35,9 +37,10 @@ class Stream:
 
     @property
     def text(self):
-        """The text of a completion's first choice so far."""
+        """The text of the first choice so far."""
         chunks = [json.loads(e) for e in self.events if e != "[DONE]"]
-        return "".join(c["choices"][0]["text"] for c in chunks if c.get("choices"))
+        choices = [c["choices"][0] for c in chunks if c.get("choices")]
+        return "".join(c["text"] if "text" in c else c["delta"].get("content") or "" for c in choices)
 
     @property
     def error(self):

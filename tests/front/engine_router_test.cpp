@@ -53,7 +53,8 @@ class EngineRouterTest : public ::testing::Test {
   /// Gives a request to one of `candidates` and keeps its place.
   std::uint32_t give(const std::vector<TokenId>& ids, std::string_view together = {}, std::int64_t answer = 0,
                      const std::vector<std::uint32_t>& candidates = {0, 1}) {
-    EngineRouter::Request request{ids, static_cast<std::int64_t>(ids.size()), 1, answer, &prefix_, together};
+    EngineRouter::Request request{ids,      {},      static_cast<std::int64_t>(ids.size()), 1, answer,
+                                  &prefix_, together};
     return router().choose(request, candidates, places_.emplace_back());
   }
 

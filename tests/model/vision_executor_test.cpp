@@ -49,24 +49,21 @@ class VisionExecutor : public ::testing::Test {
     return submit(writer.finish());
   }
 
-  Status encode(SlotRef slot, int item, std::uint64_t offset, std::uint64_t bytes) {
-    wire::RecordWriter<wire::EncodeMedia> writer;
-    writer.begin(1);
-    writer.record().slot = slot;
-    writer.record().item = item;
-    writer.record().offset = offset;
-    writer.record().bytes = bytes;
-    return submit(writer.finish());
+  Status encode(SlotRef slot, int item, std::span<const std::byte> patches) {
+    wire::EncodeMedia command;
+    command.slot = slot;
+    command.item = item;
+    return executor_->encode(command, patches);
   }
 
-  /// Announces and asks for all items of the golden, whose patches become the media memory.
+  /// Announces and asks for all items of the golden, whose patches stay until they are encoded.
   void see(SlotRef slot, const VisionGolden& golden) {
-    executor_->set_media_memory(std::as_bytes(std::span(golden.patches)));
     ASSERT_TRUE(announce(slot, golden.items).ok());
     std::uint64_t offset = 0;
     for (std::size_t i = 0; i < golden.items.size(); ++i) {
       const std::uint64_t bytes = VisionGolden::bytes_of(golden.items[i]);
-      const Status asked = encode(slot, static_cast<int>(i), offset, bytes);
+      const Status asked =
+          encode(slot, static_cast<int>(i), std::as_bytes(std::span(golden.patches)).subspan(offset, bytes));
       ASSERT_TRUE(asked.ok()) << asked.message;
       offset += bytes;
     }
@@ -253,7 +250,7 @@ TEST_F(VisionExecutor, AResetForgetsEverything) {
 
 TEST_F(VisionExecutor, RefusesWhatMakesNoSense) {
   const VisionGolden mixed = test::load_vision_golden("mixed");
-  executor_->set_media_memory(std::as_bytes(std::span(mixed.patches)));
+  const std::span<const std::byte> patches = std::as_bytes(std::span(mixed.patches));
   const auto refused = [](const Status& status, const std::string& part) {
     EXPECT_FALSE(status.ok()) << part;
     EXPECT_NE(status.message.find(part), std::string::npos) << status.message;
@@ -268,23 +265,22 @@ TEST_F(VisionExecutor, RefusesWhatMakesNoSense) {
   refused(announce({0, 1}, {image(0, {1, 2147483646, 2147483646})}), "cannot be");
   refused(announce({0, 1}, {image(0, {1, 4, 4}), image(3, {1, 2, 2})}), "item 1 ");
   refused(announce({0, 1}, {MediaItem{static_cast<MediaKind>(3), {1, 2, 2}, 0}}), "kind 3");
-  refused(encode({0, 1}, 0, 0, 588), "is not known");
+  refused(encode({0, 1}, 0, patches.first(588)), "is not known");
 
   ASSERT_TRUE(announce({0, 1}, mixed.items).ok());
   refused(announce({0, 1}, mixed.items), "have come already");
-  const std::uint64_t bytes = VisionGolden::bytes_of(mixed.items[0]), all = mixed.patches.size();
-  refused(encode({0, 1}, 3, 0, bytes), "item 3 is not known");
-  refused(encode({0, 1}, -1, 0, bytes), "item -1 is not known");
-  refused(encode({0, 1}, 0, 0, bytes - 1), "are named");
-  refused(encode({0, 1}, 0, all - bytes + 1, bytes), "are named");
-  refused(encode({0, 1}, 0, ~std::uint64_t{0}, bytes), "are named");
+  const std::uint64_t bytes = VisionGolden::bytes_of(mixed.items[0]);
+  refused(encode({0, 1}, 3, patches.first(bytes)), "item 3 is not known");
+  refused(encode({0, 1}, -1, patches.first(bytes)), "item -1 is not known");
+  refused(encode({0, 1}, 0, patches.first(bytes - 1)), "were found");
+  refused(encode({0, 1}, 0, {}), "0 were found");
 
   start({0, 1}, mixed, 0);
   plans_.row({0, 1}, 0, mixed.items[0].first + 1, false);
   EXPECT_FALSE(submit_plan());
   EXPECT_NE(refusal_.find("a row covers item 0, which was not to be encoded"), std::string::npos) << refusal_;
-  ASSERT_TRUE(encode({0, 1}, 0, 0, bytes).ok());
-  refused(encode({0, 1}, 0, 0, bytes), "already");
+  ASSERT_TRUE(encode({0, 1}, 0, patches.first(bytes)).ok());
+  refused(encode({0, 1}, 0, patches.first(bytes)), "already");
 
   const int tokens = mixed.items[0].end() - 1;
   plans_.start({0, 1}, tokens, tokens);

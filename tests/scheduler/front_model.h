@@ -25,6 +25,7 @@ class FrontModel {
     std::uint32_t front = 0;
     Submit submit;
     std::vector<TokenId> prompt;
+    std::vector<SequenceItem> media;
   };
 
   struct Expected {
@@ -42,6 +43,7 @@ class FrontModel {
   void add(Request request) {
     SequenceSpec first = request.submit.sequences.front();
     first.prompt = request.prompt;
+    first.media = request.media;
     for (const SequenceSpec& spec : request.submit.sequences) {
       Expected& expected = open[spec.key] = reference(first, spec.sampling.choice);
       expected.front = request.front;
@@ -84,6 +86,7 @@ class FrontModel {
       more.scored = e.wants_prompt_scores && e.next_prompt_score > 1 ? e.next_prompt_score : 0;
       const bool first = again.sequences.size() == 1;
       more.prompt = first ? request.prompt : std::vector<TokenId>{};
+      more.media = first ? request.media : std::vector<SequenceItem>{};
       more.parent = first ? RequestKey{} : again.sequences.front().key;
     }
     return again;
@@ -94,7 +97,8 @@ class FrontModel {
     Expected expected;
     expected.prompt_tokens = spec.prompt_tokens;
     std::uint64_t prefix = 0;
-    for (TokenId id : spec.prompt) prefix = extend(prefix, id);
+    for (std::size_t i = 0; i < spec.prompt.size(); ++i)
+      prefix = extend(prefix, spec.prompt[i], spec.media, static_cast<std::int32_t>(i));
     const std::int32_t room = std::min(setting_.max_length, setting_.blocks * setting_.block_tokens);
     const std::int32_t length = std::min(spec.prompt_tokens + spec.max_output_tokens, room);
     expected.constrained = spec.grammar != 0;

@@ -29,6 +29,7 @@ void submit_any(Simulation& sim, const Setting& setting) {
 
 void random_operation(Simulation& sim, const Setting& setting) {
   if (setting.grammars && sim.chance(0.4)) sim.serve_grammar();
+  if (setting.media_tokens > 0 && sim.chance(0.3)) sim.chance(0.5) ? sim.encode() : sim.take_encoded();
   switch (sim.below(32)) {
     case 0:
     case 1: submit_any(sim, setting); break;
@@ -97,6 +98,7 @@ TEST_P(Properties, HoldUnderRandomOperations) {
   EXPECT_GT(sim.totals().discarded_tokens, setting.in_flight > 1 ? 10u : 0u);
   EXPECT_GT(sim.worker().rows_run(), 0);
   EXPECT_EQ(sim.totals().cached_tokens > 0, setting.caching.prompts);
+  EXPECT_EQ(sim.totals().encoded > 1000, setting.media_tokens > 0);
   EXPECT_EQ(sim.totals().fetches > 1000, setting.swap_blocks > 0);
   if (setting.swap_failures > 0) {
     EXPECT_GT(sim.totals().failed_fetches, 10u);
@@ -158,6 +160,20 @@ INSTANTIATE_TEST_SUITE_P(
         Named{"late_masks", {.blocks = 24, .poison = 0.001, .grammars = true, .late = 0.2}},
         Named{"late_masks_three_in_flight",
               {.blocks = 30, .budget = 9, .in_flight = 3, .swap_blocks = 30, .grammars = true, .late = 0.4}},
+        Named{"images", {.blocks = 40, .media_tokens = 12}},
+        Named{"images_starving",
+              {.blocks = 20,
+               .swap_blocks = 30,
+               .swap_failures = 0.01,
+               .media_tokens = 5,
+               .media_failures = 0.01}},
+        Named{"images_three_in_flight",
+              {.blocks = 30,
+               .budget = 9,
+               .in_flight = 3,
+               .poison = 0.0005,
+               .grammars = true,
+               .media_tokens = 9}},
         Named{"grammars_three_in_flight",
               {.blocks = 30, .budget = 9, .in_flight = 3, .swap_blocks = 30, .grammars = true}}),
     [](const auto& info) { return info.param.name; });

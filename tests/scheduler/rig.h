@@ -38,6 +38,7 @@ struct Rig {
     c.max_steps_in_flight = s.in_flight;
     c.swap_blocks = s.swap_blocks;
     c.max_logprobs = s.max_logprobs;
+    c.media_tokens = s.media_tokens;
     capacity = c;
     attach(1);
   }
@@ -101,6 +102,8 @@ struct Rig {
   /// Makes the next plan; its rows are valid until the next call. False when the scheduler makes none.
   bool plan() {
     const std::span<const std::byte> bytes = scheduler.plan(++now);
+    media.clear();
+    scheduler.take_media(media);
     exchange();
     if (bytes.empty()) return false;
     record.assign(bytes.begin(), bytes.end());
@@ -154,6 +157,7 @@ struct Rig {
   wire::Capacity capacity;
   StepOutput out;
   std::vector<std::byte> record;
+  std::vector<std::vector<std::byte>> media;  ///< what the worker was sent before the last plan
   wire::RecordView view;
   std::vector<std::vector<wire::PlanRow>> steps;
   std::deque<std::vector<std::byte>> commands;

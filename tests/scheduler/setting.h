@@ -28,7 +28,9 @@ struct Setting {
   int step_ms = 0;        ///< --max-prefill-step-ms of a worker that takes token_ns for a token
   std::int64_t token_ns = 0;
   std::int32_t max_logprobs = 20;
-  double late = 0;  ///< share of masks that are not made in time
+  std::int32_t media_tokens = 0;  ///< of encoder output; 0: the model sees nothing, and no prompt has images
+  double media_failures = 0;      ///< share of images whose patches are gone
+  double late = 0;                ///< share of masks that are not made in time
 };
 
 inline config::SchedulerOptions options_of(const Setting& s) {
@@ -55,6 +57,7 @@ inline wire::Capacity capacity_of(const Setting& s) {
   c.vocab_size = s.vocab;
   c.max_steps_in_flight = s.in_flight;
   c.swap_blocks = s.swap_blocks;
+  c.media_tokens = s.media_tokens;
   return c;
 }
 

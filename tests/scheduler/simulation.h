@@ -36,14 +36,21 @@ class Simulation {
     spec.key = {7, ++keys_};
     spec.host = static_cast<std::uint32_t>(keys_ % 3);
     if (!texts_.empty() && chance(setting_.repeats)) {
-      const std::vector<TokenId>& text =
-          texts_[static_cast<std::size_t>(below(static_cast<int>(texts_.size())))];
+      const auto& [text, media] = texts_[static_cast<std::size_t>(below(static_cast<int>(texts_.size())))];
       const std::size_t shared = std::min(text.size(), static_cast<std::size_t>(prompt_tokens));
       spec.prompt.assign(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(shared));
+      for (const SequenceItem& item : media) {
+        // One that is cut off leaves ids that are no item's; some items have changed.
+        if (item.item.end() >= prompt_tokens || chance(0.05)) continue;
+        spec.media.push_back(item);
+        if (chance(0.1)) spec.media.back() = image(item.item.first, item.contents.lo + 3);
+      }
     }
+    const auto own = static_cast<std::int32_t>(spec.prompt.size());
     while (static_cast<std::int32_t>(spec.prompt.size()) < prompt_tokens) {
       spec.prompt.push_back(below(setting_.vocab));
     }
+    add_images(spec, own);
     spec.prompt_tokens = prompt_tokens;
     spec.max_output_tokens = max_output;
     return spec;
@@ -60,6 +67,7 @@ class Simulation {
         spec.key = {7, ++keys_};
         spec.parent = first.key;
         spec.prompt.clear();
+        spec.media.clear();
       }
       last_keys.push_back(spec.key);
       request.sequences.push_back(std::move(spec));
@@ -67,7 +75,8 @@ class Simulation {
     request.prefix = prefix;
     request.arrived_ns = ++arrivals_;
     const std::uint32_t front = fronts > 1 ? static_cast<std::uint32_t>(arrivals_ % fronts) : 0;
-    FrontModel::Request kept{front, request, first.prompt};
+    FrontModel::Request kept{front, request, first.prompt, first.media};
+    for (const RequestKey& key : last_keys) worker_.encoder().expected[key] = first.media;
     last_status = scheduler_->submit(request, front);
     if (!last_status.ok()) return false;
     fronts_.add(std::move(kept));
@@ -90,7 +99,11 @@ class Simulation {
 
   bool plan() {
     const std::span<const std::byte> record = scheduler_->plan(++clock_);
-    if (record.empty()) return false;
+    std::vector<std::vector<std::byte>> media;
+    scheduler_->take_media(media);
+    for (const std::vector<std::byte>& one : media) worker_.encoder().receive(one);
+    if (!worker_.complaint().empty()) complain(worker_.complaint());
+    if (record.empty()) return !media.empty();
     if (record.size() > wire::kMaxRecordBytes) complain("a plan is longer than a record");
     check_grants(record);
     check_rows(record);
@@ -112,6 +125,22 @@ class Simulation {
     if (!worker_.complaint().empty()) complain(worker_.complaint());
     return true;
   }
+  bool encode() {
+    std::vector<std::byte> done;
+    if (!worker_.encoder().encode(chance(setting_.media_failures), done)) return false;
+    encoded_.push_back(std::move(done));
+    return true;
+  }
+  bool take_encoded() {
+    if (encoded_.empty()) return false;
+    if (scheduler_->media_done(encoded_.front(), output_) == Committed::malformed)
+      complain("a valid MediaDone was not applied");
+    encoded_.pop_front();
+    take();
+    after();
+    return true;
+  }
+
   /// Runs one of the commands whose turn may have come, not always the oldest.
   bool run_command() {
     if (!worker_.has_command()) return false;
@@ -202,6 +231,7 @@ class Simulation {
     take();
     if (orphans == Orphans::fail && !fronts_.open.empty()) complain("a sequence survived silently");
     results_.clear();
+    encoded_.clear();
     stale_.clear();
     attach();
     losing_ = false;
@@ -212,7 +242,7 @@ class Simulation {
   /// of them `alone`.
   void lose_engine(double alone = 0) {
     ++engine_deaths;
-    for (auto* queue : {&results_, &masks_}) queue->clear();
+    for (auto* queue : {&results_, &masks_, &encoded_}) queue->clear();
     asks_.clear();
     grants_.clear();
     grammar_updates_.clear();
@@ -258,6 +288,8 @@ class Simulation {
     while (serve_cache()) moved = true;
     while (grant()) moved = true;
     while (serve_grammar()) moved = true;
+    while (take_encoded()) moved = true;
+    moved |= encode();
     moved |= run_worker();
     if (!moved) moved = run_command();
     return moved;
@@ -332,6 +364,25 @@ class Simulation {
     to.cached_tokens += from.cached_tokens;
     to.fetches += from.fetches;
     to.failed_fetches += from.failed_fetches;
+    to.encoded += from.encoded;
+  }
+
+  static SequenceItem image(std::int32_t first, std::uint64_t contents) {
+    constexpr PatchGrid kGrids[] = {{1, 2, 2}, {1, 4, 4}, {1, 2, 10}};
+    return {{MediaKind::image, kGrids[contents % 3], first}, {9, contents}, {4096 * contents, contents}};
+  }
+  /// Behind the first `begin` ids, which are an earlier text's.
+  void add_images(SequenceSpec& spec, std::int32_t begin) {
+    if (setting_.media_tokens == 0 || chance(0.4)) return;
+    const auto end = static_cast<std::int32_t>(spec.prompt.size());
+    if (!spec.media.empty()) begin = std::max(begin, spec.media.back().item.end());
+    while (chance(0.7)) {
+      const SequenceItem item = image(begin + below(8), 3 + static_cast<std::uint64_t>(below(9)));
+      begin = item.item.end();
+      if (begin >= end) return;
+      for (std::int32_t i = item.item.first; i < begin; ++i) spec.prompt[static_cast<std::size_t>(i)] = 1;
+      spec.media.push_back(item);
+    }
   }
 
   void start_engine() {
@@ -395,12 +446,14 @@ class Simulation {
     const FrontModel::Expected expected = fronts_.reference(spec, 0);
     text.insert(text.end(), expected.tokens.begin(), expected.tokens.end());
     if (texts_.size() < kTexts) texts_.emplace_back();
-    texts_[static_cast<std::size_t>(below(static_cast<int>(texts_.size())))] = std::move(text);
+    texts_[static_cast<std::size_t>(below(static_cast<int>(texts_.size())))] = {std::move(text), spec.media};
   }
 
   void take() {
-    fronts_.take(output_,
-                 [this](const RequestKey& key) { return losing_ || worker_.poisoned().contains(key); });
+    fronts_.take(output_, [this](const RequestKey& key) {
+      return losing_ || worker_.poisoned().contains(key) ||
+             (setting_.media_failures > 0 && !worker_.encoder().expected[key].empty());
+    });
     if (!fronts_.complaint().empty()) complain(fronts_.complaint());
   }
 
@@ -455,9 +508,9 @@ class Simulation {
   std::map<RequestKey, std::size_t> reported_;  ///< tokens of sequences with a grammar
   std::deque<CacheAsks> asks_;
   std::deque<CacheGrants> grants_;
-  std::deque<std::vector<std::byte>> results_;
+  std::deque<std::vector<std::byte>> results_, encoded_;
   std::vector<std::byte> stale_;
-  std::vector<std::vector<TokenId>> texts_;
+  std::vector<std::pair<std::vector<TokenId>, std::vector<SequenceItem>>> texts_;
   std::set<std::uint32_t> held_;  ///< fronts
   SchedulerTotals past_;          ///< of engines that have died
   std::map<std::pair<std::uint32_t, std::uint32_t>, std::pair<RequestKey, std::vector<BlockId>>> tables_;

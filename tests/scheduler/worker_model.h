@@ -16,6 +16,7 @@
 
 #include "actors/messages.h"
 #include "ipc/wire.h"
+#include "tests/scheduler/encoder_model.h"
 #include "tests/scheduler/grammar_model.h"
 
 namespace troupe::test {
@@ -23,6 +24,15 @@ namespace troupe::test {
 /// extend(): the hash of a prefix one token longer. next_token(): the token that follows a prefix.
 inline std::uint64_t extend(std::uint64_t prefix, TokenId token) {
   return mix(prefix, static_cast<std::uint64_t>(token) + 1);
+}
+/// The same for token `at` of a text with images: what an image contains counts.
+inline std::uint64_t extend(std::uint64_t prefix, TokenId token, std::span<const SequenceItem> media,
+                            std::int32_t at) {
+  for (const SequenceItem& item : media) {
+    if (item.item.first <= at && at < item.item.end())
+      prefix = mix(prefix, item.contents.lo * 64 + static_cast<std::uint64_t>(at - item.item.first));
+  }
+  return extend(prefix, token);
 }
 inline TokenId next_token(std::uint64_t prefix, std::uint32_t choice, std::int32_t vocab) {
   return static_cast<TokenId>(mix(prefix, 0x51ull + choice) % static_cast<std::uint64_t>(vocab));
@@ -36,7 +46,10 @@ class WorkerModel {
 
   /// Starts a new epoch: forgets everything and fills the KV memory with garbage.
   void reset(std::uint32_t epoch) {
+    auto media = std::move(encoder_.expected);
     *this = WorkerModel(capacity_, budget_, token_ns_);
+    encoder_.expected = std::move(media);
+    encoder_.begin(epoch, capacity_.media_tokens);
     epoch_ = epoch;
     kv_.assign(static_cast<std::size_t>(capacity_.kv_blocks * capacity_.block_tokens), 0xdeadull + epoch);
     swap_.assign(static_cast<std::size_t>(capacity_.swap_blocks * capacity_.block_tokens), 0xbadull);
@@ -131,8 +144,10 @@ class WorkerModel {
     return execute(view, *plan, poison);
   }
 
+  EncoderModel& encoder() { return encoder_; }
+
   /// The first violation of a rule, or empty.
-  const std::string& complaint() const { return complaint_; }
+  const std::string& complaint() const { return complaint_.empty() ? encoder_.complaint() : complaint_; }
   std::int64_t rows_run() const { return rows_run_; }
   std::int64_t forked_rows() const { return forked_rows_; }
   /// Positions that sequences found written when they started, other than by a fork inside a block.
@@ -176,6 +191,7 @@ class WorkerModel {
     RequestKey key{};
     std::int32_t prompt_tokens = 0, known = 0, sent = 0, run = -1;
     wire::Sampling sampling{};
+    std::vector<SequenceItem> media;
     std::vector<TokenId> tokens;        ///< ids received or sampled
     std::vector<std::uint64_t> prefix;  ///< prefix[p]: hash of tokens 0…p
     std::vector<BlockId> blocks;
@@ -220,10 +236,15 @@ class WorkerModel {
       return complain("a span leaves the record");
     }
     for (SlotRef ref : view.array(plan.finished)) {
+      if (!slots_.contains(ref.slot) && encoder_.knows(ref)) {
+        encoder_.finish(ref);
+        continue;
+      }
       Slot* slot = find(ref);
       if (slot == nullptr) return;
       for (BlockId block : slot->blocks) --users_[static_cast<std::size_t>(block)];
       slots_.erase(ref.slot);
+      encoder_.finish(ref);
     }
     for (const wire::StartSequence& start : view.array(plan.started)) {
       if (start.slot.slot >= static_cast<std::uint32_t>(capacity_.max_slots))
@@ -238,6 +259,7 @@ class WorkerModel {
       slot.prompt_tokens = start.prompt_tokens;
       slot.known = start.known_tokens;
       slot.sampling = start.sampling;
+      slot.media = encoder_.start(start.slot, start.key);
     }
     for (const wire::TokenRun& run : view.array(plan.tokens)) {
       Slot* slot = find(run.slot);
@@ -262,7 +284,8 @@ class WorkerModel {
   }
 
   void append(Slot& slot, TokenId token) {
-    slot.prefix.push_back(extend(slot.prefix.empty() ? 0 : slot.prefix.back(), token));
+    slot.prefix.push_back(extend(slot.prefix.empty() ? 0 : slot.prefix.back(), token, slot.media,
+                                 static_cast<std::int32_t>(slot.tokens.size())));
     slot.tokens.push_back(token);
   }
 
@@ -340,6 +363,7 @@ class WorkerModel {
       }
     }
     slot.run = end;
+    encoder_.run(slot.ref, slot.media, row.position, end);
     const bool samples = (row.flags & wire::kSamples) != 0;
     if (samples != (end == static_cast<std::int32_t>(slot.tokens.size()) && slot.sent == slot.known)) {
       return complain("samples elsewhere than at the end");
@@ -396,6 +420,7 @@ class WorkerModel {
   wire::Capacity capacity_;
   std::int32_t budget_;
   std::int64_t token_ns_ = 0;
+  EncoderModel encoder_;
   std::uint32_t epoch_ = 0;
   std::uint64_t last_step_ = 0;
   std::set<std::uint64_t> commands_run_;

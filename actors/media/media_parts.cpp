@@ -1,0 +1,71 @@
+#include "actors/media/media_parts.h"
+
+#include <algorithm>
+#include <random>
+#include <string>
+
+#include "actors/media/media_process.h"
+#include "base/usable_cores.h"
+
+namespace troupe {
+namespace {
+
+constexpr double kGiB = 1024.0 * 1024 * 1024;
+
+HashKey random_key() {
+  std::random_device random;
+  const auto word = [&random] { return (std::uint64_t{random()} << 32) | random(); };
+  return {word(), word()};
+}
+
+/// Files get a quarter of the memory, patches the rest: as they have memory of their own, who waits for
+/// patches and holds files keeps nobody from getting its patches.
+MediaBounds bounds_of(const config::MediaOptions& options) {
+  const auto memory = static_cast<std::uint64_t>(options.memory_bytes);
+  MediaBounds bounds;
+  bounds.file_bytes = memory / 4;
+  bounds.patch_bytes = memory - bounds.file_bytes;
+  bounds.cached_bytes = options.processor_cache_gib < 0
+                            ? memory / 4
+                            : static_cast<std::uint64_t>(options.processor_cache_gib * kGiB);
+  bounds.cached_bytes = std::min(bounds.cached_bytes, bounds.patch_bytes);
+  bounds.most_file_bytes = static_cast<std::uint64_t>(options.max_file_bytes);
+  bounds.why_not_fetched = options.allowed_domains.empty() && options.allowed_path.empty()
+                               ? "neither --allowed-media-domains nor --allowed-media-path is set"
+                               : "--allowed-media-domains and --allowed-media-path have no effect yet";
+  return bounds;
+}
+
+}  // namespace
+
+Result<MediaParts> media_parts(const config::MediaOptions& options, int patches_fd,
+                               const std::vector<std::shared_ptr<const ipc::BlockNames>>& names) {
+  auto region = ipc::PatchWriter::attach(patches_fd);
+  if (!region.ok()) return region.status();
+  MediaParts parts;
+  parts.bounds = bounds_of(options);
+  MediaThreadsSetup& threads = parts.threads;
+  threads.decoders =
+      options.processes > 0 ? options.processes : static_cast<int>(std::clamp(usable_cores() / 2, 1u, 4u));
+  threads.region = std::make_shared<ipc::PatchWriter>(*std::move(region));
+  threads.bounds.bytes = parts.bounds.most_file_bytes;
+  threads.bounds.pixels = options.max_image_pixels;
+  threads.files_key = random_key();
+  threads.contents_key = random_key();
+  if (!names.empty()) {
+    const ipc::NamesKey key = names.front()->key();
+    threads.contents_key = {key.low, key.high};
+  }
+  MediaProcessSetup process;
+  process.sandbox = options.sandbox;
+  process.bounds = threads.bounds;
+  process.times.picture = std::chrono::milliseconds(options.timeout_ms);
+  threads.make_decoder = [process](const Log& log) {
+    MediaProcessSetup setup = process;
+    setup.log = log;
+    return std::make_unique<MediaProcess>(std::move(setup));
+  };
+  return parts;
+}
+
+}  // namespace troupe

@@ -1,0 +1,90 @@
+#pragma once
+// The threads that do MEDIA's work: one measures files and gives back memory of the region, some decode
+// pictures, each with a PictureDecoder of its own, and copy them into the region.
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "actors/media/media_book.h"
+#include "actors/media/media_process.h"
+#include "base/log.h"
+#include "base/work_pulse.h"
+#include "ipc/patch_writer.h"
+#include "media/header/picture_header.h"
+
+namespace troupe {
+
+struct MediaThreadsSetup {
+  int decoders = 1;  ///< threads that decode, 1 or more
+  std::function<std::unique_ptr<PictureDecoder>(const Log& log)> make_decoder;
+  std::shared_ptr<ipc::PatchWriter> region;  ///< used by nothing else
+  media::PictureBounds bounds;
+  HashKey contents_key;  ///< of the names of prepared pictures: that of the names of KV blocks
+  HashKey files_key;     ///< of the names of files: random bits that clients never see
+  Log log{};
+  /// Sign of life of the thread that measures; no deadline bounds it.
+  std::shared_ptr<WorkPulse> pulse = std::make_shared<WorkPulse>();
+};
+
+/// What has ended, by ticket.
+struct MediaOutcomes {
+  std::vector<std::pair<std::uint64_t, MeasuredFile>> measured;
+  std::vector<std::pair<std::uint64_t, PreparedPatches>> prepared;
+};
+
+/// No call blocks but the destructor.
+class MediaThreads {
+ public:
+  /// `notify` is called from the threads when there is something to take(); it must not block.
+  MediaThreads(MediaThreadsSetup setup, std::function<void()> notify);
+  /// Ends within a fraction of a second; outcomes that are not there yet never come.
+  ~MediaThreads();
+  MediaThreads(const MediaThreads&) = delete;
+  MediaThreads& operator=(const MediaThreads&) = delete;
+
+  void measure(MeasureWork work);
+  /// Among pictures that wait, those of the request come first that has the fewest at work.
+  void prepare(PrepareWork work);
+  /// The work is not needed. A file that is not measured yet has no outcome then, and a picture that is not
+  /// decoded yet Code::cancelled.
+  void drop(std::uint64_t ticket);
+  /// The item of the region is not needed any more.
+  void remove(const wire::PatchPlace& place);
+
+  MediaOutcomes take();
+
+ private:
+  void run_files(const std::stop_token& stop);
+  void run_decoder(const std::stop_token& stop, PictureDecoder& decoder);
+  PreparedPatches prepare(PictureDecoder& decoder, const PrepareWork& work);
+  PrepareWork take_next();
+  /// Adds an outcome, and says so if it is the first.
+  template <class List, class Outcome>
+  void add(List MediaOutcomes::*list, std::uint64_t ticket, Outcome&& outcome);
+
+  const MediaThreadsSetup setup_;
+  const std::function<void()> notify_;
+  std::vector<std::unique_ptr<PictureDecoder>> decoders_;  // each prepares in its thread
+
+  std::mutex mutex_;
+  std::condition_variable_any more_files_, more_pictures_;
+  std::deque<MeasureWork> files_;  // guarded by mutex_, as all below
+  std::deque<wire::PatchPlace> removals_;
+  std::deque<PrepareWork> pictures_;
+  std::map<MediaRequestId, int> at_work_;  // pictures that are being decoded
+  MediaOutcomes outcomes_;
+
+  std::mutex region_mutex_;  // for setup_.region
+
+  std::jthread files_thread_;
+  std::vector<std::jthread> decoder_threads_;
+};
+
+}  // namespace troupe

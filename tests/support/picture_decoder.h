@@ -1,0 +1,39 @@
+#pragma once
+// A decoder that decodes nothing: its patches say how often it was asked.
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "actors/media/media_process.h"
+#include "ipc/memory_file.h"
+
+namespace troupe::testing {
+
+class FakeDecoder final : public PictureDecoder {
+ public:
+  struct Shared {
+    std::atomic<int> asked{0};
+    std::atomic<bool> given_up{false};
+    PatchGrid grid{1, 4, 4};
+    std::function<Status()> outcome = [] { return Status(); };  ///< may wait
+    std::atomic<std::int64_t> limit{0};                         ///< max_pixels that it was asked with last
+  };
+  explicit FakeDecoder(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
+
+  Result<PreparedPicture> prepare(int, const media::PixelLimits& limits) override {
+    shared_->limit = limits.max_pixels;
+    const int number = ++shared_->asked;
+    if (Status status = shared_->outcome(); !status.ok()) return status;
+    const auto bytes = static_cast<std::size_t>(shared_->grid.patches()) * kPatchBytes;
+    auto file = ipc::make_constant_file("patches", std::string(bytes, static_cast<char>(number)));
+    if (!file.ok()) return file.status();
+    return PreparedPicture{shared_->grid, *std::move(file)};
+  }
+  void give_up() override { shared_->given_up = true; }
+
+ private:
+  const std::shared_ptr<Shared> shared_;
+};
+
+}  // namespace troupe::testing
