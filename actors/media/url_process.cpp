@@ -22,7 +22,7 @@
 namespace troupe {
 namespace {
 
-constexpr auto kLook = std::chrono::milliseconds(100);  ///< how often a wait looks whether it is given up
+constexpr auto kEndLook = std::chrono::milliseconds(100);  ///< how often a wait looks whether it is given up
 constexpr std::size_t kMostUrlBytes = 8 << 10;
 constexpr std::size_t kMostSaid = 1024;
 
@@ -115,7 +115,7 @@ Result<ipc::Fd> fetch_url(const UrlSetup& setup, const std::string& url, const s
       config::child_environment(config::ChildKind::fetch, config::process_environment()));
   if (!child.ok()) return not_now();
   const TimePoint end = Clock::now() + setup.time + std::chrono::seconds(1);
-  while (!child->has_ended(kLook)) {
+  while (!child->has_ended(kEndLook)) {
     if (Clock::now() < end && !give_up) continue;
     child->kill(SIGKILL);
     break;
