@@ -39,7 +39,7 @@ struct PreparedPicture {
   ipc::Fd patches;  ///< a memory file of grid.patches() * kPatchBytes bytes, sealed against writing
 };
 
-/// What decodes pictures. prepare() is called by one thread, give_up() by any.
+/// What decodes pictures. give_up() is called by any thread, the others by one.
 class PictureDecoder {
  public:
   virtual ~PictureDecoder() = default;
@@ -47,8 +47,19 @@ class PictureDecoder {
   virtual void give_up() = 0;
 };
 
+/// What decodes videos; likewise.
+class VideoDecoder {
+ public:
+  virtual ~VideoDecoder() = default;
+  virtual Result<media::VideoFacts> probe_video(int file) = 0;
+  virtual Result<PreparedPicture> prepare_video(int file, const media::VideoFacts& facts,
+                                                const media::PixelLimits& limits,
+                                                const VideoSampling& sampling) = 0;
+  virtual void give_up() = 0;
+};
+
 /// Used by one thread, and ends with it. The process is started with the first picture.
-class MediaProcess final : public PictureDecoder {
+class MediaProcess final : public PictureDecoder, public VideoDecoder {
  public:
   explicit MediaProcess(MediaProcessSetup setup) : setup_(std::move(setup)) {}
 
@@ -64,11 +75,12 @@ class MediaProcess final : public PictureDecoder {
   /// What the video in `file` says of its frames, within the setup's bounds. For a process for videos. Errors
   /// as of prepare(), with the reasons invalid_video and unsupported_video; unsupported also where the
   /// libraries for videos are not installed.
-  Result<media::VideoFacts> probe_video(int file);
+  Result<media::VideoFacts> probe_video(int file) override;
 
   /// The frames of a video that `sampling` takes; `facts` are those of probe_video().
   Result<PreparedPicture> prepare_video(int file, const media::VideoFacts& facts,
-                                        const media::PixelLimits& limits, const VideoSampling& sampling);
+                                        const media::PixelLimits& limits,
+                                        const VideoSampling& sampling) override;
 
   /// Ends a call that another thread waits in, and every later one, within a tenth of a second.
   void give_up() override { given_up_ = true; }
