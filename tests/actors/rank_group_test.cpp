@@ -20,6 +20,7 @@ LinkUp link(std::uint32_t epoch, std::int32_t blocks = 100) {
   up.capacity.kv_blocks = blocks;
   up.capacity.max_slots = blocks / 10;
   up.capacity.weight_bytes = 7;
+  up.capacity.media_tokens = 3 * blocks;
   up.device = "cpu";
   return up;
 }
@@ -80,6 +81,7 @@ TEST(RankGroup, IsUpWhenAllAreAndHoldsWhatTheLeastHolds) {
   EXPECT_EQ(change.up->capacity.kv_blocks, 50);
   EXPECT_EQ(change.up->capacity.max_slots, 5);
   EXPECT_EQ(change.up->capacity.weight_bytes, 21u);
+  EXPECT_EQ(change.up->capacity.media_tokens, 150);
   EXPECT_TRUE(group.is_up());
 }
 
@@ -113,6 +115,51 @@ TEST(RankGroup, RanksOfDifferentEpochsAreNoGroup) {
   const auto change = group.up(1, link(2));
   ASSERT_TRUE(change.up);
   EXPECT_EQ(change.up->epoch, 2u);
+}
+
+Bytes encoded(std::uint32_t epoch, std::int32_t item, std::int64_t from, std::int64_t to, bool failed = false,
+              bool dropped = false) {
+  wire::RecordWriter<wire::MediaDone> writer;
+  writer.begin(epoch);
+  writer.record().slot = {3, 4};
+  writer.record().item = item;
+  writer.record().failed = failed ? 1 : 0;
+  writer.record().dropped = dropped ? 1 : 0;
+  writer.record().started_ns = from;
+  writer.record().finished_ns = to;
+  return to_bytes(writer.finish());
+}
+
+TEST(RankGroup, AnItemIsEncodedWhenAllHaveDoneIt) {
+  RankGroup group(2);
+  group.up(0, link(1));
+  group.up(1, link(1));
+  EXPECT_FALSE(group.media(1, encoded(1, 0, 5, 9)).record);
+  EXPECT_FALSE(group.media(1, encoded(1, 1, 9, 12, true)).record) << "it is ahead";
+  const auto first = group.media(0, encoded(1, 0, 7, 30));
+  ASSERT_TRUE(first.record);
+  const auto whole = read<wire::MediaDone>(*first.record);
+  EXPECT_EQ(whole.header.epoch, 1u);
+  EXPECT_EQ(whole.slot, (SlotRef{3, 4}));
+  EXPECT_EQ(whole.item, 0);
+  EXPECT_EQ(whole.started_ns, 5);
+  EXPECT_EQ(whole.finished_ns, 30);
+  EXPECT_EQ(whole.failed + whole.dropped, 0u);
+  const auto second = group.media(0, encoded(1, 1, 30, 31));
+  ASSERT_TRUE(second.record);
+  EXPECT_EQ(read<wire::MediaDone>(*second.record).failed, 1u) << "on one is on all";
+  group.media(0, encoded(1, 2, 1, 2));
+  const auto third = group.media(1, encoded(1, 2, 1, 2, false, true));
+  ASSERT_TRUE(third.record);
+  EXPECT_EQ(read<wire::MediaDone>(*third.record).dropped, 1u);
+  EXPECT_EQ(group.open_encodings(), 0u);
+
+  group.media(0, encoded(1, 3, 1, 2));
+  EXPECT_NE(group.media(0, encoded(1, 3, 1, 2)).fault.find("twice"), std::string::npos);
+  EXPECT_FALSE(group.media(0, done(1, 1, false, 0, 1)).fault.empty()) << "no MediaDone";
+  group.down(0, "killed");
+  EXPECT_EQ(group.open_encodings(), 0u);
+  EXPECT_FALSE(group.media(1, encoded(1, 3, 1, 2)).record) << "of an epoch that has passed";
 }
 
 TEST(RankGroup, OneLossIsOneLoss) {

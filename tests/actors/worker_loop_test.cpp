@@ -5,7 +5,9 @@
 
 #include <deque>
 #include <functional>
+#include <optional>
 
+#include "ipc/patch_writer.h"
 #include "support/patience.h"
 
 namespace troupe {
@@ -24,12 +26,15 @@ class FakeExecutor final : public Executor {
       return {};
     }
     if (record.as<wire::SequenceMedia>() != nullptr) return {};
-    if (record.as<wire::EncodeMedia>() != nullptr) {
-      ++encodings;
-      return {};
-    }
     out.push_back(record.as<wire::StepPlan>()->step);
     most_out = std::max(most_out, out.size());
+    return {};
+  }
+
+  Status encode(const wire::EncodeMedia& command, std::span<const std::byte> patches) override {
+    if (!refusal.ok()) return refusal;
+    asked.push_back(command);
+    patch_bytes.push_back(patches.size());
     return {};
   }
 
@@ -37,10 +42,13 @@ class FakeExecutor final : public Executor {
     ++polls;
     longest_wait = std::max(longest_wait, deadline - Clock::now());
     if (!error.ok()) return error;
-    if (encodings > 0) {
-      --encodings;
+    if (!asked.empty()) {
+      if (on_encode) on_encode();
       wire::RecordWriter<wire::MediaDone> done;
       done.begin(0);
+      done.record().slot = asked.front().slot;
+      done.record().item = asked.front().item;
+      asked.pop_front();
       const auto ended = done.finish();
       bytes.assign(ended.begin(), ended.end());
       return true;
@@ -69,7 +77,9 @@ class FakeExecutor final : public Executor {
   std::size_t ends_with = 1;  // a step ends when so many are out
   bool gated = false;         // no step ends until masks come
   int looks_until_ready = 0;  // calls of prepare() until it is done
-  int encodings = 0;          // asked for
+  std::deque<wire::EncodeMedia> asked;
+  std::vector<std::size_t> patch_bytes;  // of each that was asked for
+  std::function<void()> on_encode;
   int polls = 0;
   std::function<void()> on_reset;
   Duration longest_wait{};
@@ -87,7 +97,14 @@ class WorkerLoopTest : public ::testing::Test {
     ASSERT_TRUE(engine_end.ok() && worker_end.ok());
     engine = std::make_unique<ipc::UpperEnd>(std::move(*engine_end));
     worker = std::make_unique<ipc::LowerEnd>(std::move(*worker_end));
-    loop = std::make_unique<WorkerLoop>(*worker, executor, WorkerIdentity{.memory = 77}, log);
+    const auto region = ipc::PatchRegion::create(1 << 20);
+    ASSERT_TRUE(region.ok());
+    auto written = ipc::PatchWriter::attach(region->get());
+    auto read = ipc::PatchRegion::attach(region->get());
+    ASSERT_TRUE(written.ok() && read.ok());
+    writer.emplace(std::move(*written));
+    patches.emplace(std::move(*read));
+    loop = std::make_unique<WorkerLoop>(*worker, executor, WorkerIdentity{.memory = 77}, log, &*patches);
     ASSERT_TRUE(loop->begin().ok());
     EXPECT_EQ(receive(), wire::RecordKind::inventory);
     EXPECT_EQ(receive(), wire::RecordKind::hello);
@@ -98,6 +115,7 @@ class WorkerLoopTest : public ::testing::Test {
     if (got.kind != ipc::Received::Kind::record) return {};
     if (const auto* result = got.view.as<wire::StepResult>()) step = result->step;
     if (const auto* hello = got.view.as<wire::Hello>()) memory = hello->memory;
+    if (const auto* done = got.view.as<wire::MediaDone>()) encoded = *done;
     return got.view.header().kind;
   }
 
@@ -108,6 +126,21 @@ class WorkerLoopTest : public ::testing::Test {
     ASSERT_TRUE(engine->try_send(ipc::Channel::step, plan.finish()));
   }
 
+  wire::PatchPlace add_image() {
+    const std::vector<std::byte> bytes(4 * kPatchBytes);
+    const auto place = writer->add(MediaKind::image, {1, 2, 2}, bytes);
+    EXPECT_TRUE(place.ok());
+    return *place;
+  }
+  void send_encode(std::int32_t item, const wire::PatchPlace& place) {
+    wire::RecordWriter<wire::EncodeMedia> encode;
+    encode.begin(engine->epoch());
+    encode.record().slot = {1, 2};
+    encode.record().item = item;
+    encode.record().place = place;
+    ASSERT_TRUE(engine->try_send(ipc::Channel::step, encode.finish()));
+  }
+
   std::unique_ptr<ipc::UpperEnd> engine;
   std::unique_ptr<ipc::LowerEnd> worker;
   FakeExecutor executor;
@@ -115,6 +148,9 @@ class WorkerLoopTest : public ::testing::Test {
   std::unique_ptr<WorkerLoop> loop;
   std::uint64_t step = 0;
   std::uint64_t memory = 0;  // of the last greeting
+  std::optional<ipc::PatchWriter> writer;
+  std::optional<ipc::PatchRegion> patches;
+  wire::MediaDone encoded;  // the last
 };
 
 TEST_F(WorkerLoopTest, TheEngineHearsOfAWorkerThatIsPrepared) {
@@ -256,9 +292,7 @@ TEST_F(WorkerLoopTest, AnEncodingIsAnsweredAndAnAnnouncementIsNot) {
   ASSERT_TRUE(engine->try_send(ipc::Channel::step, media.finish()));
   ASSERT_TRUE(loop->run_once().ok());
   EXPECT_EQ(executor.polls, 0) << "nothing is pending";
-  wire::RecordWriter<wire::EncodeMedia> encode;
-  encode.begin(engine->epoch());
-  ASSERT_TRUE(engine->try_send(ipc::Channel::step, encode.finish()));
+  send_encode(0, add_image());
   send_plan(1);
   ASSERT_TRUE(loop->run_once().ok());
   ASSERT_TRUE(loop->run_once().ok());
@@ -268,6 +302,49 @@ TEST_F(WorkerLoopTest, AnEncodingIsAnsweredAndAnAnnouncementIsNot) {
   executor.polls = 0;
   ASSERT_TRUE(loop->run_once().ok());
   EXPECT_EQ(executor.polls, 0) << "nothing is pending";
+}
+
+TEST_F(WorkerLoopTest, PatchesAreFoundWhereTheyAre) {
+  send_encode(3, add_image());
+  ASSERT_TRUE(loop->run_once().ok());
+  EXPECT_EQ(executor.patch_bytes, std::vector<std::size_t>{4 * kPatchBytes});
+  EXPECT_EQ(receive(), wire::RecordKind::media_done);
+  EXPECT_EQ(encoded.slot, (SlotRef{1, 2}));
+  EXPECT_EQ(encoded.item, 3);
+  EXPECT_EQ(encoded.failed, 0u);
+}
+
+TEST_F(WorkerLoopTest, WithoutPatchesAnItemFails) {
+  const wire::PatchPlace gone = add_image();
+  writer->remove(gone);
+  for (const wire::PatchPlace& place :
+       {gone, wire::PatchPlace{}, wire::PatchPlace{~std::uint64_t{0}, 1}, wire::PatchPlace{4096, 1}}) {
+    send_encode(0, place);
+    ASSERT_TRUE(loop->run_once().ok());
+    EXPECT_EQ(receive(), wire::RecordKind::media_done);
+    EXPECT_EQ(encoded.failed, 1u);
+  }
+  EXPECT_TRUE(executor.patch_bytes.empty());
+  executor.polls = 0;
+  ASSERT_TRUE(loop->run_once().ok());
+  EXPECT_EQ(executor.polls, 0) << "nothing is pending";
+}
+
+// What was made of them must not be used: another image may have been read in part.
+TEST_F(WorkerLoopTest, PatchesThatGoWhileTheyAreReadFail) {
+  const wire::PatchPlace place = add_image();
+  executor.on_encode = [&] { writer->remove(place); };
+  send_encode(0, place);
+  ASSERT_TRUE(loop->run_once().ok());
+  EXPECT_EQ(receive(), wire::RecordKind::media_done);
+  EXPECT_EQ(encoded.failed, 1u);
+}
+
+TEST_F(WorkerLoopTest, ARefusedEncodingEndsTheWorkerUnlessItsPatchesHaveGone) {
+  const wire::PatchPlace place = add_image();
+  executor.refusal = invalid("item 0 is not known");
+  send_encode(0, place);
+  EXPECT_NE(loop->run_once().message.find("item 0 is not known"), std::string::npos);
 }
 
 TEST_F(WorkerLoopTest, MasksOfAnOlderEpochNeverArrive) {

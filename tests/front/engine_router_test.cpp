@@ -7,6 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "actors/cache/cache_manager.h"
+#include "actors/scheduler/scheduler.h"
+
 namespace troupe {
 namespace {
 
@@ -53,12 +56,18 @@ class EngineRouterTest : public ::testing::Test {
   /// Gives a request to one of `candidates` and keeps its place.
   std::uint32_t give(const std::vector<TokenId>& ids, std::string_view together = {}, std::int64_t answer = 0,
                      const std::vector<std::uint32_t>& candidates = {0, 1}) {
-    EngineRouter::Request request{ids,      {},      static_cast<std::int64_t>(ids.size()), 1, answer,
-                                  &prefix_, together};
+    const EngineRouter::Request request{.prompt = ids,
+                                        .media = media_,
+                                        .prompt_tokens = static_cast<std::int64_t>(ids.size()),
+                                        .answers = 1,
+                                        .answer_tokens = answer,
+                                        .prefix = &prefix_,
+                                        .together = together};
     return router().choose(request, candidates, places_.emplace_back());
   }
 
   PrefixUse prefix_;
+  std::vector<SequenceItem> media_;  ///< in every prompt
   EngineRouter::Setup setup_;
   std::vector<std::unique_ptr<ipc::BlockNames>> tables_;
   BlockId next_block_ = 0;
@@ -88,6 +97,55 @@ TEST_F(EngineRouterTest, WhatIsCachedForAnotherSaltIsNot) {
   EXPECT_EQ(router().load(first), 44) << "nothing of it was expected to be found";
   prefix_.salt = "theirs";
   EXPECT_EQ(give(prompt(100, 44)), 1u);
+}
+
+// The names are those under which the scheduler publishes: of ids and of what images contain.
+TEST_F(EngineRouterTest, ImagesCountByWhatTheyContain) {
+  Scheduler scheduler({}, {true, true, {3, 5}});
+  CacheManager blocks;
+  StepOutput out;
+  wire::Capacity capacity;
+  capacity.kv_blocks = 32;
+  capacity.block_tokens = kBlock;
+  capacity.max_slots = 4;
+  capacity.max_tokens_per_step = 64;
+  capacity.max_model_len = 100;
+  capacity.vocab_size = 1000;
+  capacity.media_tokens = 64;
+  blocks.reset(1, capacity.kv_blocks, kBlock, {});
+  scheduler.attach(1, capacity, out);
+  std::vector<TokenId> ids = prompt(100, 40);
+  for (std::size_t i = 6; i < 22; ++i) ids[i] = 7;
+  media_ = {{{MediaKind::image, {1, 4, 8}, 6}, {5, 5}, {4096, 1}},
+            {{MediaKind::image, {1, 4, 8}, 14}, {6, 6}, {8192, 2}}};
+  Submit request;
+  SequenceSpec& spec = request.sequences.emplace_back();
+  spec.key = {1, 1};
+  spec.prompt = ids;
+  spec.media = media_;
+  spec.prompt_tokens = 40;
+  spec.max_output_tokens = 1;
+  ASSERT_TRUE(scheduler.submit(request).ok());
+  CacheAsks asks;
+  ASSERT_TRUE(scheduler.take_asks(asks));
+  ASSERT_EQ(asks.hashes.size(), 9u);
+  for (const BlockHash& name : asks.hashes) {
+    tables_[1]->set(next_block_, {name, next_block_});
+    ++next_block_;
+  }
+  const std::int64_t computed = 40 - 36;
+  EXPECT_EQ(give(ids), 1u);
+  EXPECT_EQ(router().load(1), computed) << "all blocks are found";
+  places_.clear();
+
+  media_[1].contents = {6, 7};
+  EXPECT_EQ(give(ids), 1u);
+  EXPECT_EQ(router().load(1), 40 - 12) << "up to the block with the other image";
+  places_.clear();
+
+  media_.clear();
+  EXPECT_EQ(give(ids), 1u);
+  EXPECT_EQ(router().load(1), 40 - 4);
 }
 
 TEST_F(EngineRouterTest, WithoutAnythingInCommonTheLeastLoadedIsChosen) {

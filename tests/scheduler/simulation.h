@@ -14,6 +14,7 @@
 #include "actors/cache/cache_manager.h"
 #include "actors/scheduler/scheduler.h"
 #include "tests/scheduler/front_model.h"
+#include "tests/scheduler/images.h"
 #include "tests/scheduler/setting.h"
 #include "tests/scheduler/worker_model.h"
 
@@ -39,20 +40,14 @@ class Simulation {
       const auto& [text, media] = texts_[static_cast<std::size_t>(below(static_cast<int>(texts_.size())))];
       const std::size_t shared = std::min(text.size(), static_cast<std::size_t>(prompt_tokens));
       spec.prompt.assign(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(shared));
-      for (const SequenceItem& item : media) {
-        // One that is cut off leaves ids that are no item's; some items have changed.
-        if (item.item.end() >= prompt_tokens || chance(0.05)) continue;
-        spec.media.push_back(item);
-        if (chance(0.1)) spec.media.back() = image(item.item.first, item.contents.lo + 3);
-      }
+      repeat_images(*this, media, prompt_tokens, spec);
     }
-    const auto own = static_cast<std::int32_t>(spec.prompt.size());
+    const std::size_t own = spec.prompt.size();
     while (static_cast<std::int32_t>(spec.prompt.size()) < prompt_tokens) {
       spec.prompt.push_back(below(setting_.vocab));
     }
-    add_images(spec, own);
-    spec.prompt_tokens = prompt_tokens;
-    spec.max_output_tokens = max_output;
+    if (setting_.media_tokens > 0) add_images(*this, static_cast<std::int32_t>(own), spec);
+    spec.prompt_tokens = prompt_tokens, spec.max_output_tokens = max_output;
     return spec;
   }
 
@@ -102,7 +97,6 @@ class Simulation {
     std::vector<std::vector<std::byte>> media;
     scheduler_->take_media(media);
     for (const std::vector<std::byte>& one : media) worker_.encoder().receive(one);
-    if (!worker_.complaint().empty()) complain(worker_.complaint());
     if (record.empty()) return !media.empty();
     if (record.size() > wire::kMaxRecordBytes) complain("a plan is longer than a record");
     check_grants(record);
@@ -365,24 +359,6 @@ class Simulation {
     to.fetches += from.fetches;
     to.failed_fetches += from.failed_fetches;
     to.encoded += from.encoded;
-  }
-
-  static SequenceItem image(std::int32_t first, std::uint64_t contents) {
-    constexpr PatchGrid kGrids[] = {{1, 2, 2}, {1, 4, 4}, {1, 2, 10}};
-    return {{MediaKind::image, kGrids[contents % 3], first}, {9, contents}, {4096 * contents, contents}};
-  }
-  /// Behind the first `begin` ids, which are an earlier text's.
-  void add_images(SequenceSpec& spec, std::int32_t begin) {
-    if (setting_.media_tokens == 0 || chance(0.4)) return;
-    const auto end = static_cast<std::int32_t>(spec.prompt.size());
-    if (!spec.media.empty()) begin = std::max(begin, spec.media.back().item.end());
-    while (chance(0.7)) {
-      const SequenceItem item = image(begin + below(8), 3 + static_cast<std::uint64_t>(below(9)));
-      begin = item.item.end();
-      if (begin >= end) return;
-      for (std::int32_t i = item.item.first; i < begin; ++i) spec.prompt[static_cast<std::size_t>(i)] = 1;
-      spec.media.push_back(item);
-    }
   }
 
   void start_engine() {
