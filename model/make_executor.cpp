@@ -35,6 +35,9 @@ Result<std::unique_ptr<Executor>> make_executor(const config::Options& options, 
   const auto share = static_cast<std::uint64_t>(options.parallel.found_bytes);
   HostMemory memory = host_memory();
   if (share != 0) memory.available = std::min(memory.available, share);
+  // The rest of the server has its memory by now, but for that of pictures, which comes with requests.
+  if (share == 0 && files->spec.vision)
+    memory.reserved = static_cast<std::uint64_t>(options.media.memory_bytes);
   Result<wire::Capacity> capacity =
       size_cpu(*part_of(files->spec, place.shard), files->formats, files->tied, options, memory);
   if (!capacity) return capacity.status();

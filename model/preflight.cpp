@@ -184,6 +184,10 @@ Result<Preflight> preflight(const config::Options& options, const GpuProbes& pro
   for (Shard other = made.shard; files->of_rank && ++other.rank < other.ranks;) {
     if (const Result<ModelFiles> its = open_model(options.model, other); !its) return its.status();
   }
+  if (files->spec.vision && made.device == config::Device::cpu) {
+    memory.reserved += static_cast<std::uint64_t>(options.media.memory_bytes) / workers;
+    made.reserved_bytes = std::min(memory.reserved, memory.available);
+  }
   if (Status s = check_generation(options.model.directory, files->spec); !s.ok()) return s;
   if (Status s = check_tokenizer_files(options.model); !s.ok()) return s;
   if (Status s = files->choose(made.device, options.quantization); !s.ok()) return s;

@@ -166,7 +166,6 @@ Status Front::Impl::build(const FrontFds& fds) {
   facts.sees = files->spec.vision.has_value();
   facts.media = config::media_rules(options.media);
   facts.offers_forms = options.guided.on();
-  facts.sees = files->spec.vision.has_value() && fds.patches >= 0;
   facts.sampling.seed = static_cast<std::uint64_t>(options.model.seed);
   http::ServerSetup setup{options.http, options.limits, std::move(facts), fds.listen, fds.metrics};
 

@@ -140,10 +140,9 @@ void MediaBook::begin_measuring(Requests::iterator at, MediaEffects& effects) {
 
 void MediaBook::measured(std::uint64_t ticket, MeasuredFile&& file, MediaEffects& effects) {
   const auto work = measuring_.extract(ticket);
-  if (work.empty()) return;
+  if (work.empty()) return;  // its request has ended
   const Measuring& measuring = work.mapped();
   const auto at = requests_.find(measuring.request);
-  if (at == requests_.end()) return;  // it has ended
   Request& request = at->second;
   Item& item = request.items[measuring.item];
   request.file_bytes -= measuring.bytes;
@@ -423,6 +422,11 @@ void MediaBook::forget(Requests::iterator at, MediaEffects& effects) {
     file_bytes_ -= request.file_bytes;  // of files that are being measured
   }
   std::erase(for_patches_, id);
+  std::erase_if(measuring_, [&](const auto& work) {
+    if (work.second.request != id) return false;
+    effects.drop.push_back(work.first);
+    return true;
+  });
   for (const Item& item : request.items) {
     if (item.entry) leave(*item.entry, effects);
   }

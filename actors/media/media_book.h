@@ -1,12 +1,12 @@
 #pragma once
-// What is in memory of images: the files of requests, and the patches of prepared images, of open requests
-// and of earlier ones. Pure: work for threads, answers and what leaves the region of patches are left in
-// MediaEffects.
+// What is in memory of pictures: the files of requests, and the patches of prepared pictures, of open
+// requests and of earlier ones. Pure: work for threads, answers and what leaves the region of patches are
+// left in MediaEffects.
 //
 //   measure() ─▶ [waits for room for its files] ─▶ measured ─▶ prepare() ─▶ [waits for room for its patches]
 //                                                                 ─▶ ready ─▶ release()
 //
-// An image is an entry: the same file with the same limits and salt is held, decoded and put into the region
+// A picture is an entry: the same file with the same limits and salt is held, decoded and put into the region
 // once, for all requests that have it. Entries that no request uses stay until room is needed, up to a limit,
 // the one unused longest goes first. A client's name (`uuid`) leads to an entry among the names of its key
 // and salt, and says nothing of its contents.
@@ -57,7 +57,7 @@ struct MeasureWork {
   std::string base64;
   PixelLimits limits;
 };
-/// Of a MeasureWork. Messages continue the name of the image's field.
+/// Of a MeasureWork. Messages continue the name of the picture's field.
 struct MeasuredFile {
   Status status;
   BlockHash contents;  ///< of the file's bytes
@@ -93,8 +93,8 @@ struct MediaEffects {
   };
   std::vector<MeasureWork> measure;
   std::vector<PrepareWork> prepare;
-  std::vector<std::uint64_t>
-      drop;  ///< tickets of PrepareWork that need not begin; each is answered all the same
+  /// Tickets of work that need not begin; a PrepareWork has an outcome all the same.
+  std::vector<std::uint64_t> drop;
   std::vector<wire::PatchPlace> remove;
   std::vector<Measured>
       measured;              ///< exactly one for each measure() of a request that is not released before

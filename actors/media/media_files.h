@@ -1,6 +1,6 @@
 #pragma once
-// What threads do with the images of requests: from base64 to a measured file, and from decoded patches to a
-// place in the region. Pure but for memory.
+// What threads do with the pictures of requests: from base64 to a measured file, and from decoded patches to
+// a place in the region. Pure but for memory.
 #include <string_view>
 
 #include "actors/cache/block_hash.h"
@@ -15,7 +15,7 @@ namespace troupe {
 MeasuredFile measure_file(std::string_view base64, const PixelLimits& limits,
                           const media::PictureBounds& bounds, const HashKey& key);
 
-/// The name of an image's contents: two images with the same name are the same to the model.
+/// The name of a picture's contents: two pictures with the same name are the same to the model.
 BlockHash contents_of(MediaKind kind, const PatchGrid& grid, std::span<const std::byte> patches,
                       const HashKey& key);
 

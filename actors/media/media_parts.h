@@ -19,7 +19,7 @@ struct MediaParts {
 };
 
 /// What MEDIA is given, but for its log: bounds as the flags say, processes that decode, the region behind
-/// `patches_fd`, which is taken over. Images are named with the key of `names`, as KV blocks are; without
+/// `patches_fd`, which is taken over. Pictures are named with the key of `names`, as KV blocks are; without
 /// one, with one of this process's own.
 Result<MediaParts> media_parts(const config::MediaOptions& options, int patches_fd,
                                const std::vector<std::shared_ptr<const ipc::BlockNames>>& names);

@@ -64,6 +64,7 @@ void MediaThreads::drop(std::uint64_t ticket) {
   bool found = false;
   {
     const std::lock_guard lock(mutex_);
+    std::erase_if(files_, [&](const MeasureWork& work) { return work.ticket == ticket; });
     found = std::erase_if(pictures_, [&](const PrepareWork& work) { return work.ticket == ticket; }) > 0;
   }
   if (found)

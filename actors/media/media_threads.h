@@ -26,7 +26,7 @@ struct MediaThreadsSetup {
   std::function<std::unique_ptr<PictureDecoder>(const Log& log)> make_decoder;
   std::shared_ptr<ipc::PatchWriter> region;  ///< used by nothing else
   media::PictureBounds bounds;
-  HashKey contents_key;  ///< of the names of prepared images: that of the names of KV blocks
+  HashKey contents_key;  ///< of the names of prepared pictures: that of the names of KV blocks
   HashKey files_key;     ///< of the names of files: random bits that clients never see
   Log log{};
   /// Sign of life of the thread that measures; no deadline bounds it.
@@ -52,7 +52,8 @@ class MediaThreads {
   void measure(MeasureWork work);
   /// Among pictures that wait, those of the request come first that has the fewest at work.
   void prepare(PrepareWork work);
-  /// The picture need not be decoded: if that has not begun, its outcome is Code::cancelled.
+  /// The work is not needed. A file that is not measured yet has no outcome then, and a picture that is not
+  /// decoded yet Code::cancelled.
   void drop(std::uint64_t ticket);
   /// The item of the region is not needed any more.
   void remove(const wire::PatchPlace& place);

@@ -1,13 +1,14 @@
 #pragma once
 // What a child process is handed: descriptors that it inherits, named by number on its command line
 //   troupe front  --options-fd=3 --control-fd=4 --listen-fd=5 --link-step-fd=11 --link-cache-fd=12
-//   --text-step-fd=15
-//                 --text-cache-fd=16 --vocabulary-fd=14
+//                 --text-step-fd=15 --text-cache-fd=16 --vocabulary-fd=14 --patches-fd=17
 //   troupe engine --options-fd=3 --control-fd=4 --step-fd=6,8 --cache-fd=7,9 --link-step-fd=11
 //   --link-cache-fd=12 --names-fd=13
 //                 --vocabulary-fd=14
 //   troupe text   --options-fd=3 --control-fd=4 --link-step-fd=15 --link-cache-fd=16 --vocabulary-fd=14
-//   --rank=0 troupe worker --options-fd=3 --control-fd=4 --step-fd=8 --cache-fd=9 --ranks-fd=10 --rank=1
+//                 --rank=0
+//   troupe worker --options-fd=3 --control-fd=4 --step-fd=8 --cache-fd=9 --ranks-fd=10 --rank=1
+//                 --patches-fd=17
 // and the resolved options as JSON in a sealed memory file, so that no secret is seen in a process list.
 #include <string>
 #include <vector>

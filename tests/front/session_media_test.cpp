@@ -1,4 +1,4 @@
-// Requests with images: measured before their text, decoded once they fit, released once.
+// Requests with pictures: measured before their text, decoded once they fit, released once.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -40,7 +40,7 @@ class SessionMediaTest : public ::testing::Test {
     return out;
   }
 
-  /// "a", an image, "b", an image and `more` bytes of text.
+  /// "a", a picture, "b", a picture and `more` bytes of text.
   static Encoded encoded(std::size_t more = 1) {
     Encoded out;
     std::vector<TokenId>& ids = out.prompts.emplace_back();

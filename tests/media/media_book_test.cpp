@@ -1,4 +1,4 @@
-// What is held of images, and when it goes, without threads.
+// What is held of pictures, and when it goes, without threads.
 #include "actors/media/media_book.h"
 
 #include <gtest/gtest.h>
@@ -51,8 +51,8 @@ class MediaBookTest : public ::testing::Test {
   }
   void cancel_dropped() {
     for (const std::uint64_t ticket : std::exchange(effects_.drop, {})) {
-      std::erase_if(effects_.prepare, [&](const PrepareWork& work) { return work.ticket == ticket; });
-      book().prepared(ticket, {failure(Code::cancelled, "is not needed"), {}, {}}, effects_);
+      if (std::erase_if(effects_.prepare, [&](const PrepareWork& work) { return work.ticket == ticket; }) > 0)
+        book().prepared(ticket, {failure(Code::cancelled, "is not needed"), {}, {}}, effects_);
     }
   }
   void release(std::uint64_t exchange) { book().release({0, exchange}, effects_); }
@@ -373,7 +373,9 @@ TEST_F(MediaBookTest, AWithdrawnRequestGivesItsTurnAndItsRoomBack) {
   measure(job(2, {file("two")}));
   measure(job(3, {file("six")}));
   EXPECT_EQ(effects_.measure.size(), 1u);
+  const std::uint64_t ticket = effects_.measure[0].ticket;
   release(2);  // while it is measured
+  EXPECT_EQ(effects_.drop, std::vector<std::uint64_t>{ticket});
   EXPECT_EQ(effects_.measure.size(), 2u);
   do_measuring();
   EXPECT_EQ(effects_.measured.back().request.exchange, 3u);

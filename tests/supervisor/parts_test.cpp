@@ -127,7 +127,7 @@ TEST(ChildArguments, GoThroughWordsAndBack) {
   ASSERT_EQ(pipe(fds), 0);
   ChildArguments sent;
   sent.options_fd = sent.metrics_fd = fds[0];
-  sent.control_fd = sent.ranks_fd = sent.vocabulary_fd = fds[1];
+  sent.control_fd = sent.ranks_fd = sent.vocabulary_fd = sent.patches_fd = fds[1];
   sent.names_fds = sent.step_fds = {fds[0], fds[1]};
   sent.cache_fds = {fds[1], fds[0]};
   sent.rank = 3;
@@ -142,6 +142,7 @@ TEST(ChildArguments, GoThroughWordsAndBack) {
   EXPECT_EQ(got->names_fds, sent.names_fds);
   EXPECT_EQ(got->engine, 2);
   EXPECT_EQ(got->vocabulary_fd, fds[1]);
+  EXPECT_EQ(got->patches_fd, fds[1]);
   EXPECT_EQ(got->step_fds, sent.step_fds);
   EXPECT_EQ(got->cache_fds, sent.cache_fds);
   EXPECT_EQ(got->rank, 3);
