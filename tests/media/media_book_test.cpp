@@ -274,7 +274,7 @@ TEST_F(MediaBookTest, AnImageThatCannotBeDecodedFailsAllWhoWaitForItAndIsTriedAg
   EXPECT_EQ(book().requests(), 0u);
   ASSERT_EQ(effects_.drop.size(), 1u) << "the other image is not needed any more";
   EXPECT_EQ(effects_.drop[0], good.ticket);
-  cancel_dropped();
+  book().prepared(good.ticket, {failure(Code::cancelled, "is not needed"), {}, {}}, effects_);
   EXPECT_EQ(book().patch_bytes() + book().file_bytes(), 0u);
   bring(3, {file("bad")});
   EXPECT_TRUE(effects_.ready.back().answer.status.ok());
