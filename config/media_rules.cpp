@@ -185,7 +185,7 @@ MediaRules media_rules(const MediaOptions& options) {
   MediaRules rules;
   std::vector<std::string> unknown;
   if (const auto sizes = json::parse(options.processor_kwargs))
-    read_media_sizes(*sizes, rules.sizes, unknown);
+    (void)read_media_sizes(*sizes, rules.sizes, unknown);
   if (const auto limits = json::parse(options.limit_per_prompt)) {
     const auto take = [&](const char* kind, int& into) {
       const Json* value = json::given(*limits, kind);

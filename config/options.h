@@ -91,29 +91,34 @@ struct LimitOptions {
   std::int64_t max_buffered_bytes = 256 << 20;  ///< bodies of all requests that are read; 503
   std::int64_t max_answer_bytes =
       64 << 20;  ///< an answer that is not streamed, and what a stream repeats; 400
-  std::int64_t max_answer_scores = 1'000'000;      ///< log-probabilities in one answer; 400
-  std::int64_t max_body_bytes = 8 << 20;           ///< request body; 413
-  bool strict_requests = false;                    ///< unknown top-level fields of a request get 400
-  int max_json_depth = 64;                         ///< nesting of a request body
-  int max_json_elements = 1'000'000;               ///< values in a request body, all together
-  int max_prompts = 256;                           ///< prompts in one /v1/completions request
-  int max_n = 128;                                 ///< choices per prompt
-  int max_best_of = 20;                            ///< candidates per prompt
-  int max_stop_strings = 16;                       ///< stop strings per request
-  int max_stop_bytes = 1 << 10;                    ///< bytes of one stop string
-  int max_logprobs = 20;                           ///< top_logprobs and prompt_logprobs; -1: the vocabulary
-  int max_completion_logprobs = 20;                ///< logprobs of /v1/completions; -1: the vocabulary
-  int max_logit_bias = 1024;                       ///< entries of logit_bias
-  int max_messages = 4096;                         ///< messages of one chat request
-  int max_tools = 128;                             ///< tools of one chat request
-  int max_schema_depth = 64;                       ///< nesting of a JSON schema; 64 at most
-  int max_schema_properties = 5000;                ///< properties of a JSON schema, all together
-  int max_schema_enum_values = 1000;               ///< enum values of a JSON schema, all together
-  int max_schema_name_chars = 120'000;             ///< characters of names and values in a JSON schema
-  int max_grammar_bytes = 64 << 10;                ///< a grammar or a regular expression
-  int max_grammar_depth = 500;                     ///< nesting of a grammar
-  int grammar_timeout_ms = 10000;                  ///< compilation of one grammar
+  std::int64_t max_answer_scores = 1'000'000;  ///< log-probabilities in one answer; 400
+  std::int64_t max_body_bytes = 0;      ///< request body; 413. 0: 8 MiB, or 64 MiB for a model that sees
+  bool strict_requests = false;         ///< unknown top-level fields of a request get 400
+  int max_json_depth = 64;              ///< nesting of a request body
+  int max_json_elements = 1'000'000;    ///< values in a request body, all together
+  int max_prompts = 256;                ///< prompts in one /v1/completions request
+  int max_n = 128;                      ///< choices per prompt
+  int max_best_of = 20;                 ///< candidates per prompt
+  int max_stop_strings = 16;            ///< stop strings per request
+  int max_stop_bytes = 1 << 10;         ///< bytes of one stop string
+  int max_logprobs = 20;                ///< top_logprobs and prompt_logprobs; -1: the vocabulary
+  int max_completion_logprobs = 20;     ///< logprobs of /v1/completions; -1: the vocabulary
+  int max_logit_bias = 1024;            ///< entries of logit_bias
+  int max_messages = 4096;              ///< messages of one chat request
+  int max_tools = 128;                  ///< tools of one chat request
+  int max_schema_depth = 64;            ///< nesting of a JSON schema; 64 at most
+  int max_schema_properties = 5000;     ///< properties of a JSON schema, all together
+  int max_schema_enum_values = 1000;    ///< enum values of a JSON schema, all together
+  int max_schema_name_chars = 120'000;  ///< characters of names and values in a JSON schema
+  int max_grammar_bytes = 64 << 10;     ///< a grammar or a regular expression
+  int max_grammar_depth = 500;          ///< nesting of a grammar
+  int grammar_timeout_ms = 10000;       ///< compilation of one grammar
   std::int64_t grammar_cache_bytes = 512ll << 20;  ///< compiled grammars kept
+
+  /// max_body_bytes, or what stands for 0.
+  std::int64_t body_bytes(bool sees = false) const {
+    return max_body_bytes > 0 ? max_body_bytes : std::int64_t{sees ? 64 : 8} << 20;
+  }
 };
 
 /// Which model, and how its files are read.

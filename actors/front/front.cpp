@@ -159,6 +159,7 @@ Status Front::Impl::build(const FrontFds& fds) {
     texts.back()->end().beat_elsewhere();
   }
 
+  options.limits.max_body_bytes = options.limits.body_bytes(files->spec.vision.has_value());
   const std::vector<std::string> names = model_names(options.model);
   http::ModelFacts facts = model_facts(files->generation, files->sessions->syntax, files->chat.get());
   facts.names = names;
@@ -175,8 +176,8 @@ Status Front::Impl::build(const FrontFds& fds) {
   const std::int64_t created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
           .count();
-  const std::vector<http::ModelCard> cards{
-      {names.front(), options.model.model, created, files->sessions->max_model_len}};
+  const std::vector<http::ModelCard> cards{{names.front(), options.model.model, created,
+                                            files->sessions->max_model_len, files->spec.vision.has_value()}};
   http_side = std::make_unique<HttpSide>(cards, health, deliver, start_log);
   server = std::make_unique<http::Server>(setup, *http_side);
 

@@ -29,7 +29,9 @@ const char* const kAnswerSchemas = R"json({
     "completion_tokens": {"$ref": "#/components/schemas/Count"},
     "total_tokens": {"$ref": "#/components/schemas/Count"},
     "prompt_tokens_details": {"type": "object", "additionalProperties": false, "required": ["cached_tokens"],
-      "properties": {"cached_tokens": {"$ref": "#/components/schemas/Count"}}},
+      "properties": {"cached_tokens": {"$ref": "#/components/schemas/Count"},
+        "image_tokens": {"$ref": "#/components/schemas/Count"},
+        "video_tokens": {"$ref": "#/components/schemas/Count"}}},
     "completion_tokens_details": {"type": "object", "additionalProperties": false, "required": ["reasoning_tokens"],
       "properties": {"reasoning_tokens": {"$ref": "#/components/schemas/Count"}}}}},
 "FinishReason": {"enum": ["stop", "length", "tool_calls", "function_call", "timeout", "abort", null]},
@@ -143,7 +145,9 @@ const char* const kAnswerSchemas = R"json({
       "properties": {
         "input_tokens": {"$ref": "#/components/schemas/Count"},
         "input_tokens_details": {"type": "object", "additionalProperties": false, "required": ["cached_tokens"],
-          "properties": {"cached_tokens": {"$ref": "#/components/schemas/Count"}, "cache_write_tokens": {"const": 0}}},
+          "properties": {"cached_tokens": {"$ref": "#/components/schemas/Count"}, "cache_write_tokens": {"const": 0},
+            "image_tokens": {"$ref": "#/components/schemas/Count"},
+            "video_tokens": {"$ref": "#/components/schemas/Count"}}},
         "output_tokens": {"$ref": "#/components/schemas/Count"},
         "output_tokens_details": {"type": "object", "additionalProperties": false, "required": ["reasoning_tokens"],
           "properties": {"reasoning_tokens": {"$ref": "#/components/schemas/Count"}}},
@@ -233,7 +237,9 @@ const char* const kAnswerSchemas = R"json({
   "required": ["id", "object", "created", "owned_by", "root", "parent", "max_model_len", "permission"], "properties": {
     "id": {"type": "string"}, "object": {"const": "model"}, "created": {"type": "integer"},
     "owned_by": {"type": "string"}, "root": {"type": "string"}, "parent": {"type": "null"},
-    "max_model_len": {"type": "integer", "minimum": 1}, "permission": {"type": "array", "maxItems": 0}}},
+    "max_model_len": {"type": "integer", "minimum": 1}, "permission": {"type": "array", "maxItems": 0},
+    "capabilities": {"type": "object", "additionalProperties": false, "properties": {"vision": {"const": true}},
+      "description": "vision: messages may hold images and videos"}}},
 "Models": {"type": "object", "additionalProperties": false, "required": ["object", "data"], "properties": {
   "object": {"const": "list"}, "data": {"type": "array", "items": {"$ref": "#/components/schemas/Model"}}}},
 "Tokens": {"type": "object", "additionalProperties": false, "required": ["count", "max_model_len", "tokens"],

@@ -89,6 +89,7 @@ void append_model(std::string& out, const ModelCard& model) {
   append_json_string(out, model.root);
   out.append(R"(,"parent":null,"max_model_len":)");
   append_integer(out, model.max_model_len);
+  if (model.sees) out.append(R"(,"capabilities":{"vision":true})");
   out.append(R"(,"permission":[]})");
 }
 

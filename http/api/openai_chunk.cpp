@@ -82,9 +82,18 @@ void append_usage_object(std::string& out, const Usage& usage) {
   append_integer(out, usage.prompt_tokens + usage.completion_tokens);
   out.append(R"(,"prompt_tokens_details":{"cached_tokens":)");
   append_integer(out, usage.cached_tokens);
+  append_visual_tokens(out, usage);
   out.append(R"(},"completion_tokens_details":{"reasoning_tokens":)");
   append_integer(out, usage.reasoning_tokens);
   out.append("}}");
+}
+
+void append_visual_tokens(std::string& out, const Usage& usage) {
+  if (usage.image_tokens == 0 && usage.video_tokens == 0) return;
+  out.append(R"(,"image_tokens":)");
+  append_integer(out, usage.image_tokens);
+  out.append(R"(,"video_tokens":)");
+  append_integer(out, usage.video_tokens);
 }
 
 void append_role(std::string& out, const AnswerFrame& frame, std::int32_t index,

@@ -130,6 +130,7 @@ struct ModelCard {
   std::string root;  ///< the --model string
   std::int64_t created_s = 0;
   std::int64_t max_model_len = 0;
+  bool sees = false;  ///< it reads images and videos
 };
 
 std::string format_models(std::span<const ModelCard> models);

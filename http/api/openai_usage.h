@@ -14,6 +14,9 @@ std::string_view to_string(FinishReason reason);
 /// "completion_tokens_details":{"reasoning_tokens"}}
 void append_usage_object(std::string& out, const Usage& usage);
 
+/// ,"image_tokens","video_tokens" of a prompt that has any; else nothing.
+void append_visual_tokens(std::string& out, const Usage& usage);
+
 /// {"name","arguments"}; the name is left out when it is empty.
 void append_function(std::string& out, const ToolCall& call);
 

@@ -171,7 +171,7 @@ Json bodiless_route(const Route& route) {
 
 }  // namespace
 
-std::string openapi_document(const config::LimitOptions& limits) {
+std::string openapi_document(const config::LimitOptions& limits, bool sees) {
   Json paths = Json::object();
   for (const Route& route : routes()) {
     if (route.about.empty()) continue;
@@ -184,6 +184,7 @@ std::string openapi_document(const config::LimitOptions& limits) {
   document["paths"] = std::move(paths);
   Json schemas = Json::parse(kAnswerSchemas);
   schemas.update(Json::parse(kRequestSchemas));
+  if (sees) schemas.update(Json::parse(kVisualRequestSchemas));
   document["components"] = {{"schemas", std::move(schemas)}, {"securitySchemes", key_schemes()}};
   document["security"] = security({"bearer", "x-api-key"});
   return to_text(document);

@@ -6,7 +6,7 @@
 
 namespace troupe::http {
 
-/// The document, in OpenAPI 3.1.
-std::string openapi_document(const config::LimitOptions& limits);
+/// The document, in OpenAPI 3.1. `sees`: messages may hold images and videos.
+std::string openapi_document(const config::LimitOptions& limits, bool sees = false);
 
 }  // namespace troupe::http

@@ -29,19 +29,22 @@ const char* const kRequestSchemas = R"json({
   "type": {"const": "text"}, "text": {"type": "string"}}},
 "Content": {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1,
   "items": {"$ref": "#/components/schemas/TextPart"}}]},
+"UserContent": {"$ref": "#/components/schemas/Content"},
+"UserBlock": {"$ref": "#/components/schemas/TextPart"},
+"UserInput": {"type": "string"},
 "ReplayedCall": {"type": "object", "required": ["function"], "properties": {"id": {"type": "string"},
   "type": {"const": "function"}, "function": {"type": "object", "required": ["name", "arguments"], "properties": {
     "name": {"$ref": "#/components/schemas/FunctionName"},
     "arguments": {"type": "string", "description": "a JSON object, as text"}}}}},
 "ChatMessages": {"type": "array", "minItems": 1, "items": {"anyOf": [
   {"type": "object", "required": ["role", "content"], "properties": {
-    "role": {"enum": ["system", "user"]}, "content": {"$ref": "#/components/schemas/Content"}}},
+    "role": {"enum": ["system", "user"]}, "content": {"$ref": "#/components/schemas/UserContent"}}},
   {"type": "object", "required": ["role", "content"], "properties": {
     "role": {"const": "assistant"}, "content": {"$ref": "#/components/schemas/Content"},
     "reasoning_content": {"type": ["string", "null"]},
     "tool_calls": {"type": "array", "items": {"$ref": "#/components/schemas/ReplayedCall"}}}},
   {"type": "object", "required": ["role", "content", "tool_call_id"], "properties": {"role": {"const": "tool"},
-    "tool_call_id": {"type": "string"}, "content": {"$ref": "#/components/schemas/Content"}}}]}},
+    "tool_call_id": {"type": "string"}, "content": {"$ref": "#/components/schemas/UserContent"}}}]}},
 "FunctionName": {"type": "string", "pattern": "^[a-zA-Z0-9_-]{1,128}$"},
 "Function": {"type": "object", "required": ["name"], "properties": {
   "name": {"$ref": "#/components/schemas/FunctionName"}, "description": {"type": "string"},
@@ -59,13 +62,16 @@ const char* const kRequestSchemas = R"json({
   "strict": {"type": ["boolean", "null"]}}}},
 "ResponseInput": {"anyOf": [{"type": "string", "minLength": 1}, {"type": "array", "minItems": 1, "items": {"anyOf": [
   {"type": "object", "required": ["role", "content"], "properties": {"type": {"const": "message"},
-    "role": {"enum": ["user", "system", "developer", "assistant"]}, "content": {"type": "string"}}},
+    "role": {"enum": ["user", "system", "developer"]}, "content": {"$ref": "#/components/schemas/UserInput"}}},
+  {"type": "object", "required": ["role", "content"], "properties": {"type": {"const": "message"},
+    "role": {"const": "assistant"}, "content": {"type": "string"}}},
   {"type": "object", "required": ["type", "call_id", "name", "arguments"], "properties": {
     "type": {"const": "function_call"}, "call_id": {"type": "string"},
     "name": {"$ref": "#/components/schemas/FunctionName"},
     "arguments": {"type": "string", "description": "a JSON object, as text"}}},
   {"type": "object", "required": ["type", "call_id", "output"], "properties": {
-    "type": {"const": "function_call_output"}, "call_id": {"type": "string"}, "output": {"type": "string"}}}]}}]},
+    "type": {"const": "function_call_output"}, "call_id": {"type": "string"},
+    "output": {"$ref": "#/components/schemas/UserInput"}}}]}}]},
 
 "SystemText": {"$ref": "#/components/schemas/Content"},
 "MessageTools": {"type": "array", "items": {"type": "object", "required": ["name", "input_schema"], "properties": {
@@ -74,14 +80,47 @@ const char* const kRequestSchemas = R"json({
   "strict": {"type": "boolean"}}}},
 "MessageTurns": {"type": "array", "minItems": 1, "items": {"type": "object", "required": ["role", "content"],
   "properties": {"role": {"enum": ["user", "assistant", "system"]}, "content": {"anyOf": [{"type": "string"},
-    {"type": "array", "items": {"anyOf": [{"$ref": "#/components/schemas/TextPart"},
+    {"type": "array", "items": {"anyOf": [{"$ref": "#/components/schemas/UserBlock"},
       {"type": "object", "required": ["type", "tool_use_id"], "properties": {"type": {"const": "tool_result"},
-        "tool_use_id": {"type": "string"}, "content": {"$ref": "#/components/schemas/Content"}}},
+        "tool_use_id": {"type": "string"}, "content": {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1,
+          "items": {"$ref": "#/components/schemas/UserBlock"}}]}}},
       {"type": "object", "required": ["type", "id", "name", "input"], "properties": {"type": {"const": "tool_use"},
         "id": {"type": "string"}, "name": {"$ref": "#/components/schemas/FunctionName"},
         "input": {"type": "object"}}},
       {"type": "object", "required": ["type", "thinking"], "properties": {"type": {"const": "thinking"},
         "thinking": {"type": "string"}}}]}}]}}}}
+})json";
+
+const char* const kVisualRequestSchemas = R"json({
+"Picture": {"type": "string", "minLength": 1,
+  "description": "data:TYPE;base64,DATA, base64 alone, or a URL where the server fetches them"},
+"Detail": {"enum": ["auto", "high", "low"], "description": "low: at most 512 x 512 pixels"},
+"ImagePart": {"type": "object", "required": ["type", "image_url"], "properties": {"type": {"const": "image_url"},
+  "uuid": {"type": "string", "minLength": 1, "maxLength": 256},
+  "image_url": {"anyOf": [{"$ref": "#/components/schemas/Picture"},
+    {"type": "object", "required": ["url"], "properties": {"url": {"$ref": "#/components/schemas/Picture"},
+      "detail": {"$ref": "#/components/schemas/Detail"}}}]}}},
+"VideoPart": {"type": "object", "required": ["type", "video_url"], "properties": {"type": {"const": "video_url"},
+  "uuid": {"type": "string", "minLength": 1, "maxLength": 256},
+  "fps": {"type": "number", "exclusiveMinimum": 0, "maximum": 1000},
+  "frames_sample": {"enum": ["leading", "middle"]},
+  "video_url": {"anyOf": [{"$ref": "#/components/schemas/Picture"},
+    {"type": "object", "required": ["url"], "properties": {"url": {"$ref": "#/components/schemas/Picture"}}}]}}},
+"UserContent": {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": {"anyOf": [
+  {"$ref": "#/components/schemas/TextPart"}, {"$ref": "#/components/schemas/ImagePart"},
+  {"$ref": "#/components/schemas/VideoPart"}]}}]},
+"UserBlock": {"anyOf": [{"$ref": "#/components/schemas/TextPart"},
+  {"type": "object", "required": ["type", "source"], "properties": {"type": {"const": "image"}, "source": {"anyOf": [
+    {"type": "object", "required": ["type", "data"], "properties": {"type": {"const": "base64"},
+      "media_type": {"type": "string"}, "data": {"type": "string", "minLength": 1}}},
+    {"type": "object", "required": ["type", "url"], "properties": {"type": {"const": "url"},
+      "url": {"type": "string", "minLength": 1}}}]}}}]},
+"UserInput": {"anyOf": [{"type": "string"}, {"type": "array", "minItems": 1, "items": {"anyOf": [
+  {"type": "object", "required": ["type", "text"], "properties": {"type": {"const": "input_text"},
+    "text": {"type": "string"}}},
+  {"type": "object", "required": ["type", "image_url"], "properties": {"type": {"const": "input_image"},
+    "image_url": {"$ref": "#/components/schemas/Picture"}, "detail": {"$ref": "#/components/schemas/Detail"}}},
+  {"$ref": "#/components/schemas/VideoPart"}]}}]}
 })json";
 
 }  // namespace troupe::http

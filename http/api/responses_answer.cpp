@@ -1,6 +1,7 @@
 #include "http/api/responses_answer.h"
 
 #include "http/api/json_text.h"
+#include "http/api/openai_usage.h"
 
 namespace troupe::http {
 namespace {
@@ -56,6 +57,7 @@ void append_response_usage(std::string& out, const Usage& usage) {
   append_integer(out, usage.prompt_tokens);
   out.append(R"(,"input_tokens_details":{"cached_tokens":)");
   append_integer(out, usage.cached_tokens);
+  append_visual_tokens(out, usage);
   out.append(R"(,"cache_write_tokens":0},"output_tokens":)");
   append_integer(out, usage.completion_tokens);
   out.append(R"(,"output_tokens_details":{"reasoning_tokens":)");

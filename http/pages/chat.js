@@ -1,6 +1,7 @@
-// The chat page. A chat is {id, title, used, settings, messages}; a message {role, content, thinking, calls, note, ...}.
+// The chat page. A chat is {id, title, used, settings, messages}; a message {role, content, images, thinking, calls, note, ...}.
 import { byId, copyButton, element, eventsOf, notice, problemOf, request, showModel } from "./common.js";
 import { markdown } from "./markdown.js";
+import { hasImages, imageRow, offerImages, takeImages } from "./chat_images.js";
 import { allChats, forgetChat, keepChat, newChat, openStore } from "./chat_store.js";
 
 const kNumbers = { temperature: [0, 2], top_p: [0, 1], max_tokens: [1, 2 ** 31 - 1], seed: [0, 2 ** 53 - 1] };
@@ -84,6 +85,13 @@ function settingChanged(event) {
 
 // ---- Asking -----------------------------------------------------------------------------------------
 
+/** A question's text, or its images and its text. */
+function contentOf(message) {
+  if (!message.images?.length) return message.content;
+  const parts = message.images.map((url) => ({ type: "image_url", image_url: { url } }));
+  return message.content.trim() === "" ? parts : [...parts, { type: "text", text: message.content }];
+}
+
 /** The conversation as the API takes it. Answers that are empty, and what failed, are left out. */
 function conversation() {
   const out = chat.settings.system?.trim() ? [{ role: "system", content: chat.settings.system }] : [];
@@ -95,7 +103,7 @@ function conversation() {
     } else if (message.role === "tool") {
       out.push({ role: "tool", tool_call_id: message.call, content: message.content });
     } else {
-      out.push({ role: message.role, content: message.content });
+      out.push({ role: message.role, content: contentOf(message) });
     }
   }
   return out;
@@ -188,9 +196,9 @@ function showAnswering() {
   byId("send").hidden = Boolean(answering);
 }
 
-async function send(text) {
-  chat.messages.push({ role: "user", content: text });
-  if (chat.title === "New chat") chat.title = text.trim().split("\n")[0].slice(0, 60) || "New chat";
+async function send(text, images) {
+  chat.messages.push(images.length > 0 ? { role: "user", content: text, images } : { role: "user", content: text });
+  if (chat.title === "New chat") chat.title = text.trim().split("\n")[0].slice(0, 60) || "Image";
   showChats();
   showMessages();
   await keep();
@@ -230,6 +238,7 @@ function messageElement(message) {
     const thinking = element("details", { className: "thinking" }, element("summary", { textContent: message.content ? "Thoughts" : "Thinking…" }), markdown(message.thinking));
     article.append(thinking);
   }
+  if (message.images?.length) article.append(element("div", { className: "images" }, ...imageRow(message.images)));
   const body = element("div", { className: "body" });
   if (message.role === "assistant") body.append(markdown(message.content));
   else body.textContent = message.content;
@@ -292,9 +301,10 @@ function edit(message, article) {
   const area = element("textarea", { value: message.content, rows: Math.min(12, message.content.split("\n").length + 1), ariaLabel: "Question" });
   const save = element("button", { type: "button", textContent: "Ask again" });
   save.addEventListener("click", async () => {
-    if (area.value.trim() === "") return;
+    const images = message.images || [];
+    if (area.value.trim() === "" && images.length === 0) return;
     await cutFrom(message);
-    await send(area.value);
+    await send(area.value, images);
   });
   const cancel = element("button", { type: "button", textContent: "Cancel", onclick: () => refresh(article, message) });
   article.replaceChildren(area, element("div", { className: "tools" }, save, cancel));
@@ -306,9 +316,9 @@ function edit(message, article) {
 function submit() {
   const question = byId("question");
   const text = question.value;
-  if (text.trim() === "" || answering) return;
+  if ((text.trim() === "" && !hasImages()) || answering) return;
   question.value = "";
-  send(text);
+  send(text, takeImages());
 }
 
 byId("composer").addEventListener("submit", (event) => { event.preventDefault(); submit(); });
@@ -330,4 +340,4 @@ chats = await allChats();
 if (chats.length === 0) chats = [newChat()];
 openChat(chats[0]);
 if (!kept) notice("This browser keeps no data for this page: chats are lost when it is closed.");
-await showModel();
+offerImages(await showModel());

@@ -27,10 +27,13 @@ export async function openStore() {
 
 const store = (mode) => database.transaction(kStore, mode).objectStore(kStore);
 
+const areTexts = (list) => Array.isArray(list) && list.every((text) => typeof text === "string");
+
 /** True for what a chat of this program looks like; anything else that lies in the store is left alone and not shown. */
 function isChat(value) {
   return typeof value === "object" && value !== null && typeof value.id === "string" && Array.isArray(value.messages) &&
-    value.messages.every((m) => typeof m === "object" && m !== null && typeof m.role === "string" && typeof m.content === "string");
+    value.messages.every((m) => typeof m === "object" && m !== null && typeof m.role === "string" && typeof m.content === "string" &&
+      (m.images === undefined || areTexts(m.images)));
 }
 
 /** Every chat, the last used first. */

@@ -127,18 +127,18 @@ export async function* eventsOf(response) {
   }
 }
 
-/** Names the served model in the header; resolves to its name, or to "" when it cannot be had. */
+/** Names the served model in the header; resolves to the model, or to null when it cannot be had. */
 export async function showModel() {
   byId("key").addEventListener("click", () => askForKey());
   byId("key").hidden = !key;
   try {
     const models = await getJson("/v1/models");
-    const name = models.data?.[0]?.id || "";
-    byId("model").textContent = name;
-    return name;
+    const model = models.data?.[0] || null;
+    byId("model").textContent = model?.id || "";
+    return model;
   } catch (problem) {
     notice(problem.message);
-    return "";
+    return null;
   }
 }
 

@@ -162,7 +162,7 @@ void Connection::check_limits() {
 bool Connection::begin_body() {
   const HeadFacts& facts = reader_.facts();
   const std::uint64_t length = facts.content_length.value_or(0);
-  const auto limit = static_cast<std::uint64_t>(io_.shared().limits.max_body_bytes);
+  const auto limit = static_cast<std::uint64_t>(io_.shared().limits.body_bytes());
   const bool wait_for_it = !facts.chunked && length <= kDiscardBytes && !facts.expect_continue;
   if (!request_.refusal().ok() && facts.has_body() && !wait_for_it)
     return refuse_and_close(request_.refusal());

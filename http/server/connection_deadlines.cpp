@@ -30,7 +30,7 @@ std::optional<std::uint64_t> Pace::note(TimePoint now, std::uint64_t total, Dura
 
 Duration parse_time(const config::LimitOptions& limits) {
   constexpr std::int64_t kPart = 8 << 20;
-  return seconds(60) * ((limits.max_body_bytes + kPart - 1) / kPart);
+  return seconds(60) * ((limits.body_bytes() + kPart - 1) / kPart);
 }
 
 DeadlineVerdict check_deadlines(const ConnectionProgress& progress, const config::LimitOptions& limits) {

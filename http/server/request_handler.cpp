@@ -145,7 +145,7 @@ RequestHandler::RequestHandler(Hosts hosts, std::vector<std::string> allowed_ori
       origins_(std::move(allowed_origins)),
       limits_(limits),
       model_(std::move(model)),
-      openapi_(openapi_document(limits)),
+      openapi_(openapi_document(limits, model_.sees)),
       backend_(backend) {}
 
 /// Without a key on a loopback address Host must name this server: else any web page that resolves its own

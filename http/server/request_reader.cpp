@@ -49,7 +49,7 @@ RequestReader::Progress RequestReader::refuse(Status status) {
 
 RequestReader::Progress RequestReader::refuse_large() {
   return refuse({Code::too_large,
-                 "The body has more than " + std::to_string(limits_.max_body_bytes) + " bytes",
+                 "The body has more than " + std::to_string(limits_.body_bytes()) + " bytes",
                  {},
                  "request_too_large"});
 }
@@ -73,7 +73,7 @@ RequestReader::Progress RequestReader::read_body() {
   const std::uint64_t length = facts_.content_length.value_or(0), left = length - body_received_;
   const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(left, buffered()));
   const bool first = body_received_ == 0 && n > 0;
-  if (first && length <= static_cast<std::uint64_t>(limits_.max_body_bytes)) body_.reserve(length);
+  if (first && length <= static_cast<std::uint64_t>(limits_.body_bytes())) body_.reserve(length);
   body_.append(unused().substr(0, n));
   body_received_ += n;
   consume(n);

@@ -51,7 +51,7 @@ class RequestReader {
   void consume(std::size_t bytes);
   Progress refuse(Status status);
   Progress read_chunks();
-  bool too_large() const { return body_.size() > static_cast<std::size_t>(limits_.max_body_bytes); }
+  bool too_large() const { return body_.size() > static_cast<std::size_t>(limits_.body_bytes()); }
   Progress refuse_large();
 
   const config::LimitOptions& limits_;

@@ -28,6 +28,7 @@ SCRIPTS = {
     "e": "I never end.\n</think>\n\n<response>\n" + "word " * 40,
 }
 ENDLESS = ("e",)  # an answer that a test stops must not end by itself before
+DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 FLAGS = ("--reasoning-parser", "ernie_x1", "--tool-call-parser", "ernie_x1", "--max-restarts", 5)
 DONE = "document.getElementById('stop').hidden && document.querySelector('article.assistant:last-child .figures-of-answer')?.textContent.includes('tokens')"
 
@@ -155,6 +156,36 @@ class Chat(BrowserCase):
         page.eval("document.querySelector('.call textarea').value = 'Sunny. Qa'; document.querySelector('.call button').click()")
         page.wait(answers(2))
         self.sound(page)
+
+    def test_images_are_shown_and_sent_or_the_model_cannot_see(self):
+        page = self.chat()
+        give = """(kind) => {
+            const data = new DataTransfer();
+            const png = Uint8Array.from(atob('%s'), (c) => c.charCodeAt(0));
+            data.items.add(new File([png], 'dot.png', {type: 'image/png'}));
+            document.dispatchEvent(kind === 'paste' ? new ClipboardEvent('paste', {clipboardData: data, bubbles: true})
+                                                    : new DragEvent('drop', {dataTransfer: data, bubbles: true, cancelable: true}));
+        }""" % DOT
+        self.assertTrue(page.eval("document.getElementById('add-image').hidden"))
+        for kind in ("paste", "drop"):
+            page.eval("document.getElementById('notice').hidden = true")
+            page.eval(f"({give})('{kind}')")
+            page.wait("document.getElementById('notice').textContent.includes('cannot see images')")
+        self.assertTrue(page.eval("document.getElementById('chosen').hidden"))
+        # As with a model that sees. The server behind the page refuses the request, which it has then been sent.
+        page.eval("import('/pages/chat_images.js').then((m) => m.offerImages({id: 'eyes', capabilities: {vision: true}}))")
+        page.wait("!document.getElementById('add-image').hidden")
+        for kind in ("paste", "drop"):
+            page.eval(f"({give})('{kind}')")
+        page.wait("document.querySelectorAll('#chosen img').length === 2")
+        page.eval("document.querySelector('#chosen button').click()")
+        self.assertEqual(page.eval("document.querySelectorAll('#chosen img').length"), 1)
+        self.ask(page, "What is this?")
+        page.wait("document.querySelector('article.user .images img')?.naturalWidth === 1")
+        page.wait("document.querySelector('article.assistant .problem')?.textContent.includes('image_url')")
+        self.assertTrue(page.eval("document.getElementById('chosen').hidden"))
+        page.reload()
+        page.wait("document.querySelector('article.user .images img')?.naturalWidth === 1")
 
     def test_copy_buttons(self):
         page = self.chat()

@@ -280,6 +280,13 @@ TEST(Parse, ALimitThatNothingCanHoldIsRefused) {
   EXPECT_NE(option_error({"--max-logit-bias", "28001"}).find("to 28000"), std::string::npos);
 }
 
+TEST(Parse, UnknownSizesOfMediaAreWarnedOf) {
+  EXPECT_TRUE(warnings({"--mm-processor-kwargs", R"({"image_max_pixels": 12845056})"}).empty());
+  const auto lines = warnings({"--mm-processor-kwargs", R"({"max_dynamic_patch": 4})"});
+  ASSERT_EQ(lines.size(), 1u);
+  EXPECT_NE(lines[0].find("\"max_dynamic_patch\""), std::string::npos) << lines[0];
+}
+
 TEST(Parse, FlagsWithoutEffectGiveOneWarningEach) {
   const auto lines = warnings({"--enable-prefix-caching", "--enable-chunked-prefill", "--enable-logprob",
                                "--use-cudagraph", "--kv-cache-ratio", "0.9"});

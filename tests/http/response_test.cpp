@@ -92,6 +92,11 @@ TEST(Chunk, ChatRoleThenTextThenEnd) {
           R"(],"usage":{"prompt_tokens":3,"completion_tokens":4,"total_tokens":7,"prompt_tokens_details":{"cached_tokens":2},"completion_tokens_details":{"reasoning_tokens":1}}})" +
           "\n\n");
   out.clear();
+  append_usage(out, kChat, {.prompt_tokens = 3, .image_tokens = 2});
+  EXPECT_NE(out.find(R"("prompt_tokens_details":{"cached_tokens":0,"image_tokens":2,"video_tokens":0},)"),
+            out.npos)
+      << out;
+  out.clear();
   append_done(out);
   EXPECT_EQ(out, "data: [DONE]\n\n");
 }
@@ -232,6 +237,10 @@ TEST(Answer, CompletionModelsAndTokens) {
   EXPECT_EQ(models["data"][0]["id"], "demo");
   EXPECT_EQ(models["data"][0]["max_model_len"], 8192);
   EXPECT_EQ(json::parse(format_model(cards[0])), models["data"][0]);
+  EXPECT_FALSE(models["data"][0].contains("capabilities"));
+  ModelCard seeing = cards[0];
+  seeing.sees = true;
+  EXPECT_EQ(json::parse(format_model(seeing))["capabilities"], json({{"vision", true}}));
   const std::vector<TokenId> ids = {4, 5};
   const std::vector<std::string> strs = {"a", "\xFF"};
   EXPECT_EQ(format_tokenized(ids, 9), R"({"count":2,"max_model_len":9,"tokens":[4,5]})");
