@@ -5,7 +5,7 @@ const kSvg = "http://www.w3.org/2000/svg";
 const kWait = [500, 1000, 2000, 4000];  // ms before the next try to connect
 // Column and row of the parts that are known; others come below.
 const kPlaces = {
-  HTTP: [0, 0], gateway: [1, 0], session: [2, 0], tokenizer: [3, 0], metrics: [1, 1], engine_link: [2, 1], front_link: [2, 2],
+  HTTP: [0, 0], gateway: [1, 0], session: [2, 0], tokenizer: [3, 0], metrics: [1, 1], engine_link: [2, 1], media: [3, 1], front_link: [2, 2],
   grammar: [4, 2], scheduler: [3, 2], cache: [3, 3], worker_link: [4, 3], worker: [5, 3],
 };
 const kWidth = 130, kHeight = 56, kColumn = 165, kRow = 96;
