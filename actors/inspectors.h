@@ -173,7 +173,7 @@ TROUPE_INSPECT(RankUp, x.rank, x.link)
 TROUPE_INSPECT(RankDown, x.rank, x.why)
 TROUPE_INSPECT(StepStats, x.engine, x.running, x.waiting, x.prompt_tokens, x.generated_tokens, x.preempted,
                x.admitted, x.admitted_hits, x.admitted_tokens, x.cached_tokens, x.swapped_tokens, x.kv,
-               x.step_s, x.predicted_s, x.encoded, x.encode_s)
+               x.step_s, x.predicted_s, x.encoded, x.encode_s, x.encodings_found)
 TROUPE_INSPECT(RequestStats, x.ok, x.endings, x.gaps.counts, x.gaps.sum_s, x.prompt_tokens, x.cached_tokens,
                x.output_tokens, x.max_tokens, x.queue_s, x.prefill_s, x.ttft_s, x.decode_s, x.e2e_s)
 TROUPE_INSPECT(HttpStats, x.path, x.status, x.generates)

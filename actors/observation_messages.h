@@ -25,11 +25,12 @@ struct StepStats {
   std::int32_t cached_tokens = 0;    ///< how many of these were found and not computed,
   std::int32_t swapped_tokens = 0;   ///< and how many of those came from the swap space
   CacheStatus kv;
-  double step_s = 0;         ///< on the device
-  double predicted_s = 0;    ///< of a step with prompts, what the scheduler took it to last; else 0
-  std::int32_t encoded = 0;  ///< images and videos encoded since the last step, and
-  double encode_s = 0;       ///< from the beginning of each to its end, steps in between included
-  std::uint32_t engine = 0;  ///< whose step; the front, which numbers engines, sets it
+  double step_s = 0;                 ///< on the device
+  double predicted_s = 0;            ///< of a step with prompts, what the scheduler took it to last; else 0
+  std::int32_t encoded = 0;          ///< images and videos encoded since the last step, and
+  double encode_s = 0;               ///< from the beginning of each to its end, steps in between included
+  std::int32_t encodings_found = 0;  ///< images and videos of which the worker still had what it had made
+  std::uint32_t engine = 0;          ///< whose step; the front, which numbers engines, sets it
 };
 
 /// How a choice of a request ended, as /metrics counts it.

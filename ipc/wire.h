@@ -138,7 +138,7 @@ struct MediaDone {
   std::int32_t item = 0;
   std::uint32_t dropped = 0;  ///< 1: the sequence had been finished
   std::uint32_t failed = 0;  ///< 1: its patches were gone, or changed while they were read; no row may use it
-  std::uint32_t padding = 0;
+  std::uint32_t cached = 0;  ///< 1: the result of an earlier item of the same name was still there
   std::int64_t started_ns = 0;  ///< monotonic clock
   std::int64_t finished_ns = 0;
 };
@@ -262,13 +262,15 @@ struct PatchPlace {
 
 /// Encodes an item of a sequence whose SequenceMedia has come. The worker keeps the result until a step has
 /// run the item's last token, or a plan finishes the sequence. Rows of the item are planned when MediaDone
-/// has come without an error. The patches stay where they are until then.
+/// has come without an error. The patches stay where they are until then. A result that rows have used may be
+/// kept longer, and then serves a later item of the same name.
 struct EncodeMedia {
   Header header{};
   SlotRef slot{};
   std::int32_t item = 0;
   std::uint32_t padding = 0;
   PatchPlace place{};
+  BlockHash name{};  ///< of what the item contains, for those who may share it; zero: it is not kept
 };
 
 enum class MaskForm : std::uint32_t {
@@ -392,7 +394,7 @@ static_assert(sizeof(TokenLogprobs) == 28 && sizeof(CacheCommand) == 48 && sizeo
 static_assert(Plain<Hello> && Plain<StepPlan> && Plain<StepResult> && Plain<StartSequence>);
 static_assert(sizeof(StepMasks) == 32 && sizeof(RowMask) == 20 && sizeof(StepEnd) == 32 &&
               sizeof(Message) == 56);
-static_assert(sizeof(SequenceMedia) == 32 && sizeof(MediaEntry) == 24 && sizeof(EncodeMedia) == 48 &&
+static_assert(sizeof(SequenceMedia) == 32 && sizeof(MediaEntry) == 24 && sizeof(EncodeMedia) == 64 &&
               sizeof(MediaDone) == 56);
 static_assert(Plain<SequenceMedia> && Plain<EncodeMedia> && Plain<MediaDone>);
 static_assert(Plain<CacheCommand> && Plain<CacheDone> && Plain<Inventory> && Plain<StepMasks> &&

@@ -1,8 +1,6 @@
 #include "model/cpu_executor.h"
 
 #include <algorithm>
-#include <climits>
-#include <map>
 #include <utility>
 
 #include "base/usable_cores.h"
@@ -11,7 +9,9 @@
 #include "model/queued_executor.h"
 #include "model/ranks/part.h"
 #include "model/ranks/patience.h"
+#include "model/sizing.h"
 #include "model/swap/swap_sizing.h"
+#include "model/vision/encoder_outputs.h"
 #include "model/vision/tower.h"
 #include "model/weights.h"
 
@@ -24,12 +24,13 @@ class CpuExecutor final : public QueuedExecutor {
  public:
   CpuExecutor(const wire::Capacity& capacity, std::unique_ptr<Cpu> device,
               std::unique_ptr<Collective<Cpu>> ranks, std::unique_ptr<Decoder<Cpu>> decoder,
-              std::unique_ptr<SwapCopier> swap, std::unique_ptr<Tower> tower)
+              std::unique_ptr<SwapCopier> swap, std::unique_ptr<Tower> tower, std::int32_t kept_tokens)
       : QueuedExecutor(capacity, swap.get(), decoder->spec().vision, tower ? kMostFramePatches : 0),
         device_(std::move(device)),
         ranks_(std::move(ranks)),
         decoder_(std::move(decoder)),
         tower_(std::move(tower)),
+        outputs_(*device_, embedding_bytes(), kept_tokens),
         swap_(std::move(swap)) {
     const kernels::KvCache& kv = decoder_->kv();
     if (swap_) swap_->set_memory(static_cast<std::byte*>(kv.data), kv.block_bytes());
@@ -50,27 +51,23 @@ class CpuExecutor final : public QueuedExecutor {
   std::size_t embedding_bytes() const {
     return static_cast<std::size_t>(kernels::padded(decoder_->spec().hidden)) * size_of(decoder_->kv().dtype);
   }
-  Status begin_encoding(SlotRef slot, int item, const MediaItem& of,
-                        std::span<const std::uint8_t> patches) override {
-    Result<Buffer<Cpu>> memory = Buffer<Cpu>::make(
-        *device_, static_cast<std::size_t>(of.grid.tokens()) * embedding_bytes(), "embeddings of an item");
-    if (!memory) return memory.status();
-    Buffer<Cpu>& kept = embeddings_[{slot, item}];
-    kept = std::move(*memory);
-    return tower_->begin(of.kind, of.grid, patches, kept.data());
+  Result<bool> begin_encoding(const wire::EncodeMedia& command, const MediaItem& item,
+                              std::span<const std::uint8_t> patches) override {
+    const auto place = outputs_.begin(command.slot, command.item, item.grid.tokens(), command.name);
+    if (!place) return place.status();
+    if (place->filled) return false;
+    const Status begun = tower_->begin(item.kind, item.grid, patches, place->rows);
+    return begun.ok() ? Result<bool>(true) : Result<bool>(begun);
   }
   bool advance_encoding() override { return tower_->advance(); }
   void find_embeddings(std::span<EmbeddedRows> rows) const override {
     for (EmbeddedRows& some : rows) {
-      some.rows = static_cast<const std::byte*>(embeddings_.at({some.slot, some.item}).data()) +
-                  static_cast<std::size_t>(some.first) * embedding_bytes();
+      some.rows = outputs_.rows(some.slot, some.item, some.first);
     }
   }
-  void drop_embeddings(SlotRef slot, int item) override { embeddings_.erase({slot, item}); }
-  void drop_embeddings(SlotRef slot) override {
-    embeddings_.erase(embeddings_.lower_bound({slot, 0}), embeddings_.upper_bound({slot, INT_MAX}));
-  }
-  void drop_embeddings() override { embeddings_.clear(); }
+  void embeddings_used(SlotRef slot, int item) override { outputs_.used(slot, item); }
+  void drop_embeddings(SlotRef slot) override { outputs_.drop(slot); }
+  void drop_embeddings() override { outputs_.drop_all(); }
   bool abandoned() const override { return ranks_ != nullptr && ranks_->abandoned(); }
   Status late() const override { return ranks_ != nullptr ? ranks_->late() : Status{}; }
   void begin_epoch(std::uint32_t epoch) override {
@@ -81,7 +78,7 @@ class CpuExecutor final : public QueuedExecutor {
   std::unique_ptr<Collective<Cpu>> ranks_;  // null: alone
   std::unique_ptr<Decoder<Cpu>> decoder_;
   std::unique_ptr<Tower> tower_;  // null: the model takes text alone
-  std::map<std::pair<SlotRef, int>, Buffer<Cpu>> embeddings_;
+  EncoderOutputs<Cpu> outputs_;
   std::unique_ptr<SwapCopier> swap_;  // last: its thread uses the decoder's memory
 };
 
@@ -154,8 +151,9 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, con
     if (!made) return made.status();
     tower = std::make_unique<Tower>(std::move(*made));
   }
-  return std::unique_ptr<Executor>(std::make_unique<CpuExecutor>(
-      capacity, std::move(device), std::move(ranks), std::move(*decoder), std::move(swap), std::move(tower)));
+  return std::unique_ptr<Executor>(
+      std::make_unique<CpuExecutor>(capacity, std::move(device), std::move(ranks), std::move(*decoder),
+                                    std::move(swap), std::move(tower), kept_media_tokens(options, capacity)));
 }
 
 }  // namespace troupe::model

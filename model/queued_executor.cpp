@@ -163,15 +163,17 @@ Result<bool> QueuedExecutor::run_encoding(std::vector<std::byte>& out) {
   const auto& [command, item, patches, dropped] = encodings_.front();
   if (!dropped && !encoding_has_begun_) {
     encoding_started_ns_ = now_ns();
-    Status begun = begin_encoding(command.slot, command.item, item,
-                                  {reinterpret_cast<const std::uint8_t*>(patches.data()), patches.size()});
-    if (!begun.ok()) return begun;
+    const Result<bool> begun = begin_encoding(
+        command, item, {reinterpret_cast<const std::uint8_t*>(patches.data()), patches.size()});
+    if (!begun) return begun.status();
     encoding_has_begun_ = true;
+    encoding_is_cached_ = !*begun;
   }
-  if (!dropped && advance_encoding()) return false;
+  if (!dropped && !encoding_is_cached_ && advance_encoding()) return false;
   const std::int64_t now = now_ns();
-  writer_.media_done(
-      {command.slot, command.item, dropped, encoding_has_begun_ ? encoding_started_ns_ : now, now}, out);
+  writer_.media_done({command.slot, command.item, dropped, encoding_has_begun_ && encoding_is_cached_,
+                      encoding_has_begun_ ? encoding_started_ns_ : now, now},
+                     out);
   if (dropped) drop_embeddings(command.slot);
   encoding_has_begun_ = false;
   encodings_.pop_front();
@@ -206,7 +208,7 @@ void QueuedExecutor::end_step(std::vector<std::byte>& out) {
   samples_.resize(batch_.samples.size());
   sample(batch_, samples_);
   table_.commit(batch_, samples_);
-  for (const MediaCheck::Used& used : media_.used(record, plan)) drop_embeddings(used.slot, used.item);
+  for (const MediaCheck::Used& used : media_.used(record, plan)) embeddings_used(used.slot, used.item);
   writer_.step(plan.step, batch_, samples_, scores_, tops_, started_ns_, now_ns(), out);
   gates_.close(plan.step);
   begun_ = false;

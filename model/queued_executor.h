@@ -49,14 +49,19 @@ class QueuedExecutor : public Executor {
   virtual void sample(const StepBatch& batch, std::span<kernels::SampleResult> samples) = 0;
   virtual void copy(std::span<const kernels::BlockPair> pairs) = 0;
   /// Of a model that takes images and videos. Begins to encode an item, whose grid and patches have been
-  /// checked; the patches stay until advance_encoding() has returned false.
-  virtual Status begin_encoding(SlotRef, int, const MediaItem&, std::span<const std::uint8_t>) { return {}; }
+  /// checked; the patches stay until advance_encoding() has returned false. False: its embeddings are there
+  /// already.
+  virtual Result<bool> begin_encoding(const wire::EncodeMedia&, const MediaItem&,
+                                      std::span<const std::uint8_t>) {
+    return false;
+  }
   /// Runs a piece of it; false if that was the last.
   virtual bool advance_encoding() { return false; }
   /// Sets EmbeddedRows::rows, all of which are there.
   virtual void find_embeddings(std::span<EmbeddedRows>) const {}
-  /// Forgets the embeddings of an item, of a sequence, and of all; some may not be there.
-  virtual void drop_embeddings(SlotRef, int) {}
+  /// The last row of an item has run.
+  virtual void embeddings_used(SlotRef, int) {}
+  /// Forgets the embeddings of a sequence, and of all.
   virtual void drop_embeddings(SlotRef) {}
   virtual void drop_embeddings() {}
   /// Of a rank among others: true if the step that runs cannot end, because another rank has died or does not
@@ -98,7 +103,8 @@ class QueuedExecutor : public Executor {
   MediaCheck media_;
   std::deque<Encoding> encodings_;
   bool encoding_has_begun_ = false;
-  bool encodes_next_ = false;  // a step has run since the last piece
+  bool encoding_is_cached_ = false;  // with it: there is nothing to do
+  bool encodes_next_ = false;        // a step has run since the last piece
   std::int64_t encoding_started_ns_ = 0;
   std::uint64_t arrivals_ = 0;
   SwapCopier* const swap_;

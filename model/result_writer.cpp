@@ -69,6 +69,7 @@ void ResultWriter::media_done(const EndedEncoding& ended, std::vector<std::byte>
   record.slot = ended.slot;
   record.item = ended.item;
   record.dropped = ended.dropped ? 1 : 0;
+  record.cached = ended.cached ? 1 : 0;
   record.started_ns = ended.started_ns;
   record.finished_ns = ended.finished_ns;
   const std::span<const std::byte> bytes = encoded_.finish();

@@ -22,6 +22,7 @@ struct EndedEncoding {
   SlotRef slot{};
   std::int32_t item = 0;
   bool dropped = false;
+  bool cached = false;
   std::int64_t started_ns = 0;
   std::int64_t finished_ns = 0;
 };

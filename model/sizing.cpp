@@ -109,6 +109,11 @@ std::int64_t useful_blocks(const wire::Capacity& capacity) {
 
 }  // namespace
 
+int kept_media_tokens(const config::Options& options, const wire::Capacity& capacity) {
+  const int asked = options.media.encoder_cache_tokens;
+  return asked < 0 ? capacity.max_tokens_per_step : asked;
+}
+
 int sequences_at_full_length(const wire::Capacity& capacity) {
   return static_cast<int>(
       std::min<std::int64_t>(capacity.max_slots, capacity.kv_blocks / blocks_for(capacity.max_model_len)));
@@ -131,13 +136,13 @@ Status with_format(Status refused, const std::vector<FormatSize>& sizes, Fits&& 
   return refused;
 }
 
-// Sets how many tokens of encoder output a worker holds, and adds their memory: those of the longest
-// sequence, so that every item that a sequence has room for can be encoded, or more. Returns the bytes.
+// Sets how many tokens of encoder output sequences hold, and adds the memory of these and of what is kept.
+// Returns the bytes.
 std::uint64_t size_encoder_output(wire::Capacity& capacity, const ModelSpec& spec,
                                   const WeightFormats& formats, const config::Options& options) {
-  const int asked = options.media.encoder_cache_tokens;
-  capacity.media_tokens = std::max(capacity.max_model_len, asked < 0 ? capacity.max_tokens_per_step : asked);
-  const std::uint64_t bytes = static_cast<std::uint64_t>(capacity.media_tokens) *
+  capacity.media_tokens = capacity.max_model_len;
+  const std::int64_t tokens = std::int64_t{capacity.media_tokens} + kept_media_tokens(options, capacity);
+  const std::uint64_t bytes = static_cast<std::uint64_t>(tokens) *
                               static_cast<std::uint64_t>(kernels::padded(spec.hidden)) *
                               size_of(formats.activations);
   capacity.arena_bytes += bytes;

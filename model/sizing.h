@@ -18,7 +18,9 @@ namespace troupe::model {
 /// tokens, at most 4 GiB and at most what all sequences at full length use. Limits that are set and do not
 /// fit are an error that says what each part needs, the sum, what is free and which flag to change.
 /// found_model_len is only an upper bound: a smaller max_model_len that fits is no error. The swap space is
-/// what is asked for, from what is left then (swap/swap_sizing.h).
+/// what is asked for, from what is left then (swap/swap_sizing.h). Of a model that sees, the activations
+/// include the encoder's and its output: that of the longest sequence, so that every item that one has room
+/// for can be encoded, and what is kept for later requests.
 Result<wire::Capacity> size_cpu(const ModelSpec& spec, const WeightFormats& formats, bool tied,
                                 const config::Options& options, const HostMemory& memory);
 
@@ -57,6 +59,9 @@ std::uint64_t cuda_fixed_bytes(const wire::Capacity& capacity, const ModelSpec& 
 
 /// Sizes the echo executor, which has a vocabulary and limits but needs no memory; `spec` may be null.
 Result<wire::Capacity> size_echo(const ModelSpec* spec, const config::Options& options);
+
+/// Tokens of encoder output that a worker keeps for later requests (--max-encoder-cache).
+int kept_media_tokens(const config::Options& options, const wire::Capacity& capacity);
 
 /// Sequences of max_model_len tokens that the KV blocks hold at once, at most max_slots.
 int sequences_at_full_length(const wire::Capacity& capacity);

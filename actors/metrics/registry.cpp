@@ -76,6 +76,7 @@ void Registry::add(const StepStats& step) {
   swapped_tokens_ += static_cast<std::uint64_t>(step.swapped_tokens);
   encoded_ += static_cast<std::uint64_t>(step.encoded);
   encode_s_ += step.encode_s;
+  encodings_found_ += static_cast<std::uint64_t>(step.encodings_found);
   const SwapStatus& swap = step.kv.swap;
   evicted_ += static_cast<std::uint64_t>(risen(step.kv.evicted, before.evicted));
   swap_total_.out += risen(swap.out, before.swap.out);

@@ -75,6 +75,7 @@ class Registry {
   std::uint64_t cached_tokens_ = 0;
   std::uint64_t encoded_ = 0;
   double encode_s_ = 0;
+  std::uint64_t encodings_found_ = 0;
   std::uint64_t evicted_ = 0;
   std::uint64_t swapped_tokens_ = 0;
   SwapStatus swap_total_;  ///< its counts since the start

@@ -127,6 +127,8 @@ void Registry::append_batches(Exposition& out) const {
   out.counter("troupe:media_encoded_total", "Images and videos encoded", static_cast<double>(encoded_));
   out.counter("troupe:media_encode_seconds_total",
               "Time from the begin of each encoding to its end, steps in between included", encode_s_);
+  out.counter("troupe:encoder_cache_hits_total", "Images and videos whose encoder output was still there",
+              static_cast<double>(encodings_found_));
 }
 
 /// Of each engine; what stands elsewhere is of all.

@@ -39,7 +39,7 @@ Status check_media(const SequenceSpec& spec, const WorkerLimits& worker) {
     if (tokens > worker.media_tokens) {
       return wrong(i,
                    "has " + counted(tokens, "token") + "; at most " + std::to_string(worker.media_tokens) +
-                       " can be encoded (--max-model-len, --max-encoder-cache).",
+                       " can be encoded (--max-model-len).",
                    "image_too_large");
     }
     if (item.first < end || item.first + tokens >= spec.prompt_tokens) {

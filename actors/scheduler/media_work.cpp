@@ -111,6 +111,7 @@ void MediaWork::ask_next(std::uint32_t sequence) {
   order_.record().slot = s.slot;
   order_.record().item = s.media.asked;
   order_.record().place = item.place;
+  order_.record().name = names_.name_item(s, item);
   const std::span<const std::byte> bytes = order_.finish();
   records_.emplace_back(bytes.begin(), bytes.end());
   out_.push_back({s.slot, s.media.asked, sequence});
@@ -169,7 +170,7 @@ MediaWork::Ended MediaWork::done(std::span<const std::byte> bytes) {
   ++s.media.ready;
   s.media.note_ready();
   const std::int64_t ns = std::max<std::int64_t>(0, record->finished_ns - record->started_ns);
-  return {Verdict::encoded, sequence, 1e-9 * static_cast<double>(ns)};
+  return {Verdict::encoded, sequence, 1e-9 * static_cast<double>(ns), record->cached != 0};
 }
 
 }  // namespace troupe

@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "actors/scheduler/prefix_names.h"
 #include "actors/scheduler/sequence_table.h"
 #include "ipc/wire.h"
 
@@ -27,8 +28,8 @@ class MediaWork {
   /// of all items in flight beside the plans.
   static constexpr std::size_t kMostItems = 4096;
 
-  /// Borrows the table.
-  explicit MediaWork(ScheduledSequences& table) : table_(table) {}
+  /// Borrows both.
+  MediaWork(ScheduledSequences& table, const PrefixNames& names) : table_(table), names_(names) {}
 
   /// A new worker that holds the output of `tokens`.
   void attach(std::uint32_t epoch, std::int32_t tokens);
@@ -83,6 +84,7 @@ class MediaWork {
     Verdict verdict = Verdict::ignored;
     std::uint32_t sequence = kNoSequence;  ///< with encoded and failed
     double seconds = 0;                    ///< with encoded
+    bool cached = false;                   ///< likewise: an earlier output was still there
   };
   /// Takes a MediaDone.
   Ended done(std::span<const std::byte> bytes);
@@ -103,6 +105,7 @@ class MediaWork {
   void ask_next(std::uint32_t sequence);
 
   ScheduledSequences& table_;
+  const PrefixNames& names_;
   std::uint32_t epoch_ = 0;
   std::int32_t budget_ = 0;
   std::int32_t held_ = 0;     ///< the sum of all reservations, those of slots that are being left included

@@ -20,7 +20,12 @@ void PrefixNames::clear() {
 
 void PrefixNames::begin(ScheduledSequence& s, const PrefixUse& use) const {
   s.cacheable = caching_.prompts && use.enabled;
-  if (s.cacheable) s.root = hasher_.root(use.salt);
+  s.media.cacheable = use.enabled;
+  if (s.cacheable || (use.enabled && s.media.items != nullptr)) s.root = hasher_.root(use.salt);
+}
+
+BlockHash PrefixNames::name_item(const ScheduledSequence& s, const SequenceItem& item) const {
+  return s.media.cacheable ? hasher_.next(s.root, {}, {&item.contents, 1}) : BlockHash{};
 }
 
 /// How many blocks, from the first, have names that other sequences can know. The names of the later ones

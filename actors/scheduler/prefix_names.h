@@ -42,6 +42,10 @@ class PrefixNames {
   /// wanted. Returns where in `hashes` they are.
   HashRange name_contents(ScheduledSequence& sequence, std::vector<BlockHash>& hashes);
 
+  /// The name under which the worker keeps what it makes of an item: of its contents, for requests with the
+  /// same salt. Zero for one that neither reads nor fills caches.
+  BlockHash name_item(const ScheduledSequence& sequence, const SequenceItem& item) const;
+
   /// Publishes the blocks that committed steps have filled and that others may find. Positions that ran a
   /// token which was discarded later are not counted.
   void publish_full_blocks(ScheduledSequence& sequence) {

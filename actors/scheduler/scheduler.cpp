@@ -24,7 +24,7 @@ Scheduler::Scheduler(const config::SchedulerOptions& options, const PrefixCachin
       rules_(options),
       admission_(options),
       names_(caching),
-      media_(table_),
+      media_(table_, names_),
       life_(table_, groups_, leases_, names_, grammar_updates_, media_),
       planner_(max_tokens_in_plan, table_, grammar_updates_, media_, counters_) {}
 
@@ -183,7 +183,7 @@ Committed Scheduler::media_done(std::span<const std::byte> bytes, StepOutput& ou
   switch (ended.verdict) {
     case MediaWork::Verdict::ignored: return Committed::stale;
     case MediaWork::Verdict::malformed: return Committed::malformed;
-    case MediaWork::Verdict::encoded: counters_.encoded(ended.seconds); break;
+    case MediaWork::Verdict::encoded: counters_.encoded(ended.seconds, ended.cached); break;
     case MediaWork::Verdict::failed:
       if (table_[ended.sequence].state == SequenceState::ending) break;
       SequenceTokens& tokens = fronts_.report(table_[ended.sequence], out);

@@ -34,7 +34,11 @@ class SchedulerCounters {
   void token_discarded() { ++totals_.discarded_tokens; }
   void fetch_began() { ++totals_.fetches; }
   void fetch_failed() { ++totals_.failed_fetches; }
-  void encoded(double seconds) {
+  void encoded(double seconds, bool cached) {
+    if (cached) {
+      ++since_step_.encodings_found;
+      return;
+    }
     ++since_step_.encoded;
     since_step_.encode_s += seconds;
     ++totals_.encoded;

@@ -29,6 +29,7 @@ inline constexpr std::uint32_t kNoGroup = UINT32_MAX;
 struct MediaProgress {
   /// Of the prompt, shared by its choices; null: there are none.
   std::shared_ptr<const std::vector<SequenceItem>> items;
+  bool cacheable = false;        ///< what the worker makes of them may serve others
   bool announced = false;        ///< the worker knows of them
   std::int32_t asked = 0;        ///< of the items, the first so many are being encoded, have been, or are not
   std::int32_t ready = 0;        ///< needed; of those, so many have been or are not needed; and
@@ -47,9 +48,10 @@ struct MediaProgress {
   }
   /// The sequence has no slot.
   void rewind() {
-    auto kept = std::move(items);
-    *this = {};
-    items = std::move(kept);
+    MediaProgress kept;
+    kept.items = std::move(items);
+    kept.cacheable = cacheable;
+    *this = std::move(kept);
     note_ready();
   }
 };

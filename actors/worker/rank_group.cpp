@@ -149,6 +149,7 @@ RankGroup::Outcome RankGroup::media(std::int32_t rank, Bytes record) {
   }
   encoding.done.dropped |= done.dropped;
   encoding.done.failed |= done.failed;
+  encoding.done.cached &= done.cached;
   encoding.done.started_ns = std::min(encoding.done.started_ns, done.started_ns);
   encoding.done.finished_ns = std::max(encoding.done.finished_ns, done.finished_ns);
   if (!by_all(encoding.answers)) return {};

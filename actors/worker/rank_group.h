@@ -44,8 +44,8 @@ class RankGroup {
   /// A StepResult of rank 0 or a StepEnd of another. The record is rank 0's. One of an epoch that has passed
   /// is ignored.
   Outcome step(std::int32_t rank, Bytes record);
-  /// A MediaDone. The record failed, or was dropped, if one was, with the times from the first beginning to
-  /// the last end.
+  /// A MediaDone. The record failed, or was dropped, if one was, and cached if all were, with the times from
+  /// the first beginning to the last end.
   Outcome media(std::int32_t rank, Bytes record);
   /// A CacheDone or an Inventory. The record is a CacheDone that failed if one did, with the times from the
   /// first beginning to the last end; an Inventory is rank 0's.

@@ -113,6 +113,7 @@ class SeeingEngine : public ::testing::Test {
   void submit(const std::vector<SequenceSpec>& sequences) {
     Submit request;
     request.sequences = sequences;
+    request.prefix = prefix_;
     const TimePoint deadline = Clock::now() + test::kPatience;
     for (bool accepted = false; !accepted && Clock::now() < deadline;) {  // refused until the worker has come
       caf::anon_send(scheduler_, FrontSubmit{0, request});
@@ -141,7 +142,10 @@ class SeeingEngine : public ::testing::Test {
         if (!s.error.empty()) error_ = s.error;
       }
     }
-    for (const StepStats& stats : front_->take_stats()) encoded_ += stats.encoded;
+    for (const StepStats& stats : front_->take_stats()) {
+      encoded_ += stats.encoded;
+      encodings_found_ += stats.encodings_found;
+    }
   }
   void finish(std::size_t ended) {
     const TimePoint deadline = Clock::now() + test::kPatience;
@@ -168,7 +172,8 @@ class SeeingEngine : public ::testing::Test {
   std::map<RequestKey, std::vector<TokenId>> expected_, got_;
   std::map<RequestKey, Finish> ended_;
   std::string error_;
-  std::int64_t cached_ = 0, encoded_ = 0;
+  std::int64_t cached_ = 0, encoded_ = 0, encodings_found_ = 0;
+  PrefixUse prefix_;  ///< of what is submitted next
 };
 
 TEST_F(SeeingEngine, AnswersAsTheReference) {
@@ -210,6 +215,35 @@ TEST_F(SeeingEngine, WhatIsCachedIsNotEncodedAgain) {
   EXPECT_EQ(got_[other.key], got_[first.key]);
   EXPECT_EQ(cached_, 0);
   EXPECT_EQ(encoded_, all);
+}
+
+// Behind another beginning nothing is found in the prefix cache, but the encoder's output still is; by
+// requests with the same salt.
+TEST_F(SeeingEngine, TheSameImageIsEncodedOnce) {
+  const VisionGolden mixed = model::test::load_vision_golden("mixed");
+  VisionGolden later = mixed;
+  later.ids.insert(later.ids.begin(), mixed.ids.front());
+  for (MediaItem& item : later.items) ++item.first;
+  const auto all = static_cast<std::int64_t>(mixed.items.size());
+  submit({spec(mixed)});
+  finish(1);
+  EXPECT_EQ(encoded_, all);
+  const SequenceSpec second = spec(later), salted = spec(later), uncached = spec(later);
+  submit({second});
+  finish(2);
+  EXPECT_EQ(encoded_, all);
+  EXPECT_EQ(encodings_found_, all);
+  prefix_.salt = "another";
+  submit({salted});
+  finish(3);
+  EXPECT_EQ(encoded_, 2 * all);
+  prefix_ = {.enabled = false};
+  submit({uncached});
+  finish(4);
+  EXPECT_EQ(encoded_, 3 * all);
+  EXPECT_EQ(encodings_found_, all);
+  EXPECT_EQ(got_[second.key], got_[uncached.key]);
+  EXPECT_EQ(got_[salted.key], got_[uncached.key]);
 }
 
 TEST_F(SeeingEngine, ChoicesShareWhatIsSeen) {

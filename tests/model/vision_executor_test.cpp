@@ -53,6 +53,7 @@ class VisionExecutor : public ::testing::Test {
     wire::EncodeMedia command;
     command.slot = slot;
     command.item = item;
+    if (names_) command.name = {1, static_cast<std::uint64_t>(item) + 1};
     return executor_->encode(command, patches);
   }
 
@@ -106,6 +107,7 @@ class VisionExecutor : public ::testing::Test {
     if (const auto* done = view.as<wire::MediaDone>()) {
       (done->dropped != 0 ? dropped_ : encoded_).push_back({done->slot, done->item});
       EXPECT_LE(done->started_ns, done->finished_ns);
+      cached_ += done->cached != 0 ? 1 : 0;
       return false;
     }
     const auto* result = view.as<wire::StepResult>();
@@ -145,6 +147,8 @@ class VisionExecutor : public ::testing::Test {
   std::vector<std::byte> bytes_;
   std::map<SlotRef, std::vector<TokenId>> tokens_;
   std::vector<std::pair<SlotRef, int>> encoded_, dropped_;
+  bool names_ = false;  // items have names by their index
+  int cached_ = 0;      // MediaDones that say so
 };
 
 TEST_F(VisionExecutor, AnswersAsTheReferenceHoweverThePromptIsCut) {
@@ -214,6 +218,41 @@ TEST_F(VisionExecutor, TextDoesNotWaitForEncoding) {
   EXPECT_EQ(encoded_.size(), 3u);
   EXPECT_EQ(tokens_[seen].front(), mixed.greedy.front());
   EXPECT_FALSE(executor_->waits_for_record());
+}
+
+// A row behind an item's last one would need what is gone.
+TEST_F(VisionExecutor, AnItemIsUsedUpByItsLastRow) {
+  const VisionGolden mixed = test::load_vision_golden("mixed");
+  const SlotRef slot{0, 1};
+  see(slot, mixed);
+  start(slot, mixed, 0);
+  plans_.row(slot, 0, mixed.items[0].end(), false);
+  ASSERT_TRUE(submit_plan()) << refusal_;
+  plans_.row(slot, mixed.items[0].end() - 1, 2, false);
+  EXPECT_FALSE(submit_plan());
+  EXPECT_NE(refusal_.find("item 0, which was used up"), std::string::npos) << refusal_;
+}
+
+// One that ends without having been started, and one with the same name behind it.
+TEST_F(VisionExecutor, WhatWasUsedServesLaterItemsOfThatName) {
+  const VisionGolden mixed = test::load_vision_golden("mixed");
+  names_ = true;
+  see({0, 1}, mixed);
+  plans_.finish({0, 1});
+  ASSERT_TRUE(submit_plan()) << "a plan with nothing else";
+  finish_step();
+  EXPECT_EQ(cached_, 0);
+  see({0, 2}, mixed);
+  EXPECT_EQ(answer({0, 2}, mixed, 7, 4), mixed.greedy);
+  EXPECT_EQ(cached_, 0) << "of a sequence that was dropped nothing is kept";
+  see({0, 3}, mixed);
+  EXPECT_EQ(answer({0, 3}, mixed, 7, 4), mixed.greedy);
+  EXPECT_EQ(cached_, 3);
+  executor_->reset(2);
+  plans_.restart();
+  see({0, 1}, mixed);
+  EXPECT_EQ(answer({0, 1}, mixed, 64, 0), mixed.greedy);
+  EXPECT_EQ(cached_, 6) << "another engine";
 }
 
 // The sequence ends before its items are encoded: they are answered for, and the slot is free.

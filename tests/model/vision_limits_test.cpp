@@ -98,8 +98,28 @@ TEST(VisionLimits, TheTowersMemoryIsCounted) {
   ASSERT_TRUE(with.ok() && without.ok()) << with.status().message;
   const std::size_t tower =
       TowerMemory::make(*files.spec.vision, files.spec.hidden, DType::bf16, kMostFramePatches, {}).bytes;
-  EXPECT_GE(with->arena_bytes, without->arena_bytes + tower);
-  EXPECT_LT(with->arena_bytes, without->arena_bytes + tower + 4096);
+  // And the encoder's output: of the longest sequence, and what is kept.
+  EXPECT_EQ(with->media_tokens, with->max_model_len);
+  EXPECT_EQ(without->media_tokens, 0);
+  const auto output = [&](std::int64_t tokens) {
+    return static_cast<std::uint64_t>(tokens) *
+           static_cast<std::uint64_t>(kernels::padded(files.spec.hidden)) * size_of(DType::bf16);
+  };
+  const std::uint64_t fixed = without->arena_bytes + tower;
+  const std::uint64_t usual = output(with->max_model_len + with->max_tokens_per_step);
+  EXPECT_GE(with->arena_bytes, fixed + usual);
+  EXPECT_LT(with->arena_bytes, fixed + usual + 4096);
+
+  options.media.encoder_cache_tokens = 0;
+  const auto keeps_none = size_cpu(files.spec, DType::bf16, true, options, memory);
+  ASSERT_TRUE(keeps_none.ok());
+  EXPECT_EQ(with->arena_bytes - keeps_none->arena_bytes, output(with->max_tokens_per_step));
+
+  options.media.encoder_cache_tokens = 1 << 30;
+  const auto too_much = size_cpu(files.spec, DType::bf16, true, options, memory);
+  ASSERT_FALSE(too_much.ok());
+  EXPECT_NE(too_much.status().message.find("--max-encoder-cache"), std::string::npos)
+      << too_much.status().message;
 }
 
 }  // namespace
