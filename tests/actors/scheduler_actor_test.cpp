@@ -23,7 +23,7 @@ workers_actor::behavior_type fake_link(workers_actor::pointer, Heard* heard) {
             heard->plans.push_back(plan.record);
             heard->order += 'p';
           },
-          [heard](const SendMasks&) { heard->order += 'm'; },
+          [](const SendMedia&) {}, [heard](const SendMasks&) { heard->order += 'm'; },
           [heard](const SendCacheCommand& command) { heard->commands.push_back(command.record); }};
 }
 
