@@ -239,6 +239,7 @@ TEST_F(MediaBookTest, AnImageThatCannotBeDecodedFailsAllWhoWaitForItAndIsTriedAg
   EXPECT_EQ(book().requests(), 0u);
   ASSERT_EQ(effects_.drop.size(), 1u) << "the other image is not needed any more";
   EXPECT_EQ(effects_.drop[0], good.ticket);
+  effects_.prepare.push_back(std::move(good));
   cancel_dropped();
   EXPECT_EQ(book().patch_bytes() + book().file_bytes(), 0u);
   bring(3, {file("bad")});
