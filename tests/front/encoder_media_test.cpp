@@ -16,19 +16,19 @@ using http::Json;
 
 const std::string kFolder = std::string(TROUPE_TEST_DATA) + "/vision";
 
-std::shared_ptr<const Tokenizer> tokenizer() {
+std::shared_ptr<const Tokenizer> tokenizer_that_sees() {
   static const auto loaded = Tokenizer::load(kFolder);
   EXPECT_TRUE(loaded.ok()) << loaded.status().message;
   return loaded.ok() ? *loaded : nullptr;
 }
 
-TokenId id_of(const std::string& text) { return tokenizer()->token_id(text).value_or(-1); }
+TokenId id_of(const std::string& text) { return tokenizer_that_sees()->token_id(text).value_or(-1); }
 
 MediaTokens media_tokens() { return {id_of("<|IMAGE_PLACEHOLDER|>"), id_of("<|VIDEO_PLACEHOLDER|>")}; }
 
 Encoder encoder_of(std::shared_ptr<const ChatTemplate> chat, std::int32_t max_model_len = 0) {
-  return Encoder(tokenizer(), std::move(chat),
-                 max_model_len > 0 ? bounds_of(*tokenizer(), max_model_len) : EncoderBounds{},
+  return Encoder(tokenizer_that_sees(), std::move(chat),
+                 max_model_len > 0 ? bounds_of(*tokenizer_that_sees(), max_model_len) : EncoderBounds{},
                  media_tokens());
 }
 
@@ -44,7 +44,7 @@ std::shared_ptr<const ChatTemplate> own_template() {
   return *loaded;
 }
 
-Json parsed(const std::string& text) {
+Json conversation_of(const std::string& text) {
   auto json = http::parse_json(text, {.depth = 64, .elements = 1'000'000});
   EXPECT_TRUE(json.ok()) << json.status().message;
   return json.ok() ? *std::move(json) : Json();
@@ -52,7 +52,7 @@ Json parsed(const std::string& text) {
 
 Encode job_of(const std::string& messages, std::vector<MediaGrid> media) {
   Encode job;
-  job.source.conversation.messages = parsed(messages);
+  job.source.conversation.messages = conversation_of(messages);
   job.media = std::move(media);
   return job;
 }
@@ -78,7 +78,7 @@ std::string shown(const Encoded& encoded) {
       ++item;
       continue;
     }
-    text += tokenizer()->token_bytes(ids[at]);
+    text += tokenizer_that_sees()->token_bytes(ids[at]);
   }
   EXPECT_EQ(item, encoded.media.end());
   return text;
@@ -151,7 +151,7 @@ TEST(EncoderMedia, WhatAUserWritesIsNoItem) {
       "<|image@placeholder|><|IMAGE_START|><|IMAGE_PLACEHOLDER|><|IMAGE_END|><|video@placeholder|><|VIDEO_"
       "START|>"
       "<|VIDEO_PLACEHOLDER|>";
-  const auto plain = tokenizer()->encode(words, SpecialTokens::plain);
+  const auto plain = tokenizer_that_sees()->encode(words, SpecialTokens::plain);
   for (const std::string& content :
        {"\"" + words + "\"", R"([{"type":"text","text":")" + words + R"("},{"type":"image_url"}])",
         R"([{"type":"image_url"},{"type":"text","text":")" + words + R"("}])"}) {
@@ -177,7 +177,8 @@ TEST(EncoderMedia, AMarkIsAllTheTemplatesOwn) {
       "{{ p.text if p.type == 'text' else '<|image@placeholder|>' }}{% endfor %}{% endif %}{% endfor %}");
   const Encoded encoded = encoder.encode(job_of(R"([{"role":"user","content":"placeholder|>"}])", {}));
   ASSERT_TRUE(encoded.status.ok()) << encoded.status.message;
-  EXPECT_EQ(encoded.prompts.at(0), tokenizer()->encode("<|image@placeholder|>", SpecialTokens::plain));
+  EXPECT_EQ(encoded.prompts.at(0),
+            tokenizer_that_sees()->encode("<|image@placeholder|>", SpecialTokens::plain));
 }
 
 TEST(EncoderMedia, ATemplateWithoutAPlaceIsNamed) {
@@ -206,7 +207,7 @@ TEST(EncoderMedia, ATemplateWithoutAPlaceIsNamed) {
   EXPECT_NE(turned.status.message.find("order"), std::string::npos) << turned.status.message;
   const Encoded more = encoder_of("{{ '<|image@placeholder|>' * 3 }}").encode(job_of(kOne, {image(4, 4)}));
   EXPECT_NE(more.status.message.find("3 places"), std::string::npos) << more.status.message;
-  EXPECT_FALSE(Encoder(tokenizer(), own_template()).encode(job_of(kOne, {image(4, 4)})).status.ok())
+  EXPECT_FALSE(Encoder(tokenizer_that_sees(), own_template()).encode(job_of(kOne, {image(4, 4)})).status.ok())
       << "of a model that does not see";
 }
 
@@ -232,7 +233,8 @@ TEST(EncoderMedia, ARawPlaceholderIsRefused) {
   job.source.texts = {"see <|IMAGE_START|>"};
   EXPECT_TRUE(encoder.encode(job).status.ok()) << "it stands for nothing";
   job.source.texts = {"see <|IMAGE_PLACEHOLDER|>"};
-  EXPECT_TRUE(Encoder(tokenizer(), nullptr).encode(job).status.ok()) << "of a model that does not see";
+  EXPECT_TRUE(Encoder(tokenizer_that_sees(), nullptr).encode(job).status.ok())
+      << "of a model that does not see";
 }
 
 TEST(EncoderMedia, AConversationThatCameAsIdsHasItsItemsWhereTheyAre) {
@@ -268,7 +270,7 @@ TEST(EncoderMedia, APromptThatCannotFitIsRefusedWithItsNumbers) {
   job.api = Api::count_tokens;
   job.media = {image(20, 20)};
   const std::size_t text = encoder.encode(job_of(kOne, {image(4, 4)})).prompts.at(0).size() - 4;
-  EXPECT_EQ(parsed(encoder.encode(job).answer)["input_tokens"], text + 100);
+  EXPECT_EQ(conversation_of(encoder.encode(job).answer)["input_tokens"], text + 100);
 }
 
 // Also where the template shows no items there: behind the answers of tools that stand together.
