@@ -124,6 +124,29 @@ class Answers(VisionCase):
             answer = self.server.post("/v1/completions", body | {"max_tokens": 1})
             self.assertEqual((answer.status, answer.error["param"], answer.error["code"]), (400, "prompt", "raw_placeholder"))
 
+    def test_the_result_of_a_tool_may_be_an_image(self):
+        data = picture("png_rgb.png")
+        call = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+        got = self.ask([{"role": "user", "content": "Look."}, {"role": "assistant", "content": None, "tool_calls": [call]},
+                        {"role": "tool", "tool_call_id": "call_1", "content": [text("seen: "), part(data)]}])
+        self.assertEqual(got["usage"]["prompt_tokens_details"]["image_tokens"], 6)
+        source = {"type": "base64", "media_type": "image/png", "data": base64.b64encode(data).decode()}
+        message = self.server.post("/v1/messages", {"model": "default", "max_tokens": TOKENS, "temperature": 0, "messages": [
+            {"role": "user", "content": "Look."},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "call_1", "name": "look", "input": {}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "call_1", "content": [
+                {"type": "text", "text": "seen: "}, {"type": "image", "source": source}]}]}]})
+        self.assertEqual(message.status, 200, message.text)
+        self.assertEqual(message.json["content"][-1]["text"], got["choices"][0]["message"]["content"])
+
+    def test_thoughts_are_turned_off(self):
+        messages, _ = self.expected("one")
+        whole = self.server.post("/tokenize", {"messages": messages}).json["count"]
+        for switch in ({"options": {"thinking_mode": "close"}}, {"options": {"thinking_mode": "open"}}):
+            got = self.server.post("/tokenize", {"messages": messages, "chat_template_kwargs": switch}).json["count"]
+            closes = switch["options"]["thinking_mode"] == "close"
+            self.assertEqual(got, whole + len("\n\n\n") + 1 if closes else whole)  # "\n</think>\n\n"
+
     def test_several_choices(self):
         messages, _ = self.expected("one")
         got = self.ask(messages, n=3, temperature=1, seed=5)
