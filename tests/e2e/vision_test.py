@@ -2,16 +2,18 @@
 every image that cannot be read is refused by its place in the request."""
 import base64
 import concurrent.futures
+import contextlib
 import hashlib
 import json
 import os
+import pathlib
 import signal
 import unittest
 
 from cases import ServerCase
 from pictures import (
     ANSWERS, data_url, declared_png, noise_png, part, picture, solid_png, text, vision_model, with_data)
-from server import PATIENCE, Server, wait_until
+from server import PATIENCE, Server, children_of, wait_until
 from streams import Stream
 from wholes import of_choices
 
@@ -290,15 +292,26 @@ class Deaths(VisionCase):
         os.kill(self.server.process_pid("text"), signal.SIGKILL)
         self.assertEqual(self.said(self.body["messages"], max_tokens=self.LONG, ignore_eos=True), self.undisturbed)
 
+    def decoding(self):
+        """Pids of the processes that decode pictures."""
+        for pid in children_of(self.server.pid):
+            with contextlib.suppress(OSError):
+                words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                if len(words) > 1 and words[1] == b"media":
+                    yield pid
+
     def test_of_the_process_that_decodes(self):
         large = [user(part(noise_png(1400, 1000, seed)), text("What?")) for seed in range(4)]
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             bodies = [{"messages": messages, "max_tokens": 4, "temperature": 0} for messages in large]
             answers = [pool.submit(self.server.post, CHAT, body, timeout=PATIENCE) for body in bodies]
-            for _ in range(2):
-                for process in self.server.status()["processes"]:
-                    if process["name"].startswith("media") and process["pid"]:
-                        os.kill(process["pid"], signal.SIGKILL)
+            killed = set()
+            while not all(answer.done() for answer in answers):
+                for pid in set(self.decoding()) - killed if len(killed) < 2 else ():
+                    killed.add(pid)
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            self.assertEqual(len(killed), 2)
             for answer in answers:
                 self.assertIn(answer.result().status, (200, 500), answer.result().text)
         self.assertEqual(self.said(self.body["messages"], max_tokens=self.LONG, ignore_eos=True), self.undisturbed)
