@@ -445,7 +445,8 @@ std::string topology_markdown(const std::vector<Arrow>& arrows) {
       "handle it was "
       "given when it started: it sends there,\nand answers come back the same way. The graph is that of a "
       "server with several ranks. With one rank there is no\nrank_group: what goes there goes to "
-      "worker_link, and what comes from there from worker_link.\n\n```mermaid\ngraph LR\n"
+      "worker_link, and what comes from there from worker_link. A model that does not see has no media.\n\n"
+      "```mermaid\ngraph LR\n"
       "  HTTP --> gateway\n";
   for (const Arrow& arrow : arrows) out += "  " + arrow.from + " --> " + arrow.to + "\n";
   out +=

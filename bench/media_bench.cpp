@@ -1,7 +1,7 @@
 // How long one core takes from a file to patches. The files are written here, so that their size is known: a
 // picture of soft shapes with some noise, about as many bytes a pixel as a photograph.
 //
-//   media_bench [--json]
+//   media_bench [--json] [--video FILE]
 #include <cstddef>
 #include <cstdio>
 // jpeglib.h needs <cstdio> before it.
@@ -10,6 +10,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <string_view>
 #include <vector>
 
 #include "bench/cpu_clock.h"
@@ -18,6 +21,8 @@
 #include "media/pixel_grid.h"
 #include "media/prepare.h"
 #include "media/resize/patches.h"
+#include "media/video/decode_video.h"
+#include "media/video/stamp.h"
 
 namespace {
 
@@ -113,10 +118,37 @@ void measure(bench::Report& report, const char* name, int width, int height, boo
   report.row({prefix + ".whole", whole, "ms", 0, must, bench::Better::lower});
 }
 
+/// A video of the caller's, whose time is bounded for 60 s of 720p in H.264.
+void measure_video(bench::Report& report, const char* path) {
+  std::ifstream in(path, std::ios::binary);
+  const std::vector<std::uint8_t> file(std::istreambuf_iterator<char>(in), {});
+  auto stamp = media::Stamp::open(media::kStampFont);
+  if (!media::open_video_libraries().ok() || !stamp.ok()) std::abort();
+  const double start = bench::cpu_us();
+  const auto facts = media::probe_video(file, {});
+  if (!facts.ok()) std::abort();
+  const double probed = bench::cpu_us();
+  const auto frames = media::sampled_frames(*facts, {});
+  const auto grid = media::video_grid(*facts, frames->size(), kVideoPixels);
+  std::vector<std::uint8_t> patches(media::patches_bytes(*grid));
+  const double began = bench::cpu_us();
+  if (!media::prepare_video(file, {}, kVideoPixels, {}, *stamp, patches).ok()) std::abort();
+  report.row({"media.video.file", static_cast<double>(file.size()) / 1e6, "MB"});
+  report.row({"media.video.length", facts->seconds(), "s"});
+  report.row({"media.video.frames", static_cast<double>(frames->size()), "frames"});
+  report.row({"media.video.probe", (probed - start) / 1e6, "s", 0, 0, bench::Better::lower});
+  report.row({"media.video.whole", (bench::cpu_us() - began) / 1e6, "s", 0, 8, bench::Better::lower});
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   bench::Report report(argc, argv);
+  for (int i = 1; i + 1 < argc; ++i) {
+    if (std::string_view(argv[i]) != "--video") continue;
+    measure_video(report, argv[i + 1]);
+    return report.all_met() ? 0 : 1;
+  }
   measure(report, "1080p", 1920, 1080, false, 25);
   measure(report, "1080p_progressive", 1920, 1080, true, 0);
   measure(report, "12mp", 4000, 3000, false, 0);

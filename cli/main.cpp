@@ -11,6 +11,7 @@
 #include "cli/serve.h"
 #include "config/hide_secrets.h"
 #include "config/nearest.h"
+#include "fetch/fetch_main.h"
 #include "media/media_main.h"
 
 namespace {
@@ -61,6 +62,7 @@ constexpr Subcommand kSubcommands[] = {
     {"worker", "", child<troupe::worker_main>},
     {"text", "", child<troupe::text_main>},
     {"media", "", child<troupe::media::media_main>},
+    {"fetch", "", child<troupe::fetch::fetch_main>},
 };
 
 int usage(std::FILE* out) {

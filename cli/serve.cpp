@@ -203,9 +203,6 @@ int serve_main(const std::vector<std::string>& arguments) {
     return 0;
   }
   for (const std::string& warning : parsed->warnings) warn(warning);
-  if (!parsed->options.media.allowed_domains.empty() || !parsed->options.media.allowed_path.empty())
-    warn(
-        "--allowed-media-domains and --allowed-media-path have no effect yet: no URL of an image is fetched");
 
   config::Options& options = parsed->options;
   if (options.dump_config) return dump_config(options);

@@ -8,12 +8,15 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <optional>
 #include <utility>
 
 #include "media/messages.h"
 #include "media/prepare.h"
 #include "media/resize/passes.h"
 #include "media/sandbox.h"
+#include "media/video/decode_video.h"
+#include "media/video/stamp.h"
 
 namespace troupe::media {
 namespace {
@@ -37,17 +40,50 @@ class Mapping {
   void* data_;
 };
 
-Result<PatchGrid> work_on(const ReceivedRequest& received) {
+Status no_memory() {
+  return failure(Code::unavailable, "cannot be decoded: memory does not suffice; try again later");
+}
+
+/// Opened before the sandbox, in a process for videos.
+struct VideoTools {
+  Status status = failure(Code::internal, "is a video, and this process is one for pictures");
+  std::optional<Stamp> stamp;
+
+  void open() {
+    status = open_video_libraries();
+    if (!status.ok()) return;
+    auto font = Stamp::open(kStampFont);
+    status = font.status();
+    if (font.ok()) stamp = *std::move(font);
+  }
+};
+
+Result<PatchGrid> work_on(const ReceivedRequest& received, VideoTools& tools) {
   const MediaRequest& request = received.request;
   const Mapping file(received.file.get(), request.file_bytes, PROT_READ, MAP_PRIVATE);
   const Mapping patches(received.patches.get(), request.patch_bytes, PROT_READ | PROT_WRITE, MAP_SHARED);
-  if (!file.ok() || !patches.ok())
-    return failure(Code::unavailable, "cannot be decoded: memory does not suffice; try again later");
-  return prepare_picture(file.bytes(), request.bounds, request.limits, patches.bytes());
+  if (!file.ok() || !patches.ok()) return no_memory();
+  if (request.work == MediaWork::picture)
+    return prepare_picture(file.bytes(), request.bounds, request.limits, patches.bytes());
+  return prepare_video(file.bytes(), request.bounds, request.limits, sampling_of(request.sampling),
+                       *tools.stamp, patches.bytes());
 }
 
-MediaReply answer_to(const ReceivedRequest& received) {
-  const auto grid = work_on(received);
+MediaReply probe(const ReceivedRequest& received) {
+  const MediaRequest& request = received.request;
+  const Mapping file(received.file.get(), request.file_bytes, PROT_READ, MAP_PRIVATE);
+  if (!file.ok()) return reply_of(request.id, no_memory());
+  const auto facts = probe_video(file.bytes(), request.bounds);
+  MediaReply reply = reply_of(request.id, facts.status());
+  if (facts.ok()) reply.video = *facts;
+  return reply;
+}
+
+MediaReply answer_to(const ReceivedRequest& received, VideoTools& tools) {
+  if (received.request.work != MediaWork::picture && !tools.status.ok())
+    return reply_of(received.request.id, tools.status);
+  if (received.request.work == MediaWork::probe_video) return probe(received);
+  const auto grid = work_on(received, tools);
   if (!grid.ok()) return reply_of(received.request.id, grid.status());
   // Sealing fails while the memory is mapped for writing: work_on() has unmapped it.
   if (::fcntl(received.patches.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL) != 0)
@@ -63,14 +99,14 @@ int socket_of(const std::vector<std::string>& words) {
   return fd >= 0 && ::fcntl(fd, F_SETFD, FD_CLOEXEC) == 0 ? fd : -1;
 }
 
-}  // namespace
-
-void serve_pictures(int socket) {
+void serve(int socket, VideoTools& tools) {
   while (const auto received = receive_request(socket)) {
-    if (!send_reply(socket, answer_to(*received))) return;
+    if (!send_reply(socket, answer_to(*received, tools))) return;
     ::malloc_trim(0);
   }
 }
+
+}  // namespace
 
 int media_main(const std::vector<std::string>& words) {
   const int socket = socket_of(words);
@@ -78,7 +114,9 @@ int media_main(const std::vector<std::string>& words) {
     std::fputs("troupe media is a child process of `troupe serve`: not to be started by hand\n", stderr);
     return 2;
   }
-  (void)passes();    // looks at the processor
+  (void)passes();  // looks at the processor
+  VideoTools videos;
+  if (std::ranges::find(words, "--videos") != words.end()) videos.open();
   ::malloc_trim(0);  // an allocator that has not begun yet asks the kernel for a random number
   if (std::ranges::find(words, "--sandbox=off") != words.end()) {
     limit_memory();
@@ -86,7 +124,7 @@ int media_main(const std::vector<std::string>& words) {
     send_reply(socket, reply_of(0, status));
     return 1;
   }
-  if (send_reply(socket, reply_of(0, {}))) serve_pictures(socket);
+  if (send_reply(socket, reply_of(0, {}))) serve(socket, videos);
   ::_exit(0);  // what runs at an ordinary exit makes calls that the sandbox does not allow
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <type_traits>
 
@@ -75,8 +76,18 @@ ssize_t receive(int socket, msghdr& header, int flags) {
 
 }  // namespace
 
+SamplingWords words_of(const VideoSampling& sampling) {
+  return {static_cast<std::int64_t>(std::llround(sampling.fps * 1e6)), sampling.min_frames,
+          sampling.max_frames, sampling.target_frames, static_cast<std::int32_t>(sampling.choice)};
+}
+
+VideoSampling sampling_of(const SamplingWords& words) {
+  return {static_cast<double>(words.fps_millionths) / 1e6, words.min_frames, words.max_frames,
+          words.target_frames, static_cast<FrameChoice>(words.choice)};
+}
+
 MediaReply reply_of(std::uint64_t id, const Status& status, const PatchGrid& grid) {
-  MediaReply reply{.id = id, .grid = grid, .code = static_cast<std::int32_t>(status.code)};
+  MediaReply reply{.id = id, .grid = grid, .video = {}, .code = static_cast<std::int32_t>(status.code)};
   copy(reply.reason, status.reason);
   // A library's text may have any bytes.
   std::string message = utf8::to_valid(status.message);

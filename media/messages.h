@@ -12,23 +12,44 @@
 #include "base/status.h"
 #include "media/header/picture_header.h"
 #include "media/pixel_grid.h"
+#include "media/video/sampling.h"
 
 namespace troupe::media {
+
+enum class MediaWork : std::uint64_t {
+  picture = 0,
+  probe_video,  ///< what the file says of its frames; without patches
+  video,
+};
+
+/// VideoSampling without padding and fractions.
+struct SamplingWords {
+  std::int64_t fps_millionths = 0;
+  std::int32_t min_frames = 0;
+  std::int32_t max_frames = 0;
+  std::int32_t target_frames = 0;
+  std::int32_t choice = 0;
+};
+SamplingWords words_of(const VideoSampling& sampling);
+VideoSampling sampling_of(const SamplingWords& words);
 
 /// Followed by two descriptors: the file's bytes, and memory for the patches that is sealed against shrinking
 /// and growing.
 struct MediaRequest {
   std::uint64_t id = 0;  ///< 1 or more
+  MediaWork work = MediaWork::picture;
   std::uint64_t file_bytes = 0;
   std::uint64_t patch_bytes = 0;
   PictureBounds bounds;
   PixelLimits limits;
+  SamplingWords sampling;  ///< of a video
 };
 
 /// Answers the request of the same id. Id 0: the process has begun, or says why it ends instead.
 struct MediaReply {
   std::uint64_t id = 0;
   PatchGrid grid;
+  VideoFacts video;       ///< of probe_video
   std::int32_t code = 0;  ///< of Code
   char reason[28] = "";   ///< texts end with a zero
   char message[400] = "";

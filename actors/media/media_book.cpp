@@ -8,6 +8,7 @@
 
 #include "http/api/json_body.h"
 #include "ipc/patch_region.h"
+#include "media/messages.h"
 
 namespace troupe {
 namespace {
@@ -57,7 +58,7 @@ void MediaBook::measure(MeasureMedia&& from, std::int64_t now_ns, MediaEffects& 
   std::uint64_t bytes = 0;
   for (http::MediaSource& source : from.items) {
     const std::string param = source.param;
-    bytes += bytes_of(source.file);
+    bytes += most_bytes(source);
     if (Status status = take_item(request, from, std::move(source)); !status.ok())
       return refuse_measure(at, at_field(param, std::move(status)), effects);
   }
@@ -74,16 +75,14 @@ void MediaBook::measure(MeasureMedia&& from, std::int64_t now_ns, MediaEffects& 
 }
 
 Status MediaBook::take_item(Request& request, const MeasureMedia& from, http::MediaSource&& source) {
-  if (source.kind == MediaKind::video || !source.frames.empty())
-    return {Code::unsupported, "is a video; videos are not read yet", {}, "unsupported_modality"};
   Item item;
-  if (!source.name.empty()) item.name = name_of(from, source.name);
-  if (!source.url.empty()) {
+  if (!source.name.empty()) item.name = name_of(from, source);
+  if (!source.url.empty() && !bounds_.why_not_fetched.empty()) {
     return invalid("is a URL that this server does not fetch: \"" + http::cut(source.url) + "\"; " +
                        bounds_.why_not_fetched + "; send the bytes as a data: URL",
                    {}, "url_not_allowed");
   }
-  if (source.file.empty()) {
+  if (source.file.empty() && source.frames.empty() && source.url.empty()) {
     if (source.name.empty()) return invalid("has neither data nor a uuid", {}, "invalid_image");
     const auto known = by_name_.find(item.name);
     if (known == by_name_.end()) {
@@ -97,8 +96,8 @@ Status MediaBook::take_item(Request& request, const MeasureMedia& from, http::Me
     use(*item.entry);
   }
   // The reader of its header has the exact number; this saves decoding base64.
-  if (bytes_of(source.file) > bounds_.most_file_bytes + 2) {
-    return invalid("is a file of " + std::to_string(bytes_of(source.file)) + " bytes: allowed are " +
+  if (source.url.empty() && most_bytes(source) > bounds_.most_file_bytes + 2) {
+    return invalid("is a file of " + std::to_string(most_bytes(source)) + " bytes: allowed are " +
                        std::to_string(bounds_.most_file_bytes) + " (--max-media-bytes)",
                    {}, "image_too_large");
   }
@@ -107,21 +106,40 @@ Status MediaBook::take_item(Request& request, const MeasureMedia& from, http::Me
   return {};
 }
 
-/// Of a name among those of its client and salt.
-BlockHash MediaBook::name_of(const MeasureMedia& from, const std::string& name) const {
+/// Bytes of the source's files, at most.
+std::uint64_t MediaBook::most_bytes(const http::MediaSource& source) const {
+  if (!source.url.empty()) return bounds_.most_file_bytes;
+  std::uint64_t bytes = bytes_of(source.file);
+  for (const std::string& frame : source.frames) bytes += bytes_of(frame);
+  return bytes;
+}
+
+/// Of a name among those of its client, salt and kind.
+BlockHash MediaBook::name_of(const MeasureMedia& from, const http::MediaSource& source) const {
   const auto hash = [this](const std::string& text) { return siphash(key_, std::as_bytes(std::span(text))); };
-  const std::array<BlockHash, 3> parts{hash(from.client), hash(from.salt), hash(name)};
+  const std::array<BlockHash, 4> parts{hash(from.client), hash(from.salt), hash(source.name),
+                                       BlockHash{static_cast<std::uint64_t>(source.kind), 0}};
   return siphash(key_, as_bytes_of(parts));
 }
 
 /// Of an entry: a salt keeps those of other salts away, as it does with KV blocks.
-BlockHash MediaBook::key_of(const Request& request, const BlockHash& file, const PixelLimits& limits) const {
-  const std::array<std::uint64_t, 6> parts{request.salt.hi,
-                                           request.salt.lo,
-                                           file.hi,
-                                           file.lo,
-                                           static_cast<std::uint64_t>(limits.min_pixels),
-                                           static_cast<std::uint64_t>(limits.max_pixels)};
+BlockHash MediaBook::key_of(const Request& request, const BlockHash& file,
+                            const http::MediaSource& source) const {
+  const media::SamplingWords sampling =
+      source.kind == MediaKind::video ? media::words_of(source.sampling) : media::SamplingWords{};
+  const auto both = [](std::int32_t high, std::int32_t low) {
+    return std::uint64_t{static_cast<std::uint32_t>(high)} << 32 | static_cast<std::uint32_t>(low);
+  };
+  const std::array<std::uint64_t, 10> parts{request.salt.hi,
+                                            request.salt.lo,
+                                            file.hi,
+                                            file.lo,
+                                            static_cast<std::uint64_t>(source.kind),
+                                            static_cast<std::uint64_t>(source.limits.min_pixels),
+                                            static_cast<std::uint64_t>(source.limits.max_pixels),
+                                            static_cast<std::uint64_t>(sampling.fps_millionths),
+                                            both(sampling.min_frames, sampling.max_frames),
+                                            both(sampling.target_frames, sampling.choice)};
   return siphash(key_, as_bytes_of(parts));
 }
 
@@ -132,9 +150,13 @@ void MediaBook::begin_measuring(Requests::iterator at, MediaEffects& effects) {
     Item& item = request.items[i];
     if (item.entry) continue;
     const std::uint64_t ticket = next_ticket_++;
-    measuring_.emplace(ticket, Measuring{id, i, bytes_of(item.source.file)});
-    effects.measure.push_back({ticket, std::move(item.source.file), item.source.limits});
-    item.source.file = {};
+    measuring_.emplace(ticket, Measuring{id, i, most_bytes(item.source)});
+    http::MediaSource kept;
+    kept.kind = item.source.kind;
+    kept.limits = item.source.limits;
+    kept.sampling = item.source.sampling;
+    kept.param = item.source.param;
+    effects.measure.push_back({ticket, std::exchange(item.source, std::move(kept))});
   }
 }
 
@@ -151,7 +173,7 @@ void MediaBook::measured(std::uint64_t ticket, MeasuredFile&& file, MediaEffects
     refuse_measure(at, at_field(item.source.param, std::move(file.status)), effects);
     return admit(effects);
   }
-  item.entry = enter(request, item.source.limits, std::move(file));
+  item.entry = enter(request, item.source, std::move(file));
   use(*item.entry);
   if (item.name != BlockHash()) give_name(*item.entry, item.name);
   if (--request.unmeasured == 0) finish_measuring(at, effects);
@@ -214,7 +236,8 @@ void MediaBook::begin_preparing(Requests::iterator at, MediaEffects& effects) {
     entry.state = Entry::State::in_work;
     entry.patch_bytes = ipc::PatchRegion::bytes_of(entry.grid);
     patch_bytes_ += entry.patch_bytes;
-    effects.prepare.push_back({*item.entry, id, entry.file, entry.limits});
+    entry.work.request = id;
+    effects.prepare.push_back(entry.work);
   }
   finish_preparing(at, effects);
 }
@@ -231,12 +254,12 @@ void MediaBook::prepared(std::uint64_t ticket, PreparedPatches&& patches, MediaE
       const auto& items = request.second.items;
       return std::any_of(items.begin(), items.end(), [&](const Item& item) { return item.entry == ticket; });
     });
-    effects.prepare.push_back(
-        {ticket, user == requests_.end() ? MediaRequestId() : user->first, entry.file, entry.limits});
+    entry.work.request = user == requests_.end() ? MediaRequestId() : user->first;
+    effects.prepare.push_back(entry.work);
     return;
   }
   file_bytes_ -= std::exchange(entry.file_bytes, 0);
-  entry.file.reset();
+  entry.work.files.clear();
   if (patches.status.ok()) {
     entry.state = Entry::State::ready;
     entry.contents = patches.contents;
@@ -331,15 +354,15 @@ void MediaBook::refuse_waiting(std::deque<MediaRequestId>& queue, std::int64_t s
 // ---------------------------------------------------------------------------------------- entries
 
 /// The entry of a file that was measured, which may be known.
-MediaBook::EntryId MediaBook::enter(const Request& request, const PixelLimits& limits, MeasuredFile&& file) {
-  const BlockHash key = key_of(request, file.contents, limits);
+MediaBook::EntryId MediaBook::enter(const Request& request, const http::MediaSource& source,
+                                    MeasuredFile&& file) {
+  const BlockHash key = key_of(request, file.contents, source);
   if (const auto known = by_key_.find(key); known != by_key_.end()) return known->second;
   const EntryId id = next_ticket_++;
   Entry& entry = entries_[id];
   entry.key = key;
   entry.grid = file.grid;
-  entry.limits = limits;
-  entry.file = std::move(file.file);
+  entry.work = {id, {}, source.kind, std::move(file.files), file.video, source.limits, source.sampling};
   entry.file_bytes = file.bytes;
   file_bytes_ += file.bytes;
   by_key_.emplace(key, id);

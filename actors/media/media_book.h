@@ -28,6 +28,7 @@
 #include "actors/messages.h"
 #include "base/status.h"
 #include "ipc/fd.h"
+#include "media/video/sampling.h"
 
 namespace troupe {
 
@@ -38,7 +39,7 @@ struct MediaBounds {
   std::uint64_t most_file_bytes = 64u << 20;      ///< of one file
   std::size_t most_waiting = 256;                 ///< requests that wait for room for files, and for patches
   std::int64_t longest_wait_ns = 30'000'000'000;  ///< for each
-  std::string why_not_fetched;                    ///< what a refusal of a URL says of this server's flags
+  std::string why_not_fetched;                    ///< of every URL; empty: some are
 };
 
 /// A request: its I/O thread and exchange.
@@ -51,27 +52,33 @@ struct MediaRequestId {
 /// A file in memory, sealed.
 using MediaFile = std::shared_ptr<const ipc::Fd>;
 
-/// For a thread: decode base64 and read the header.
+/// For a thread: fetch or decode base64, and read the header.
 struct MeasureWork {
   std::uint64_t ticket = 0;
-  std::string base64;
-  PixelLimits limits;
+  http::MediaSource source;
 };
-/// Of a MeasureWork. Messages continue the name of the picture's field.
+/// Of a MeasureWork. Messages continue the name of the item's field.
 struct MeasuredFile {
   Status status;
-  BlockHash contents;  ///< of the file's bytes
+  BlockHash contents;  ///< of the files' bytes
   std::uint64_t bytes = 0;
   PatchGrid grid;
-  MediaFile file;
+  std::vector<MediaFile> files{};  ///< one, or a picture for each frame of a video
+  media::VideoFacts video{};       ///< of a video that is a file
 };
 
-/// For a thread: decode the file and put its patches into the region.
+/// For a thread: decode what was measured and put its patches into the region.
 struct PrepareWork {
   std::uint64_t ticket = 0;
   MediaRequestId request;  ///< the first that wants it
-  MediaFile file;
-  PixelLimits limits;
+  MediaKind kind = MediaKind::image;
+  std::vector<MediaFile> files{};
+  media::VideoFacts video{};
+  PixelLimits limits{};
+  VideoSampling sampling{};
+
+  /// True for what a process for videos decodes.
+  bool is_video_file() const { return kind == MediaKind::video && files.size() == 1; }
 };
 /// Of a PrepareWork; messages likewise. Code::cancelled: it was dropped before it had begun.
 struct PreparedPatches {
@@ -138,8 +145,7 @@ class MediaBook {
     State state = State::measured;
     BlockHash key;
     PatchGrid grid;
-    PixelLimits limits;
-    MediaFile file;                 ///< until it is decoded
+    PrepareWork work;               ///< its files until they are decoded
     std::uint64_t file_bytes = 0;   ///< likewise
     std::uint64_t patch_bytes = 0;  ///< in the region, or kept free for it there; 0 before
     BlockHash contents;
@@ -150,7 +156,7 @@ class MediaBook {
     std::list<EntryId>::iterator unused;  ///< its place in unused_, when it is there
   };
   struct Item {
-    http::MediaSource source;  ///< its file until it is measured
+    http::MediaSource source;  ///< its data until it is measured
     BlockHash name;            ///< zero: none
     std::optional<EntryId> entry;
   };
@@ -172,9 +178,10 @@ class MediaBook {
   };
 
   Status take_item(Request& request, const MeasureMedia& from, http::MediaSource&& source);
-  BlockHash name_of(const MeasureMedia& from, const std::string& name) const;
-  BlockHash key_of(const Request& request, const BlockHash& file, const PixelLimits& limits) const;
-  EntryId enter(const Request& request, const PixelLimits& limits, MeasuredFile&& file);
+  std::uint64_t most_bytes(const http::MediaSource& source) const;
+  BlockHash name_of(const MeasureMedia& from, const http::MediaSource& source) const;
+  BlockHash key_of(const Request& request, const BlockHash& file, const http::MediaSource& source) const;
+  EntryId enter(const Request& request, const http::MediaSource& source, MeasuredFile&& file);
   void give_name(EntryId id, const BlockHash& name);
   void use(EntryId id);
   void leave(EntryId id, MediaEffects& effects);

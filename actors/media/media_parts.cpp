@@ -5,11 +5,14 @@
 #include <string>
 
 #include "actors/media/media_process.h"
+#include "actors/media/url_process.h"
 #include "base/usable_cores.h"
 
 namespace troupe {
 namespace {
 
+/// For the decoding of a video.
+constexpr std::chrono::seconds kVideoTime{60};
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 
 HashKey random_key() {
@@ -30,9 +33,8 @@ MediaBounds bounds_of(const config::MediaOptions& options) {
                             : static_cast<std::uint64_t>(options.processor_cache_gib * kGiB);
   bounds.cached_bytes = std::min(bounds.cached_bytes, bounds.patch_bytes);
   bounds.most_file_bytes = static_cast<std::uint64_t>(options.max_file_bytes);
-  bounds.why_not_fetched = options.allowed_domains.empty() && options.allowed_path.empty()
-                               ? "neither --allowed-media-domains nor --allowed-media-path is set"
-                               : "--allowed-media-domains and --allowed-media-path have no effect yet";
+  if (options.allowed_domains.empty() && options.allowed_path.empty())
+    bounds.why_not_fetched = "neither --allowed-media-domains nor --allowed-media-path is set";
   return bounds;
 }
 
@@ -64,6 +66,20 @@ Result<MediaParts> media_parts(const config::MediaOptions& options, int patches_
     MediaProcessSetup setup = process;
     setup.log = log;
     return std::make_unique<MediaProcess>(std::move(setup));
+  };
+  process.videos = true;
+  process.times.picture = kVideoTime;
+  threads.make_video_decoder = [process](const Log& log) {
+    MediaProcessSetup setup = process;
+    setup.log = log;
+    return std::make_unique<MediaProcess>(std::move(setup));
+  };
+  UrlSetup urls;
+  urls.hosts = options.allowed_domains;
+  urls.directory = options.allowed_path;
+  urls.bytes = threads.bounds.bytes;
+  threads.fetch = [urls](const std::string& url, const std::atomic<bool>& give_up) {
+    return fetch_url(urls, url, give_up);
   };
   return parts;
 }

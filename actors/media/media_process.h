@@ -26,7 +26,8 @@ struct MediaTimes {
 struct MediaProcessSetup {
   std::string executable = "/proc/self/exe";
   bool sandbox = true;
-  int pictures = 200;  ///< that one process decodes, before the next one takes its place; 1 or more
+  bool videos = false;  ///< the process is one for videos, and opens their libraries
+  int pictures = 200;   ///< that one process decodes, before the next one takes its place; 1 or more
   media::PictureBounds bounds;
   MediaTimes times;
   Log log{};
@@ -38,7 +39,7 @@ struct PreparedPicture {
   ipc::Fd patches;  ///< a memory file of grid.patches() * kPatchBytes bytes, sealed against writing
 };
 
-/// What decodes pictures. prepare() is called by one thread, give_up() by any.
+/// What decodes pictures. give_up() is called by any thread, the others by one.
 class PictureDecoder {
  public:
   virtual ~PictureDecoder() = default;
@@ -46,8 +47,19 @@ class PictureDecoder {
   virtual void give_up() = 0;
 };
 
+/// What decodes videos; likewise.
+class VideoDecoder {
+ public:
+  virtual ~VideoDecoder() = default;
+  virtual Result<media::VideoFacts> probe_video(int file) = 0;
+  virtual Result<PreparedPicture> prepare_video(int file, const media::VideoFacts& facts,
+                                                const media::PixelLimits& limits,
+                                                const VideoSampling& sampling) = 0;
+  virtual void give_up() = 0;
+};
+
 /// Used by one thread, and ends with it. The process is started with the first picture.
-class MediaProcess final : public PictureDecoder {
+class MediaProcess final : public PictureDecoder, public VideoDecoder {
  public:
   explicit MediaProcess(MediaProcessSetup setup) : setup_(std::move(setup)) {}
 
@@ -59,6 +71,16 @@ class MediaProcess final : public PictureDecoder {
   ///   unsupported       this machine has no sandbox for the process, and the setup wants one
   ///   unavailable       anyone's: the same picture may be tried again later
   Result<PreparedPicture> prepare(int file, const media::PixelLimits& limits) override;
+
+  /// What the video in `file` says of its frames, within the setup's bounds. For a process for videos. Errors
+  /// as of prepare(), with the reasons invalid_video and unsupported_video; unsupported also where the
+  /// libraries for videos are not installed.
+  Result<media::VideoFacts> probe_video(int file) override;
+
+  /// The frames of a video that `sampling` takes; `facts` are those of probe_video().
+  Result<PreparedPicture> prepare_video(int file, const media::VideoFacts& facts,
+                                        const media::PixelLimits& limits,
+                                        const VideoSampling& sampling) override;
 
   /// Ends a call that another thread waits in, and every later one, within a tenth of a second.
   void give_up() override { given_up_ = true; }
@@ -76,8 +98,11 @@ class MediaProcess final : public PictureDecoder {
   };
 
   Status start();
-  End attempt(const media::MediaRequest& request, int file, const PatchGrid& grid, Status& status,
-              ipc::Fd& patches);
+  Result<media::MediaReply> ask(media::MediaRequest& request, int file, const PatchGrid& grid,
+                                ipc::Fd& patches);
+  Result<PreparedPicture> fill(media::MediaRequest& request, int file, const PatchGrid& grid);
+  End attempt(const media::MediaRequest& request, int file, const PatchGrid& grid, media::MediaReply& reply,
+              Status& status, ipc::Fd& patches);
   End wait_for_reply(std::chrono::milliseconds limit, media::MediaReply& reply);
   void limit_processor_time() const;
   End end_of_talk();

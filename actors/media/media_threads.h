@@ -1,13 +1,20 @@
 #pragma once
-// The threads that do MEDIA's work: one measures files and gives back memory of the region, some decode
-// pictures, each with a PictureDecoder of its own, and copy them into the region.
+// The threads that do MEDIA's work. One measures pictures and gives back memory of the region; some decode
+// pictures, each with a PictureDecoder of its own, and copy them into the region; some fetch files by URL;
+// two look at videos, each with a VideoDecoder of its own, of which one at a time decodes: what a video's
+// frames are is never asked behind a whole video.
+#include <atomic>
 #include <condition_variable>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <span>
+#include <string>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -24,6 +31,9 @@ namespace troupe {
 struct MediaThreadsSetup {
   int decoders = 1;  ///< threads that decode, 1 or more
   std::function<std::unique_ptr<PictureDecoder>(const Log& log)> make_decoder;
+  std::function<std::unique_ptr<VideoDecoder>(const Log& log)> make_video_decoder;
+  /// The file behind a URL, as fetch_url(); any thread.
+  std::function<Result<ipc::Fd>(const std::string& url, const std::atomic<bool>& give_up)> fetch;
   std::shared_ptr<ipc::PatchWriter> region;  ///< used by nothing else
   media::PictureBounds bounds;
   HashKey contents_key;  ///< of the names of prepared pictures: that of the names of KV blocks
@@ -61,9 +71,21 @@ class MediaThreads {
   MediaOutcomes take();
 
  private:
+  /// A video whose file is there.
+  struct ProbeWork {
+    MeasureWork work;
+    MediaFile file;
+  };
+
   void run_files(const std::stop_token& stop);
   void run_decoder(const std::stop_token& stop, PictureDecoder& decoder);
+  void run_fetcher(const std::stop_token& stop);
+  void run_videos(const std::stop_token& stop, VideoDecoder& decoder);
+  void probe(VideoDecoder& decoder, ProbeWork&& probe);
+  void decode(VideoDecoder& decoder, PrepareWork&& work);
+  std::optional<MeasuredFile> measure_now(MeasureWork& work, MediaFile file);
   PreparedPatches prepare(PictureDecoder& decoder, const PrepareWork& work);
+  PreparedPatches keep(MediaKind kind, const PatchGrid& grid, std::span<const std::byte> patches);
   PrepareWork take_next();
   /// Adds an outcome, and says so if it is the first.
   template <class List, class Outcome>
@@ -72,19 +94,25 @@ class MediaThreads {
   const MediaThreadsSetup setup_;
   const std::function<void()> notify_;
   std::vector<std::unique_ptr<PictureDecoder>> decoders_;  // each prepares in its thread
+  std::vector<std::unique_ptr<VideoDecoder>> video_decoders_;
+  std::atomic<bool> given_up_{false};
 
   std::mutex mutex_;
-  std::condition_variable_any more_files_, more_pictures_;
+  std::condition_variable_any more_files_, more_pictures_, more_urls_, more_videos_;
   std::deque<MeasureWork> files_;  // guarded by mutex_, as all below
   std::deque<wire::PatchPlace> removals_;
   std::deque<PrepareWork> pictures_;
+  std::deque<MeasureWork> urls_;
+  std::deque<ProbeWork> probes_;
+  std::deque<PrepareWork> videos_;
+  bool decodes_video_ = false;
   std::map<MediaRequestId, int> at_work_;  // pictures that are being decoded
   MediaOutcomes outcomes_;
 
   std::mutex region_mutex_;  // for setup_.region
 
   std::jthread files_thread_;
-  std::vector<std::jthread> decoder_threads_;
+  std::vector<std::jthread> decoder_threads_;  // and those of URLs and videos
 };
 
 }  // namespace troupe

@@ -101,9 +101,9 @@ TEST_F(MediaActorTest, RefusalsAreAnswersAndEndTheRequest) {
 }
 
 TEST_F(MediaActorTest, ARequestThatEndsWhileItIsDecodedIsAnswered) {
-  std::atomic<bool> go{false};
-  decoder_->outcome = [&] {
-    while (!go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  const auto go = std::make_shared<std::atomic<bool>>(false);  // the decoder's thread outlives this test
+  decoder_->outcome = [go] {
+    while (!*go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return Status();
   };
   ask<MeasuredMedia>(job(1, sample("jpeg_420.jpg")));
@@ -111,7 +111,7 @@ TEST_F(MediaActorTest, ARequestThatEndsWhileItIsDecodedIsAnswered) {
   self_->send(media_, ReleaseMedia{0, 1});
   pending.receive([](MediaReady& ready) { EXPECT_EQ(ready.status.code, Code::unavailable); },
                   [&](const caf::error& error) { ADD_FAILURE() << system_.render(error); });
-  go = true;
+  *go = true;
 }
 
 }  // namespace

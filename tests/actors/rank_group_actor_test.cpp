@@ -44,16 +44,19 @@ class RankGroupActorTest : public testing::ActorWorld {
   RankGroupActorTest() {
     for (int rank = 0; rank < 2; ++rank) {
       const caf::actor link = keep(system_.spawn([this, rank](caf::event_based_actor*) -> caf::behavior {
-        return {[this, rank](const SendPlan& plan) {
-          plans.push_back(std::to_string(rank) + std::string(plan.record.begin(), plan.record.end()));
-        }};
+        const auto keep_it = [this, rank](const Bytes& record) {
+          plans.push_back(std::to_string(rank) + std::string(record.begin(), record.end()));
+        };
+        return {[keep_it](const SendPlan& plan) { keep_it(plan.record); },
+                [keep_it](const SendMedia& media) { keep_it(media.record); }};
       }));
       links.push_back(caf::actor_cast<workers_actor>(link));
     }
     const caf::actor listener = keep(system_.spawn([this](caf::event_based_actor*) -> caf::behavior {
       return {[this](const LinkUp& up) { link_events.push_back("up " + std::to_string(up.epoch)); },
               [this](const LinkDown& down) { link_events.push_back("down: " + down.why); },
-              [this](const StepDone&) { link_events.push_back("step"); }};
+              [this](const StepDone&) { link_events.push_back("step"); },
+              [this](const MediaReport&) { link_events.push_back("media"); }};
     }));
     group = system_.spawn(rank_group_behavior, RankGroupParts{links, log_of("rank_group", heard)});
     RootParts parts;
@@ -114,6 +117,18 @@ TEST_F(RankGroupActorTest, AllAreToldAndAnswerAsOne) {
   answer(1, 5);
   answer(0, 5);
   EXPECT_EQ(link_events.back(), "step");
+  self_->send(group, SendMedia{{'i', 't', 'e', 'm'}});
+  run();
+  EXPECT_EQ(plans.back(), "1item");
+  wire::RecordWriter<wire::MediaDone> done;
+  done.begin(1);
+  const Bytes record = to_bytes(done.finish());
+  for (const std::int32_t rank : {0, 1}) {
+    EXPECT_EQ(link_events.back(), "step");
+    self_->send(group, RankMediaReport{rank, record});
+    run();
+  }
+  EXPECT_EQ(link_events.back(), "media");
   self_->send(group, RankDown{1, "the worker was restarted"});
   run();
   EXPECT_EQ(link_events.back(), "down: rank 1: the worker was restarted");

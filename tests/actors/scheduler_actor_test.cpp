@@ -4,6 +4,7 @@
 #include <array>
 
 #include "actors/cache/cache_actor.h"
+#include "actors/record_bytes.h"
 #include "support/actor_world.h"
 #include "support/heard_front.h"
 #include "support/thrown_fault.h"
@@ -15,13 +16,18 @@ struct Heard {
   std::vector<Bytes> plans;
   std::vector<Bytes> commands;
   std::vector<GrammarStep> grammar;
-  std::string order;  ///< of plans (p) and masks (m) at WORKER LINK
+  std::string order;  ///< of plans (p), masks (m), SequenceMedia (s) and EncodeMedia (e) at WORKER LINK
 };
 
 workers_actor::behavior_type fake_link(workers_actor::pointer, Heard* heard) {
   return {[heard](const SendPlan& plan) {
             heard->plans.push_back(plan.record);
             heard->order += 'p';
+          },
+          [heard](const SendMedia& media) {
+            wire::RecordView view;
+            EXPECT_TRUE(wire::RecordView::open(std::as_bytes(std::span(media.record)), view));
+            heard->order += view.as<wire::SequenceMedia>() != nullptr ? 's' : 'e';
           },
           [heard](const SendMasks&) { heard->order += 'm'; },
           [heard](const SendCacheCommand& command) { heard->commands.push_back(command.record); }};
@@ -129,6 +135,34 @@ class SchedulerActorTest : public testing::ActorWorld {
   cache_actor cache_ = keep(system_.spawn(cache_behavior, CacheParts{link_, {}}));
   scheduler_actor scheduler_ = keep(system_.spawn(scheduler_behavior, parts()));
 };
+
+TEST_F(SchedulerActorTest, ImagesAreSentBeforeThePlanAndTheirEndMakesTheNext) {
+  up_.capacity.media_tokens = 50;
+  link_up(1);
+  SequenceSpec sees = spec(1, 3);
+  sees.prompt = {1, 2, 3, 3, 4, 5};
+  sees.media = {{{MediaKind::image, {1, 2, 4}, 2}, {7, 7}, {4096, 1}}};
+  ASSERT_TRUE(submit({sees}).ok());
+  EXPECT_EQ(heard_.order, "sep");
+  wire::RecordWriter<wire::MediaDone> done;
+  done.begin(1);
+  done.record().slot = {0, 1};
+  const Bytes record = to_bytes(done.finish());
+  self_->send(scheduler_, MediaReport{record});
+  run();
+  EXPECT_EQ(heard_.order, "sepp");
+  step_done(0);
+  EXPECT_EQ(gauges().encoded, 1);
+  step_done(1);
+  EXPECT_EQ(gauges().encoded, 0);
+  // Nobody asked for that: the engine ends.
+  self_->monitor(scheduler_);
+  self_->send(scheduler_, MediaReport{record});
+  run();
+  bool ended = false;
+  self_->receive([&](const caf::down_msg&) { ended = true; });
+  EXPECT_TRUE(ended);
+}
 
 TEST_F(SchedulerActorTest, AGrammarIsRefusedWhereNoneRuns) {
   link_up(1);

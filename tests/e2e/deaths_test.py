@@ -12,6 +12,7 @@ import unittest
 import jsonschema
 
 from server import PATIENCE, Server, has_ended, leftovers, wait_until
+from short_model import short_model
 from streams import Stream
 
 
@@ -20,7 +21,7 @@ MANY = 16
 
 class Deaths(unittest.TestCase):
     def setUp(self):
-        self.server = Server()
+        self.server = Server(model=short_model())
         self.expected = self.text()
 
     def tearDown(self):
@@ -317,7 +318,7 @@ class Deaths(unittest.TestCase):
 
     def test_a_worker_that_hangs_is_replaced(self):
         self.server.stop()
-        self.server = Server("--worker-timeout", 3)
+        self.server = Server("--worker-timeout", 3, model=short_model())
         pid = self.server.process_pid("worker")
         os.kill(pid, signal.SIGSTOP)
         try:
@@ -330,7 +331,7 @@ class Deaths(unittest.TestCase):
 
 class TooManyDeaths(unittest.TestCase):
     def test_the_server_gives_up_and_says_why(self):
-        server = Server("--max-restarts", "1/60")
+        server = Server("--max-restarts", "1/60", model=short_model())
         try:
             pids = set()
             for _ in range(2):

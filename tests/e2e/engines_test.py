@@ -7,8 +7,10 @@ import time
 import unittest
 
 from server import Server, run_serve, wait_until
+from short_model import short_model
 from streams import Stream
 
+MODEL = short_model()
 FLAGS = ("--dtype", "float32", "--max-model-len", 512, "--cpu-threads", 1, "--cpu-kv-bytes", "192MiB")
 BODIES = [{"prompt": f"The sea has {i} waves", "max_tokens": 60, "temperature": i % 2, "seed": i, "ignore_eos": True}
           for i in range(8)]
@@ -19,10 +21,10 @@ LONG = "Once upon a time there was a river that had never seen the sea. " * 12
 class Engines(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        with Server(*FLAGS) as alone:
+        with Server(*FLAGS, model=MODEL) as alone:
             cls.expected = [Stream(alone, body).join().text for body in BODIES]
             cls.number = alone.post("/v1/completions", FORM).json["choices"][0]["text"]
-        cls.server = Server(*FLAGS, "--data-parallel-size", 2, "--api-key", "k", "--admin-api-key", "admin", api_key="k")
+        cls.server = Server(*FLAGS, "--data-parallel-size", 2, "--api-key", "k", "--admin-api-key", "admin", api_key="k", model=MODEL)
         wait_until(lambda: all(p["state"] == "ready" for p in cls.server.status()["processes"]), "both engines")
 
     @classmethod

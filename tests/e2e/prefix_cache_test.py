@@ -6,6 +6,7 @@ import unittest
 
 from cases import ServerCase
 from server import Server, wait_until
+from short_model import short_model
 from streams import Stream
 
 BLOCK = 64
@@ -123,7 +124,7 @@ class SmallPool(unittest.TestCase):
         prompts = [f"Story number {i}. " + SYSTEM[:900] for i in range(4)]
         texts = {}
         for flags in (["--no-enable-prefix-caching"], [], ["--no-enable-output-caching"]):
-            server = Server("--num-gpu-blocks-override", 12, "--max-model-len", 640, *flags)
+            server = Server("--num-gpu-blocks-override", 12, "--max-model-len", 640, *flags, model=short_model())
             try:
                 with server.client() as client:
                     texts[str(flags)] = [
@@ -143,7 +144,7 @@ class Deaths(unittest.TestCase):
     flags = ()
 
     def setUp(self):
-        self.server = Server(*self.flags)
+        self.server = Server(*self.flags, model=short_model())
 
     def tearDown(self):
         self.assertEqual(self.server.stop(), 0)

@@ -7,6 +7,7 @@ import tempfile
 import unittest
 
 from server import Server, run_serve, wait_until
+from short_model import short_model
 
 SYSTEM = " ".join(f"Rule {i}: answer in one short sentence and never mention the number {i * 7}." for i in range(20))
 PROMPTS = [f"Story number {i}. " + SYSTEM[:900] for i in range(4)]  # one of them fills half of the KV memory
@@ -26,7 +27,7 @@ def log_lines(server, actor, event):
 class Swap(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        server = Server(*TINY)
+        server = Server(*TINY, model=short_model())
         with server.client() as client:
             cls.expected = [ask(client, p)[0] for p in PROMPTS]
             cls.cold = [ask(client, p)[1] for p in PROMPTS]
@@ -46,7 +47,7 @@ class Swap(unittest.TestCase):
         self.folder.cleanup()
 
     def start(self, *flags):
-        self.server = Server(*TINY, "--swap-space", 0.25, *flags)
+        self.server = Server(*TINY, "--swap-space", 0.25, *flags, model=short_model())
 
     def swap(self):
         return self.server.status()["swap_space"]
@@ -148,10 +149,10 @@ class Swap(unittest.TestCase):
         def text(body):
             return self.server.post("/v1/completions", body).json["choices"][0]["text"]
 
-        self.server = Server(*TINY, *flags)
+        self.server = Server(*TINY, *flags, model=short_model())
         alone = [text(body) for body in bodies]
         self.assertEqual(self.server.stop(), 0)
-        self.server = Server(*TINY, "--swap-space", 0.25, *flags)
+        self.server = Server(*TINY, "--swap-space", 0.25, *flags, model=short_model())
         with concurrent.futures.ThreadPoolExecutor(len(bodies)) as pool:
             together = list(pool.map(text, bodies))
         self.assertEqual(together, alone)

@@ -35,10 +35,11 @@ class MediaBookTest : public ::testing::Test {
   void do_measuring() {
     for (MeasureWork& work : std::exchange(effects_.measure, {})) {
       MeasuredFile done;
-      done.bytes = work.base64.size();
-      done.grid = work.base64.front() == 'L' ? kLarge : kSmall;
-      done.contents = siphash({3, 4}, std::as_bytes(std::span(work.base64)));
-      if (work.base64.front() == '!') done.status = invalid("is not base64 at offset 0", {}, "invalid_image");
+      done.bytes = work.source.file.size();
+      done.grid = work.source.file.front() == 'L' ? kLarge : kSmall;
+      done.contents = siphash({3, 4}, std::as_bytes(std::span(work.source.file)));
+      if (work.source.file.front() == '!')
+        done.status = invalid("is not base64 at offset 0", {}, "invalid_image");
       book().measured(work.ticket, std::move(done), effects_);
     }
   }
@@ -190,11 +191,6 @@ TEST_F(MediaBookTest, RefusalsNameTheField) {
   EXPECT_EQ(status.message, "messages.0.content.1 is not base64 at offset 0");
   EXPECT_EQ(status.param, "messages.0.content.1");
   EXPECT_EQ(status.reason, "invalid_image");
-  http::MediaSource video = file("v");
-  video.kind = MediaKind::video;
-  status = refusal(video);
-  EXPECT_EQ(status.message, "messages.0.content.1 is a video; videos are not read yet");
-  EXPECT_EQ(status.reason, "unsupported_modality");
   http::MediaSource url = file("");
   url.url = "https://example.com/a.png";
   status = refusal(url);
@@ -206,6 +202,45 @@ TEST_F(MediaBookTest, RefusalsNameTheField) {
   EXPECT_EQ(refusal(file(std::string(800, 'a'))).reason, "image_too_large");
   EXPECT_EQ(book().requests(), 0u);
   EXPECT_EQ(book().file_bytes(), 0u);
+}
+
+// A URL's file has no size before it is fetched: it counts as the largest.
+TEST_F(MediaBookTest, AUrlIsFetchedWhereTheServerDoesThat) {
+  bounds_.why_not_fetched.clear();
+  http::MediaSource url = file("");
+  url.url = "https://example.com/a.png";
+  measure(job(1, {url}));
+  ASSERT_EQ(effects_.measure.size(), 1u);
+  EXPECT_EQ(effects_.measure[0].source.url, url.url);
+  EXPECT_EQ(book().file_bytes(), bounds_.most_file_bytes);
+  measure(job(2, {url, url}));
+  EXPECT_EQ(effects_.measure.size(), 1u) << "it waits for room";
+  release(1);
+  EXPECT_EQ(effects_.measure.size(), 3u);
+}
+
+TEST_F(MediaBookTest, TheSameVideoWithOtherFramesIsAnotherEntry) {
+  http::MediaSource video = file("v");
+  video.kind = MediaKind::video;
+  http::MediaSource slower = video, same = video;
+  slower.sampling.fps = 1;
+  measure(job(1, {video, slower, same, file("v")}));
+  do_measuring();
+  EXPECT_EQ(book().entries(), 3u);
+  prepare(1);
+  ASSERT_EQ(effects_.prepare.size(), 3u);
+  EXPECT_EQ(effects_.prepare[0].kind, MediaKind::video);
+  EXPECT_EQ(effects_.prepare[1].sampling.fps, 1);
+}
+
+TEST_F(MediaBookTest, ANameOfAnImageIsNoneOfAVideo) {
+  bring(1, {file("one", "mine")});
+  http::MediaSource video = file("", "mine");
+  video.kind = MediaKind::video;
+  measure(job(2, {video}));
+  EXPECT_EQ(effects_.measured.back().answer.status.reason, "unknown_uuid");
+  measure(job(3, {file("", "mine")}));
+  EXPECT_TRUE(effects_.measured.back().answer.status.ok());
 }
 
 TEST_F(MediaBookTest, AFaultOfOneItemEndsTheRequestAlone) {
@@ -239,7 +274,7 @@ TEST_F(MediaBookTest, AnImageThatCannotBeDecodedFailsAllWhoWaitForItAndIsTriedAg
   EXPECT_EQ(book().requests(), 0u);
   ASSERT_EQ(effects_.drop.size(), 1u) << "the other image is not needed any more";
   EXPECT_EQ(effects_.drop[0], good.ticket);
-  cancel_dropped();
+  book().prepared(good.ticket, {failure(Code::cancelled, "is not needed"), {}, {}}, effects_);
   EXPECT_EQ(book().patch_bytes() + book().file_bytes(), 0u);
   bring(3, {file("bad")});
   EXPECT_TRUE(effects_.ready.back().answer.status.ok());

@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <semaphore>
 #include <thread>
@@ -17,6 +18,7 @@ namespace troupe {
 namespace {
 
 using testing::FakeDecoder;
+using testing::FakeVideoDecoder;
 
 std::string sample_in_base64(const char* name) {
   const auto bytes = media::testing::sample(name);
@@ -29,7 +31,8 @@ TEST(MeasuredFiles, HaveTheSizeThatTheirHeaderPromises) {
   ASSERT_TRUE(file.status.ok()) << file.status.message;
   EXPECT_EQ(file.bytes, media::testing::sample("jpeg_420.jpg").size());
   EXPECT_GT(file.grid.tokens(), 0);
-  ASSERT_TRUE(file.file && ipc::map_constant_file(file.file->get()).ok()) << "nobody can change it";
+  ASSERT_EQ(file.files.size(), 1u);
+  ASSERT_TRUE(ipc::map_constant_file(file.files[0]->get()).ok()) << "nobody can change it";
   EXPECT_EQ(measure_file(text, {}, {}, {1, 2}).contents, file.contents);
   EXPECT_NE(measure_file(text, {}, {}, {1, 3}).contents, file.contents);
   EXPECT_NE(measure_file(sample_in_base64("jpeg_444.jpg"), {}, {}, {1, 2}).contents, file.contents);
@@ -64,7 +67,7 @@ TEST(MeasuredFiles, ContentsAreKindGridAndBytes) {
 
 class MediaThreadsTest : public ::testing::Test {
  protected:
-  void start(int decoders = 1, std::uint64_t region_bytes = 1 << 20) {
+  void start(int decoders = 1, std::uint64_t region_bytes = 64 << 20) {
     auto fd = ipc::PatchRegion::create(region_bytes);
     ASSERT_TRUE(fd.ok());
     auto writer = ipc::PatchWriter::attach(fd->get());
@@ -75,10 +78,18 @@ class MediaThreadsTest : public ::testing::Test {
     MediaThreadsSetup setup;
     setup.decoders = decoders;
     setup.make_decoder = [shared = decoder_](const Log&) { return std::make_unique<FakeDecoder>(shared); };
+    setup.make_video_decoder = [shared = video_](const Log&) {
+      return std::make_unique<FakeVideoDecoder>(shared);
+    };
+    setup.fetch = [this](const std::string& url, const std::atomic<bool>&) -> Result<ipc::Fd> {
+      if (url != "https://example.com/a")
+        return invalid("is a URL that is not fetched", {}, "url_not_allowed");
+      return ipc::make_constant_file("fetched", fetched_);
+    };
     setup.region = region_;
     setup.contents_key = {5, 6};
     threads_ = std::make_unique<MediaThreads>(setup, [this] { ++notified_; });
-    file_ = measure_file(sample_in_base64("jpeg_420.jpg"), {}, {}, {1, 2}).file;
+    file_ = measure_file(sample_in_base64("jpeg_420.jpg"), {}, {}, {1, 2}).files.at(0);
   }
 
   /// Waits until so many outcomes have come in all.
@@ -93,7 +104,19 @@ class MediaThreadsTest : public ::testing::Test {
     ASSERT_EQ(outcomes_.measured.size() + outcomes_.prepared.size(), count);
   }
 
+  static http::MediaSource source(std::string base64, MediaKind kind = MediaKind::image) {
+    http::MediaSource out;
+    out.kind = kind;
+    out.file = std::move(base64);
+    return out;
+  }
+  PrepareWork picture(std::uint64_t ticket, std::uint64_t exchange) const {
+    return {ticket, {0, exchange}, MediaKind::image, {file_}};
+  }
+
   std::shared_ptr<FakeDecoder::Shared> decoder_ = std::make_shared<FakeDecoder::Shared>();
+  std::shared_ptr<FakeVideoDecoder::Shared> video_ = std::make_shared<FakeVideoDecoder::Shared>();
+  std::string fetched_;
   std::shared_ptr<ipc::PatchWriter> region_;
   std::unique_ptr<ipc::PatchRegion> reader_;
   std::atomic<int> notified_{0};
@@ -104,8 +127,8 @@ class MediaThreadsTest : public ::testing::Test {
 
 TEST_F(MediaThreadsTest, AFileIsMeasuredAndAPictureGetsItsPlace) {
   start();
-  threads_->measure({7, sample_in_base64("png_rgb.png"), {}});
-  threads_->prepare({8, {0, 1}, file_, {}});
+  threads_->measure({7, source(sample_in_base64("png_rgb.png"))});
+  threads_->prepare(picture(8, 1));
   await(2);
   EXPECT_GE(notified_, 1);
   EXPECT_EQ(outcomes_.measured.at(0).first, 7u);
@@ -125,11 +148,11 @@ TEST_F(MediaThreadsTest, AFileIsMeasuredAndAPictureGetsItsPlace) {
 
 TEST_F(MediaThreadsTest, ARefusalOfTheDecoderAndAFullRegionAreTold) {
   start(1, 4096);
-  threads_->prepare({1, {0, 1}, file_, {}});
+  threads_->prepare(picture(1, 1));
   await(1);
   EXPECT_EQ(outcomes_.prepared[0].second.status.code, Code::unavailable);
   decoder_->outcome = [] { return invalid("is damaged", {}, "invalid_image"); };
-  threads_->prepare({2, {0, 1}, file_, {}});
+  threads_->prepare(picture(2, 1));
   await(2);
   EXPECT_EQ(outcomes_.prepared[1].second.status.message, "is damaged");
   EXPECT_EQ(region_->used(), 0u);
@@ -142,9 +165,9 @@ TEST_F(MediaThreadsTest, ADroppedPictureIsNotDecodedAndIsAnsweredAllTheSame) {
     return Status();
   };
   start();
-  threads_->prepare({1, {0, 1}, file_, {}});
+  threads_->prepare(picture(1, 1));
   while (decoder_->asked == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  threads_->prepare({2, {0, 1}, file_, {}});
+  threads_->prepare(picture(2, 1));
   threads_->drop(1);  // has begun
   threads_->drop(2);
   await(1);
@@ -167,7 +190,9 @@ TEST_F(MediaThreadsTest, ARequestWithOnePictureDoesNotWaitForOneWithMany) {
     while (decoder_->asked < count) std::this_thread::sleep_for(std::chrono::milliseconds(1));
   };
   const auto prepare = [&](std::uint64_t ticket, std::uint64_t exchange) {
-    threads_->prepare({ticket, {0, exchange}, file_, {.max_pixels = static_cast<std::int64_t>(ticket)}});
+    PrepareWork work = picture(ticket, exchange);
+    work.limits.max_pixels = static_cast<std::int64_t>(ticket);
+    threads_->prepare(std::move(work));
   };
   start(2);
   prepare(1, 1);
@@ -188,9 +213,94 @@ TEST_F(MediaThreadsTest, TheEndDoesNotWaitForWork) {
     return failure(Code::unavailable, "is not decoded");
   };
   start();
-  for (std::uint64_t ticket = 1; ticket < 5; ++ticket) threads_->prepare({ticket, {0, 1}, file_, {}});
+  for (std::uint64_t ticket = 1; ticket < 5; ++ticket) threads_->prepare(picture(ticket, 1));
   threads_.reset();
   EXPECT_LE(decoder_->asked, 1);
+}
+
+TEST_F(MediaThreadsTest, WhatAUrlHasIsMeasuredAsIfItHadBeenSent) {
+  start();
+  const auto bytes = media::testing::sample("png_rgb.png");
+  fetched_.assign(bytes.begin(), bytes.end());
+  http::MediaSource url = source({});
+  url.url = "https://example.com/a";
+  threads_->measure({1, url});
+  threads_->measure({2, source(sample_in_base64("png_rgb.png"))});
+  await(2);
+  const MeasuredFile &first = outcomes_.measured[0].second, &second = outcomes_.measured[1].second;
+  ASSERT_TRUE(first.status.ok() && second.status.ok());
+  EXPECT_EQ(first.contents, second.contents);
+  EXPECT_EQ(first.grid, second.grid);
+  url.url = "https://example.com/b";
+  threads_->measure({3, url});
+  await(3);
+  EXPECT_EQ(outcomes_.measured[2].second.status.reason, "url_not_allowed");
+}
+
+TEST_F(MediaThreadsTest, AVideoIsProbedThenDecoded) {
+  start();
+  threads_->measure({1, source("AAAA", MediaKind::video)});
+  await(1);
+  MeasuredFile& file = outcomes_.measured[0].second;
+  ASSERT_TRUE(file.status.ok()) << file.status.message;
+  EXPECT_EQ(file.grid.frames, 16);
+  EXPECT_EQ(file.video.frames, video_->facts.frames);
+  threads_->prepare({2, {0, 1}, MediaKind::video, file.files, file.video, kVideoPixels, {}});
+  await(2);
+  const PreparedPatches& patches = outcomes_.prepared.at(0).second;
+  ASSERT_TRUE(patches.status.ok()) << patches.status.message;
+  const auto item = reader_->find(patches.place);
+  ASSERT_TRUE(item);
+  EXPECT_EQ(item->kind, MediaKind::video);
+  EXPECT_EQ(decoder_->asked, 0) << "no process for pictures sees it";
+}
+
+// What the frames of a video are is known while another one is decoded.
+TEST_F(MediaThreadsTest, AVideoIsProbedBesideOneThatIsDecoded) {
+  std::atomic<bool> go{false};
+  video_->outcome = [&] {
+    while (!go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return Status();
+  };
+  start();
+  for (std::uint64_t ticket = 1; ticket < 4; ++ticket)
+    threads_->prepare({ticket, {0, ticket}, MediaKind::video, {file_}, video_->facts, kVideoPixels, {}});
+  threads_->measure({9, source("AAAA", MediaKind::video)});
+  await(1);
+  EXPECT_EQ(outcomes_.measured.size(), 1u);
+  go = true;
+  await(4);
+  EXPECT_EQ(video_->most_at_once, 1);
+}
+
+TEST_F(MediaThreadsTest, FramesThatArePicturesBecomeOneVideo) {
+  start();
+  http::MediaSource frames = source({}, MediaKind::video);
+  frames.frames.assign(3, sample_in_base64("png_rgb.png"));
+  threads_->measure({1, frames});
+  await(1);
+  MeasuredFile& file = outcomes_.measured[0].second;
+  ASSERT_TRUE(file.status.ok()) << file.status.message;
+  EXPECT_EQ(file.grid.frames, 4) << "the last counts twice";
+  threads_->prepare({2, {0, 1}, MediaKind::video, file.files, {}, {}, {}});
+  await(2);
+  const auto item = reader_->find(outcomes_.prepared.at(0).second.place);
+  ASSERT_TRUE(item);
+  EXPECT_EQ(item->grid, (PatchGrid{4, decoder_->grid.rows, decoder_->grid.columns}));
+  const auto frame = item->patches.size() / 4;
+  EXPECT_TRUE(std::ranges::equal(item->patches.subspan(2 * frame, frame), item->patches.subspan(3 * frame)));
+  EXPECT_FALSE(
+      std::ranges::equal(item->patches.subspan(frame, frame), item->patches.subspan(2 * frame, frame)));
+
+  frames.frames[1] = sample_in_base64("one_by_400.png");
+  threads_->measure({3, frames});
+  await(3);
+  EXPECT_EQ(outcomes_.measured[1].second.status.message,
+            "has a frame, number 1, that has another size than the first");
+  frames.frames[1] = "AA!A";
+  threads_->measure({4, frames});
+  await(4);
+  EXPECT_EQ(outcomes_.measured[2].second.status.reason, "invalid_image");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #pragma once
 // A decoder that decodes nothing: its patches say how often it was asked.
+#include <algorithm>
 #include <atomic>
 #include <functional>
 #include <memory>
@@ -31,6 +32,36 @@ class FakeDecoder final : public PictureDecoder {
     return PreparedPicture{shared_->grid, *std::move(file)};
   }
   void give_up() override { shared_->given_up = true; }
+
+ private:
+  const std::shared_ptr<Shared> shared_;
+};
+
+class FakeVideoDecoder final : public VideoDecoder {
+ public:
+  struct Shared {
+    media::VideoFacts facts{56, 56, 40, 10};
+    std::function<Status()> outcome = [] { return Status(); };  ///< of a whole video; may wait
+    std::atomic<int> at_once{0}, most_at_once{0};
+  };
+  explicit FakeVideoDecoder(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
+
+  Result<media::VideoFacts> probe_video(int) override { return shared_->facts; }
+  Result<PreparedPicture> prepare_video(int, const media::VideoFacts& facts, const media::PixelLimits& limits,
+                                        const VideoSampling& sampling) override {
+    const int now = ++shared_->at_once;
+    shared_->most_at_once = std::max(shared_->most_at_once.load(), now);
+    Status status = shared_->outcome();
+    --shared_->at_once;
+    if (!status.ok()) return status;
+    const auto frames = media::sampled_frames(facts, sampling);
+    const auto grid = media::video_grid(facts, frames->size(), limits);
+    auto file = ipc::make_constant_file(
+        "patches", std::string(static_cast<std::size_t>(grid->patches()) * kPatchBytes, 'v'));
+    if (!file.ok()) return file.status();
+    return PreparedPicture{*grid, *std::move(file)};
+  }
+  void give_up() override {}
 
  private:
   const std::shared_ptr<Shared> shared_;

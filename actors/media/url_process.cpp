@@ -1,0 +1,133 @@
+#include "actors/media/url_process.h"
+
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string_view>
+
+#include "actors/supervisor/child_process.h"
+#include "base/clock.h"
+#include "base/utf8.h"
+#include "config/child_environment.h"
+#include "ipc/memory_file.h"
+
+namespace troupe {
+namespace {
+
+constexpr auto kEndLook = std::chrono::milliseconds(100);  ///< how often a wait looks whether it is given up
+constexpr std::size_t kMostUrlBytes = 8 << 10;
+constexpr std::size_t kMostSaid = 1024;
+
+Status not_allowed(std::string why) {
+  return invalid("is a URL that is not fetched: " + std::move(why), {}, "url_not_allowed");
+}
+Status not_now() { return failure(Code::unavailable, "cannot be fetched now; try again later"); }
+
+ipc::Fd memory_file(const char* name) { return ipc::Fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING)); }
+
+/// So that nobody can change it, with one byte or more.
+Result<ipc::Fd> sealed(ipc::Fd file, std::uint64_t most) {
+  struct stat st {};
+  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
+  if (fcntl(file.get(), F_ADD_SEALS, kSeals) != 0 || fstat(file.get(), &st) != 0) return not_now();
+  if (static_cast<std::uint64_t>(st.st_size) > most)
+    return invalid("is a URL whose file has more than " + std::to_string(most) + " bytes", {}, "url_failed");
+  return file;
+}
+
+/// What a process says of its failure, as text for a client.
+Status said(int fd) {
+  std::string text(kMostSaid, '\0');
+  const ssize_t count = pread(fd, text.data(), text.size(), 0);
+  text.resize(static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
+  text = utf8::to_valid(text);
+  const std::size_t line = text.find('\n');
+  if (line == std::string::npos) return not_now();
+  std::string reason = text.substr(0, line), message = text.substr(line + 1);
+  if (reason.empty()) return failure(Code::unavailable, std::move(message));
+  return invalid(std::move(message), {}, std::move(reason));
+}
+
+/// A file of the allowed directory: no link and no ".." leads out of it.
+Result<ipc::Fd> read_file(const UrlSetup& setup, std::string_view path) {
+  if (setup.directory.empty())
+    return not_allowed(
+        "files are read only where --allowed-media-path names a directory: send the bytes as a data: URL");
+  const Status outside = not_allowed("it is no file below the directory of --allowed-media-path");
+  std::string_view directory = setup.directory;
+  while (directory.size() > 1 && directory.ends_with('/')) directory.remove_suffix(1);
+  if (!path.starts_with(directory) || path.substr(directory.size()).find_first_not_of('/') == path.npos ||
+      path.substr(directory.size()).front() != '/')
+    return outside;
+  const std::string_view below = path.substr(directory.size());
+  const std::string relative(below.substr(below.find_first_not_of('/')));
+  const ipc::Fd root(open(std::string(directory).c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  open_how how{.flags = O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY,
+               .mode = 0,
+               .resolve = RESOLVE_BENEATH | RESOLVE_NO_MAGICLINKS};
+  const ipc::Fd file(static_cast<int>(syscall(SYS_openat2, root.get(), relative.c_str(), &how, sizeof how)));
+  struct stat st {};
+  if (!root || !file || fstat(file.get(), &st) != 0 || !S_ISREG(st.st_mode)) return outside;
+  ipc::Fd out = memory_file("troupe-file");
+  if (!out) return not_now();
+  off_t at = 0;
+  std::array<char, 64 << 10> part{};
+  for (ssize_t count; (count = pread(file.get(), part.data(), part.size(), at)) > 0; at += count) {
+    if (static_cast<std::uint64_t>(at + count) > setup.bytes) break;  // sealed() says so
+    if (pwrite(out.get(), part.data(), static_cast<std::size_t>(count), at) != count) return not_now();
+  }
+  if (static_cast<std::uint64_t>(at) < static_cast<std::uint64_t>(st.st_size) &&
+      static_cast<std::uint64_t>(st.st_size) > setup.bytes)
+    return invalid("is a URL whose file has more than " + std::to_string(setup.bytes) + " bytes", {},
+                   "url_failed");
+  return sealed(std::move(out), setup.bytes);
+}
+
+}  // namespace
+
+Result<ipc::Fd> fetch_url(const UrlSetup& setup, const std::string& url, const std::atomic<bool>& give_up) {
+  if (url.size() > kMostUrlBytes || url.find_first_of("\r\n") != url.npos)
+    return not_allowed("it is longer than " + std::to_string(kMostUrlBytes) + " bytes or has a line break");
+  if (url.starts_with("file://")) return read_file(setup, std::string_view(url).substr(7));
+  if (setup.hosts.empty())
+    return not_allowed(
+        "hosts are asked only where --allowed-media-domains names them: send the bytes as a data: URL");
+  std::string wanted =
+      std::to_string(setup.bytes) + "\n" + std::to_string(setup.time.count()) + "\n" + url + "\n";
+  for (const std::string& host : setup.hosts) wanted += host + "\n";
+  auto in = ipc::make_constant_file("troupe-url", wanted);
+  ipc::Fd out = memory_file("troupe-file");
+  const ipc::Fd say = memory_file("troupe-said");
+  if (!in.ok() || !out || !say) return not_now();
+  auto child = supervisor::ChildProcess::start(
+      setup.executable,
+      {"fetch", "--in=" + std::to_string(in->get()), "--out=" + std::to_string(out.get()),
+       "--say=" + std::to_string(say.get())},
+      {in->get(), out.get(), say.get()},
+      config::child_environment(config::ChildKind::fetch, config::process_environment()));
+  if (!child.ok()) return not_now();
+  const TimePoint end = Clock::now() + setup.time + std::chrono::seconds(1);
+  while (!child->has_ended(kEndLook)) {
+    if (Clock::now() < end && !give_up) continue;
+    child->kill(SIGKILL);
+    break;
+  }
+  const supervisor::ChildExit how = child->reap();
+  if (how.signal == SIGKILL)
+    return invalid(
+        "is a URL that cannot be fetched: it takes longer than " + std::to_string(setup.time.count()) + " ms",
+        {}, "url_failed");
+  if (how.signal != 0 || how.code > 1) return not_now();
+  if (how.code == 1) return said(say.get());
+  return sealed(std::move(out), setup.bytes);
+}
+
+}  // namespace troupe
