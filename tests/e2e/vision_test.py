@@ -2,16 +2,18 @@
 every image that cannot be read is refused by its place in the request."""
 import base64
 import concurrent.futures
+import contextlib
 import hashlib
 import json
 import os
+import pathlib
 import signal
 import unittest
 
 from cases import ServerCase
 from pictures import (
     ANSWERS, data_url, declared_png, noise_png, part, picture, solid_png, text, vision_model, with_data)
-from server import PATIENCE, Server, wait_until
+from server import PATIENCE, Server, children_of, wait_until
 from streams import Stream
 from wholes import of_choices
 
@@ -123,6 +125,29 @@ class Answers(VisionCase):
         for body in ({"prompt": "see <|IMAGE_PLACEHOLDER|>"}, {"prompt": [72, 265, 73]}):
             answer = self.server.post("/v1/completions", body | {"max_tokens": 1})
             self.assertEqual((answer.status, answer.error["param"], answer.error["code"]), (400, "prompt", "raw_placeholder"))
+
+    def test_the_result_of_a_tool_may_be_an_image(self):
+        data = picture("png_rgb.png")
+        call = {"id": "call_1", "type": "function", "function": {"name": "look", "arguments": "{}"}}
+        got = self.ask([{"role": "user", "content": "Look."}, {"role": "assistant", "content": None, "tool_calls": [call]},
+                        {"role": "tool", "tool_call_id": "call_1", "content": [text("seen: "), part(data)]}])
+        self.assertEqual(got["usage"]["prompt_tokens_details"]["image_tokens"], 6)
+        source = {"type": "base64", "media_type": "image/png", "data": base64.b64encode(data).decode()}
+        message = self.server.post("/v1/messages", {"model": "default", "max_tokens": TOKENS, "temperature": 0, "messages": [
+            {"role": "user", "content": "Look."},
+            {"role": "assistant", "content": [{"type": "tool_use", "id": "call_1", "name": "look", "input": {}}]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "call_1", "content": [
+                {"type": "text", "text": "seen: "}, {"type": "image", "source": source}]}]}]})
+        self.assertEqual(message.status, 200, message.text)
+        self.assertEqual(message.json["content"][-1]["text"], got["choices"][0]["message"]["content"])
+
+    def test_thoughts_are_turned_off(self):
+        messages, _ = self.expected("one")
+        whole = self.server.post("/tokenize", {"messages": messages}).json["count"]
+        for switch in ({"options": {"thinking_mode": "close"}}, {"options": {"thinking_mode": "open"}}):
+            got = self.server.post("/tokenize", {"messages": messages, "chat_template_kwargs": switch}).json["count"]
+            closes = switch["options"]["thinking_mode"] == "close"
+            self.assertEqual(got, whole + len("\n\n\n") + 1 if closes else whole)  # "\n</think>\n\n"
 
     def test_several_choices(self):
         messages, _ = self.expected("one")
@@ -267,15 +292,26 @@ class Deaths(VisionCase):
         os.kill(self.server.process_pid("text"), signal.SIGKILL)
         self.assertEqual(self.said(self.body["messages"], max_tokens=self.LONG, ignore_eos=True), self.undisturbed)
 
+    def decoding(self):
+        """Pids of the processes that decode pictures."""
+        for pid in children_of(self.server.pid):
+            with contextlib.suppress(OSError):
+                words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+                if len(words) > 1 and words[1] == b"media":
+                    yield pid
+
     def test_of_the_process_that_decodes(self):
         large = [user(part(noise_png(1400, 1000, seed)), text("What?")) for seed in range(4)]
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             bodies = [{"messages": messages, "max_tokens": 4, "temperature": 0} for messages in large]
             answers = [pool.submit(self.server.post, CHAT, body, timeout=PATIENCE) for body in bodies]
-            for _ in range(2):
-                for process in self.server.status()["processes"]:
-                    if process["name"].startswith("media") and process["pid"]:
-                        os.kill(process["pid"], signal.SIGKILL)
+            killed = set()
+            while not all(answer.done() for answer in answers):
+                for pid in set(self.decoding()) - killed if len(killed) < 2 else ():
+                    killed.add(pid)
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(pid, signal.SIGKILL)
+            self.assertEqual(len(killed), 2)
             for answer in answers:
                 self.assertIn(answer.result().status, (200, 500), answer.result().text)
         self.assertEqual(self.said(self.body["messages"], max_tokens=self.LONG, ignore_eos=True), self.undisturbed)
