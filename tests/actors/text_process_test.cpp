@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <mutex>
 #include <thread>
 
@@ -203,10 +204,26 @@ TEST_F(TextProcess, OneThatBreaksTheRulesIsReportedAndItsRequestAskedAgain) {
     auto link = lower();
     send(*link, MessageType::greeting, 0, Greeting{wire::kMessagesVersion, "B"});
     ASSERT_TRUE(ready());
-    if (i + 1 == rows.size()) request = ask("hello");
+    std::atomic<int> asked{0};
+    std::jthread receiver;
+    if (i + 1 == rows.size()) {
+      // It answers one request: now the front has heard of it, and the next is asked of it, not of the one
+      // before.
+      receiver = std::jthread([&](const std::stop_token& stop) {
+        Pulse pulse;
+        const auto arrived = [&](const Arrival& arrival) {
+          if (++asked == 1) send(*link, MessageType::encoded, arrival.tag, Encoded{.answer = "{}"});
+        };
+        link->receive(stop, pulse, {arrived, [](std::uint32_t) {}, [](const std::string&) {}});
+      });
+      ASSERT_EQ(answer(ask("first")), 200);
+      request = ask("hello");
+      ASSERT_TRUE(wait([&] { return asked == 2; }));
+    }
     rows[i].act(*link);
     ASSERT_TRUE(wait([&] { return distrusted().size() == i + 1; })) << i;
     EXPECT_EQ(distrusted()[i].find(rows[i].why), 0u) << distrusted()[i];
+    receiver = {};
     link.reset();
     monitor_->reaped(ipc::Side::lower);
   }
