@@ -294,6 +294,8 @@ class Deaths(unittest.TestCase):
 
     def test_a_request_at_whose_side_three_engines_die_fails_alone(self):
         """A long prompt is at work at each death; what streams beside it pauses and goes on."""
+        self.server.stop()
+        self.server = Server()  # the whole model, which takes seconds for that prompt
         body = {"prompt": "The sea", "max_tokens": 400, "temperature": 0, "ignore_eos": True}
         undisturbed = Stream(self.server, body).join()
         stream = Stream(self.server, body)
