@@ -4,6 +4,7 @@
 #include <malloc.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <filesystem>
 #include <memory>
@@ -39,6 +40,9 @@ namespace {
 /// The region for patches is so many times as long as what may be in use there, so that a free piece is long
 /// enough for an image: pages without an item take no memory.
 constexpr std::uint64_t kPatchSpace = 2;
+
+/// One at a time decodes; what another's frames are is asked meanwhile.
+constexpr int kVideoProcesses = 2;
 
 int refuse(const Status& status) {
   std::fprintf(stderr, "%s\n", cli::wrapped_for(STDERR_FILENO, "troupe serve: " + status.message).c_str());
@@ -216,6 +220,9 @@ int serve_main(const std::vector<std::string>& arguments) {
   setup.counts = {
       options.parallel.data_parallel_size, options.parallel.tensor_parallel_size,
       options.tokenizer.threads > 0 ? options.tokenizer.threads : static_cast<int>(half_the_cores())};
+  setup.counts.pictures = options.media.processes > 0 ? options.media.processes
+                                                      : static_cast<int>(std::clamp(usable_cores() / 2, 1u, 4u));
+  setup.counts.videos = kVideoProcesses;
   if (options.dry_run) {
     options.log.dir = LogDirectoryLocks::look(options.log.dir, options.http.port);
     setup.options = options;

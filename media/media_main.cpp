@@ -3,12 +3,15 @@
 #include <fcntl.h>
 #include <malloc.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
+#include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "media/messages.h"
@@ -91,12 +94,30 @@ MediaReply answer_to(const ReceivedRequest& received, VideoTools& tools) {
   return reply_of(received.request.id, {}, *grid);
 }
 
-int socket_of(const std::vector<std::string>& words) {
+/// -1: no word names one.
+int descriptor_of(const std::vector<std::string>& words, std::string_view name) {
   int fd = -1;
   for (const std::string& word : words) {
-    if (word.starts_with("--fd=")) std::from_chars(word.data() + 5, word.data() + word.size(), fd);
+    if (word.starts_with(name))
+      std::from_chars(word.data() + name.size(), word.data() + word.size(), fd);
   }
   return fd >= 0 && ::fcntl(fd, F_SETFD, FD_CLOEXEC) == 0 ? fd : -1;
+}
+
+/// The only words to the supervisor, before any file is seen: a file that takes the process over finds the
+/// channel closed.
+void tell_supervisor(int channel, const Status& status) {
+  if (channel < 0) return;
+  const nlohmann::json event =
+      status.ok() ? nlohmann::json{{"event", "state"}, {"state", "ready"}}
+                  : nlohmann::json{{"event", "fatal"}, {"message", "it has no sandbox: " + status.message}};
+  std::string text = event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  iovec part{text.data(), text.size()};
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  (void)::sendmsg(channel, &header, MSG_NOSIGNAL);
+  ::close(channel);
 }
 
 void serve(int socket, VideoTools& tools) {
@@ -109,7 +130,8 @@ void serve(int socket, VideoTools& tools) {
 }  // namespace
 
 int media_main(const std::vector<std::string>& words) {
-  const int socket = socket_of(words);
+  const int socket = descriptor_of(words, "--fd=");
+  const int channel = descriptor_of(words, "--control-fd=");
   if (socket < 0) {
     std::fputs("troupe media is a child process of `troupe serve`: not to be started by hand\n", stderr);
     return 2;
@@ -120,10 +142,13 @@ int media_main(const std::vector<std::string>& words) {
   ::malloc_trim(0);  // an allocator that has not begun yet asks the kernel for a random number
   if (std::ranges::find(words, "--sandbox=off") != words.end()) {
     limit_memory();
+    drop_capabilities();
   } else if (const Status status = enter_sandbox(); !status.ok()) {
+    tell_supervisor(channel, status);
     send_reply(socket, reply_of(0, status));
     return 1;
   }
+  tell_supervisor(channel, {});
   if (send_reply(socket, reply_of(0, {}))) serve(socket, videos);
   ::_exit(0);  // what runs at an ordinary exit makes calls that the sandbox does not allow
 }

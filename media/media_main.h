@@ -1,7 +1,7 @@
 #pragma once
-// `troupe media --fd=N [--sandbox=on|off] [--videos]`: the process that decodes pictures, or videos, one
-// after another, until its socket closes. It holds nothing between two of them, so it may be killed at any
-// time.
+// `troupe media --fd=N [--control-fd=M] [--sandbox=on|off] [--videos]`: the process that decodes pictures, or
+// videos, one after another, until its socket closes. It holds nothing between two of them, so it may be
+// killed at any time. To the supervisor, at M, it says once that it is ready, or why it is not.
 #include <string>
 #include <vector>
 

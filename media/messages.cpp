@@ -113,6 +113,12 @@ bool send_reply(int socket, const MediaReply& reply) {
   return send(socket, header_of(part), sizeof reply, 0);
 }
 
+bool send_end(int socket, int signal) {
+  const MediaReply end{.id = kEndId, .grid = {}, .video = {}, .code = signal};
+  iovec part{const_cast<MediaReply*>(&end), sizeof end};
+  return send(socket, header_of(part), sizeof end, MSG_DONTWAIT);
+}
+
 bool send_request(int socket, const MediaRequest& request, int file, int patches) {
   iovec part{const_cast<MediaRequest*>(&request), sizeof request};
   Control control;
@@ -144,14 +150,26 @@ std::optional<ReceivedRequest> receive_request(int socket) {
   return out;
 }
 
-std::optional<MediaReply> receive_reply(int socket) {
+std::optional<ReceivedReply> receive_reply(int socket) {
   MediaReply reply;
   iovec part{&reply, sizeof reply};
-  msghdr header = header_of(part);  // without room for descriptors: those that come are closed
-  const ssize_t received = receive(socket, header, MSG_DONTWAIT);
-  if (received != static_cast<ssize_t>(sizeof reply) || (header.msg_flags & MSG_TRUNC) != 0)
-    return std::nullopt;
-  return reply;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(ucred))> control{};  // no room for descriptors
+  msghdr header = header_of(part);
+  header.msg_control = control.data();
+  header.msg_controllen = control.size();
+  const ssize_t received = receive(socket, header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (received < 0 && errno == EAGAIN) return std::nullopt;
+  ReceivedReply out;
+  const cmsghdr* const first = CMSG_FIRSTHDR(&header);
+  if (first != nullptr && first->cmsg_level == SOL_SOCKET && first->cmsg_type == SCM_CREDENTIALS &&
+      first->cmsg_len == CMSG_LEN(sizeof(ucred))) {
+    ucred credentials{};
+    std::memcpy(&credentials, CMSG_DATA(first), sizeof credentials);
+    out.sender = credentials.pid;
+  }
+  if (received == static_cast<ssize_t>(sizeof reply) && (header.msg_flags & MSG_TRUNC) == 0)
+    out.reply = reply;
+  return out;
 }
 
 }  // namespace troupe::media

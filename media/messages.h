@@ -2,6 +2,8 @@
 // What the server and a `troupe media` process say to each other over a socket of whole messages
 // (SOCK_SEQPACKET). Both are of the same build on the same machine, so the structs travel as they are. What
 // the process says may be anything once a file has taken it over: the server believes nothing of it.
+#include <sys/types.h>
+
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -45,12 +47,14 @@ struct MediaRequest {
   SamplingWords sampling;  ///< of a video
 };
 
-/// Answers the request of the same id. Id 0: the process has begun, or says why it ends instead.
+/// Answers the request of the same id. Id 0: the process has begun, or says why it ends instead. kEndId, from
+/// the supervisor: the process has ended.
+constexpr std::uint64_t kEndId = ~std::uint64_t{0};
 struct MediaReply {
   std::uint64_t id = 0;
   PatchGrid grid;
   VideoFacts video;       ///< of probe_video
-  std::int32_t code = 0;  ///< of Code
+  std::int32_t code = 0;  ///< of Code; with kEndId the signal that ended the process, 0: none did
   char reason[28] = "";   ///< texts end with a zero
   char message[400] = "";
 };
@@ -66,6 +70,9 @@ bool send_request(int socket, const MediaRequest& request, int file, int patches
 /// Waits for room; false when the other side is gone.
 bool send_reply(int socket, const MediaReply& reply);
 
+/// The supervisor's word that the process has ended. Without waiting; false when there is no room.
+bool send_end(int socket, int signal);
+
 struct ReceivedRequest {
   MediaRequest request;
   OwnedFd file;
@@ -75,8 +82,12 @@ struct ReceivedRequest {
 /// Waits for a request; nothing when the other side is gone or says something else.
 std::optional<ReceivedRequest> receive_request(int socket);
 
-/// Takes a reply that is there; nothing when there is none, the other side is gone, or it says something
-/// else.
-std::optional<MediaReply> receive_reply(int socket);
+struct ReceivedReply {
+  std::optional<MediaReply> reply;  ///< nothing: the message is none of ours, or the other side is gone
+  pid_t sender = 0;                 ///< as the kernel vouches for it where SO_PASSCRED is set; else 0
+};
+
+/// Takes a message that is there; nothing when there is none. Descriptors that come with it are closed.
+std::optional<ReceivedReply> receive_reply(int socket);
 
 }  // namespace troupe::media

@@ -1,12 +1,14 @@
 #include "media/sandbox.h"
 
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <sched.h>
 #include <seccomp.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -67,6 +69,12 @@ int add_rules(void* filter) {
 
 }  // namespace
 
+void drop_capabilities() {
+  __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
+  const __user_cap_data_struct none[_LINUX_CAPABILITY_U32S_3] = {};
+  syscall(SYS_capset, &header, none);
+}
+
 void limit_memory() {
   limit_process(kPrivateBytes);
   limit_address_space(kMappedBytes);
@@ -82,6 +90,7 @@ Status enter_sandbox() {
   // Where containers forbid namespaces the filter below is still there.
   if (unshare(CLONE_NEWUSER | CLONE_NEWNET) == 0)
     prctl(PR_SET_PDEATHSIG, SIGKILL);  // new credentials clear it
+  drop_capabilities();
   if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
     return refused("the kernel does not give up privileges", errno);
   const std::unique_ptr<void, Release> filter(seccomp_init(SCMP_ACT_KILL_PROCESS));

@@ -15,4 +15,8 @@ Status enter_sandbox();
 /// The limits of memory and core files alone.
 void limit_memory();
 
+/// Those of root, and of the owner of a user namespace: with them a process could tell another's pid as its
+/// own.
+void drop_capabilities();
+
 }  // namespace troupe::media

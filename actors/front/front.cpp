@@ -191,7 +191,7 @@ Status Front::Impl::build(const FrontFds& fds) {
   };
   front.sessions = files->sessions;
   if (files->spec.vision && fds.patches >= 0) {
-    auto parts = media_parts(options.media, fds.patches, front.block_names);
+    auto parts = media_parts(options.media, fds.patches, fds.media, front.block_names);
     if (!parts.ok()) return parts.status();
     front.media = *std::move(parts);
   }

@@ -13,6 +13,7 @@
 #include "actors/observation_messages.h"
 #include "base/clock.h"
 #include "base/status.h"
+#include "actors/media/media_sockets.h"
 #include "config/options.h"
 
 namespace troupe {
@@ -32,6 +33,7 @@ struct FrontFds {
   int patches = -1;  ///< an ipc::PatchRegion, which the front alone writes; -1: the model does not see
   std::vector<std::pair<int, int>>
       texts{};  ///< step and cache segments of the links to the text processes, at least one
+  MediaSockets media{};  ///< to the media processes of a model that sees
 };
 
 class Front {

@@ -6,7 +6,6 @@
 
 #include "actors/media/media_process.h"
 #include "actors/media/url_process.h"
-#include "base/usable_cores.h"
 
 namespace troupe {
 namespace {
@@ -40,15 +39,15 @@ MediaBounds bounds_of(const config::MediaOptions& options) {
 
 }  // namespace
 
-Result<MediaParts> media_parts(const config::MediaOptions& options, int patches_fd,
+Result<MediaParts> media_parts(const config::MediaOptions& options, int patches_fd, const MediaSockets& sockets,
                                const std::vector<std::shared_ptr<const ipc::BlockNames>>& names) {
   auto region = ipc::PatchWriter::attach(patches_fd);
   if (!region.ok()) return region.status();
   MediaParts parts;
   parts.bounds = bounds_of(options);
   MediaThreadsSetup& threads = parts.threads;
-  threads.decoders =
-      options.processes > 0 ? options.processes : static_cast<int>(std::clamp(usable_cores() / 2, 1u, 4u));
+  threads.decoders = sockets.pictures.size();
+  threads.video_decoders = sockets.videos.size();
   threads.region = std::make_shared<ipc::PatchWriter>(*std::move(region));
   threads.bounds.bytes = parts.bounds.most_file_bytes;
   threads.bounds.pixels = options.max_image_pixels;
@@ -59,18 +58,18 @@ Result<MediaParts> media_parts(const config::MediaOptions& options, int patches_
     threads.contents_key = {key.low, key.high};
   }
   MediaProcessSetup process;
-  process.sandbox = options.sandbox;
   process.bounds = threads.bounds;
   process.times.picture = std::chrono::milliseconds(options.timeout_ms);
-  threads.make_decoder = [process](const Log& log) {
+  threads.make_decoder = [process, sockets](std::size_t index, const Log& log) {
     MediaProcessSetup setup = process;
+    setup.socket = sockets.pictures[index];
     setup.log = log;
     return std::make_unique<MediaProcess>(std::move(setup));
   };
-  process.videos = true;
   process.times.picture = kVideoTime;
-  threads.make_video_decoder = [process](const Log& log) {
+  threads.make_video_decoder = [process, sockets](std::size_t index, const Log& log) {
     MediaProcessSetup setup = process;
+    setup.socket = sockets.videos[index];
     setup.log = log;
     return std::make_unique<MediaProcess>(std::move(setup));
   };

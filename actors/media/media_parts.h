@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "actors/media/media_book.h"
+#include "actors/media/media_sockets.h"
 #include "actors/media/media_threads.h"
 #include "base/log.h"
 #include "base/status.h"
@@ -18,10 +19,10 @@ struct MediaParts {
   Log log;
 };
 
-/// What MEDIA is given, but for its log: bounds as the flags say, processes that decode, the region behind
+/// What MEDIA is given, but for its log: bounds as the flags say, the processes that decode, the region behind
 /// `patches_fd`, which is taken over. Pictures are named with the key of `names`, as KV blocks are; without
 /// one, with one of this process's own.
-Result<MediaParts> media_parts(const config::MediaOptions& options, int patches_fd,
+Result<MediaParts> media_parts(const config::MediaOptions& options, int patches_fd, const MediaSockets& sockets,
                                const std::vector<std::shared_ptr<const ipc::BlockNames>>& names);
 
 }  // namespace troupe

@@ -7,6 +7,10 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <time.h>
+extern "C" {
+#include <sys/pidfd.h>  // glibc 2.36 declares its functions without C linkage
+}
 
 #include <algorithm>
 #include <cmath>
@@ -16,7 +20,6 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "config/child_environment.h"
 #include "ipc/memory_file.h"
 #include "media/header/picture_header.h"
 #include "media/resize/patches.h"
@@ -138,18 +141,18 @@ Result<MediaReply> MediaProcess::ask(MediaRequest& request, int file, const Patc
                                      ipc::Fd& patches) {
   End end = End::answered;
   for (int attempts = 0; attempts < 2; ++attempts) {
-    if (child_.running() && (decoded_ >= setup_.pictures || child_.has_ended())) stop();
-    if (!child_.running()) {
-      Status status = start();
-      if (status.code == Code::unavailable && attempts == 0 && !given_up_) continue;
-      if (!status.ok()) return status;
-    }
+    const Status found = find_process();
+    if (found.code == Code::unavailable && attempts == 0 && !given_up_) continue;
+    if (!found.ok()) return found;
     request.id = ++last_id_;
     MediaReply reply;
     Status status;
     end = attempt(request, file, grid, reply, status, patches);
-    if (end == End::answered && status.ok()) return reply;
-    if (end == End::answered) return status;
+    if (end == End::answered) {
+      if (decoded_ >= setup_.pictures) end_process(SIGTERM);
+      if (status.ok()) return reply;
+      return status;
+    }
     if (given_up_) return failure(Code::unavailable, "is not decoded: the server is shutting down");
     static constexpr const char* kNames[] = {"answered", "slow", "killed", "broken"};
     setup_.log.error("media_process_replaced",
@@ -173,28 +176,59 @@ Status MediaProcess::refusal(End last) const {
   }
 }
 
-Status MediaProcess::start() {
-  const auto failed = [](const std::string& why) {
-    return failure(Code::unavailable, "cannot be decoded: " + why + "; try again later");
+/// One message of the socket, and what it changes.
+MediaProcess::Heard MediaProcess::hear(MediaReply& reply) {
+  const auto received = media::receive_reply(setup_.socket);
+  if (!received) return Heard::nothing;
+  if (!received->reply) return Heard::nonsense;
+  reply = *received->reply;
+  if (reply.id == media::kEndId && received->sender == setup_.supervisor) {
+    forget_process();
+    begun_ = 0;
+    end_signal_ = reply.code;
+    return Heard::end;
+  }
+  if (reply.id != 0) return Heard::reply;
+  auto said = media::status_of(reply);
+  if (!said || received->sender <= 0 || received->sender == begun_) return Heard::nonsense;
+  forget_process();
+  begun_ = received->sender;
+  cannot_ = *std::move(said);
+  if (!cannot_.ok()) return Heard::refusal;
+  pid_ = received->sender;
+  return Heard::greeting;
+}
+
+/// Hears what has come, and waits for a process where none runs.
+Status MediaProcess::find_process() {
+  const auto failed = [](const char* why) {
+    return failure(Code::unavailable, std::string("cannot be decoded: ") + why + "; try again later");
   };
-  std::vector<std::string> words{"media", setup_.sandbox ? "--sandbox=on" : "--sandbox=off"};
-  if (setup_.videos) words.emplace_back("--videos");
-  auto child = supervisor::ChildProcess::start_with_socket(
-      setup_.executable, words, SOCK_SEQPACKET,
-      config::child_environment(config::ChildKind::media, config::process_environment()), socket_);
-  if (!child.ok()) return failed(child.status().message);
-  child_ = *std::move(child);
-  decoded_ = 0;
-  MediaReply hello;
-  std::optional<Status> said;
-  if (wait_for_reply(setup_.times.start, hello) == End::answered && hello.id == 0)
-    said = media::status_of(hello);
-  if (said && said->ok()) return {};
-  stop();
-  if (!said) return failed("the process that does it did not start");
-  return failure(Code::unsupported,
-                 "cannot be decoded: this machine has no sandbox for the process that does it (" +
-                     said->message + "); --media-sandbox off does without one");
+  const TimePoint end = Clock::now() + setup_.times.start;
+  for (bool failed_start = false;;) {
+    MediaReply reply;
+    pid_t had_begun = begun_;
+    for (Heard heard{}; (heard = hear(reply)) != Heard::nothing; had_begun = begun_) {
+      failed_start = heard == Heard::end ? had_begun == 0 : failed_start && begun_ == 0;
+      if (Clock::now() < end) continue;
+      end_process(SIGKILL);  // it speaks without an end
+      break;
+    }
+    if (!cannot_.ok())
+      return failure(Code::unsupported,
+                     "cannot be decoded: this machine has no sandbox for the process that does it (" +
+                         cannot_.message + "); --media-sandbox off does without one");
+    if (pid_ != 0 && process_) return {};
+    if (pid_ != 0) {
+      // The pid is this process's as long as its end has not been heard.
+      process_.reset(pidfd_open(pid_, 0));
+      if (!process_) pid_ = 0;
+      continue;
+    }
+    if (given_up_ || failed_start || Clock::now() >= end)
+      return failed("the process that does it did not start");
+    wait(end);
+  }
 }
 
 MediaProcess::End MediaProcess::attempt(const MediaRequest& request, int file, const PatchGrid& grid,
@@ -207,64 +241,72 @@ MediaProcess::End MediaProcess::attempt(const MediaRequest& request, int file, c
   }
   ++decoded_;
   limit_processor_time();
-  if (!media::send_request(socket_.get(), request, file, probes ? file : patches.get())) return end_of_talk();
-  if (const End end = wait_for_reply(setup_.times.picture, reply); end != End::answered) return end;
+  if (!media::send_request(setup_.socket, request, file, probes ? file : patches.get())) {
+    end_process(SIGKILL);
+    return End::broken;
+  }
+  if (const End end = wait_for_reply(request.id, reply); end != End::answered) return end;
   auto said = media::status_of(reply);
   const bool grants = probes ? is_possible(reply.video, request.bounds)
                              : reply.grid == grid && is_final(patches.get(), request.patch_bytes);
   if (reply.id != request.id || !said || !(said->ok() ? grants : is_refusal(*said))) {
-    stop();
+    end_process(SIGKILL);
     return End::broken;
   }
   status = *std::move(said);
   return End::answered;
 }
 
-/// Stops the process when there is no reply in time, or something else than one.
-MediaProcess::End MediaProcess::wait_for_reply(std::chrono::milliseconds limit, MediaReply& reply) {
-  const TimePoint end = Clock::now() + limit;
-  for (;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
-    if (left.count() <= 0 || given_up_) {
-      stop();
+/// Ends the process when there is no reply in time, or something else than one.
+MediaProcess::End MediaProcess::wait_for_reply(std::uint64_t id, MediaReply& reply) {
+  for (const TimePoint end = Clock::now() + setup_.times.picture;;) {
+    if (Clock::now() >= end || given_up_) {
+      end_process(SIGKILL);
       return End::slow;
     }
-    pollfd waited{socket_.get(), POLLIN, 0};
-    if (::poll(&waited, 1, static_cast<int>(std::min(left, kLook).count())) <= 0) continue;
-    if (const auto received = media::receive_reply(socket_.get())) {
-      reply = *received;
-      return End::answered;
+    switch (hear(reply)) {
+      case Heard::nothing: wait(end); break;
+      case Heard::reply:
+        if (reply.id >= id) return End::answered;
+        break;  // to what nobody waits for any more
+      case Heard::end:
+        if (end_signal_ == SIGXCPU) return End::slow;
+        return end_signal_ == SIGKILL || end_signal_ == SIGTERM ? End::killed : End::broken;
+      default: end_process(SIGKILL); return End::broken;
     }
-    return end_of_talk();
   }
+}
+
+void MediaProcess::wait(TimePoint end) const {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now());
+  pollfd waited{setup_.socket, POLLIN, 0};
+  if (left.count() > 0) ::poll(&waited, 1, static_cast<int>(std::min(left, kLook).count()));
 }
 
 /// The kernel ends a process that has used a picture's time of the processor, also when this one cannot.
 void MediaProcess::limit_processor_time() const {
   rlimit limit{};
-  if (prlimit(child_.pid(), RLIMIT_CPU, nullptr, &limit) != 0) return;
+  clockid_t clock{};
+  timespec used{};
+  if (prlimit(pid_, RLIMIT_CPU, nullptr, &limit) != 0 || clock_getcpuclockid(pid_, &clock) != 0 ||
+      clock_gettime(clock, &used) != 0)
+    return;
   using std::chrono::seconds;
-  const auto used = std::chrono::floor<seconds>(child_.processor_time());
-  const auto most = used + std::chrono::ceil<seconds>(setup_.times.picture) + seconds(1);
+  const auto most = seconds(used.tv_sec) + std::chrono::ceil<seconds>(setup_.times.picture) + seconds(1);
   limit.rlim_cur = std::min(limit.rlim_max, static_cast<rlim_t>(most.count()));
-  prlimit(child_.pid(), RLIMIT_CPU, &limit, nullptr);
+  prlimit(pid_, RLIMIT_CPU, &limit, nullptr);
 }
 
-/// The process has closed the socket, or said what is no reply. One that is about to end by itself is waited
-/// for: its end says why.
-MediaProcess::End MediaProcess::end_of_talk() {
-  const bool ended = child_.has_ended(kLook);
-  const int signal = stop();
-  if (!ended) return End::broken;
-  return signal == SIGKILL ? End::killed : signal == SIGXCPU ? End::slow : End::broken;
+/// Its end is heard later.
+void MediaProcess::end_process(int signal) {
+  if (process_) pidfd_send_signal(process_.get(), signal, nullptr, 0);
+  forget_process();
 }
 
-/// Ends the process. Returns the signal that it died of.
-int MediaProcess::stop() {
-  socket_.reset();
-  if (!child_.running()) return 0;
-  child_.kill(SIGKILL);
-  return child_.reap().signal;
+void MediaProcess::forget_process() {
+  pid_ = 0;
+  process_.reset();
+  decoded_ = 0;
 }
 
 }  // namespace troupe

@@ -12,7 +12,6 @@ namespace {
 
 /// Each waits for one host at a time.
 constexpr int kFetchers = 4;
-constexpr int kVideoThreads = 2;
 
 /// A fault of ours as one that continues the name of a field.
 Status at_fault(Status fault) {
@@ -24,7 +23,8 @@ Status at_fault(Status fault) {
 
 MediaThreads::MediaThreads(MediaThreadsSetup setup, std::function<void()> notify)
     : setup_(std::move(setup)), notify_(std::move(notify)) {
-  for (int i = 0; i < setup_.decoders; ++i) decoders_.push_back(setup_.make_decoder(setup_.log));
+  for (std::size_t i = 0; i < setup_.decoders; ++i)
+    decoders_.push_back(setup_.make_decoder(i, setup_.log));
   files_thread_ = std::jthread([this](const std::stop_token& stop) { run_files(stop); });
   for (const auto& decoder : decoders_) {
     decoder_threads_.emplace_back(
@@ -32,8 +32,8 @@ MediaThreads::MediaThreads(MediaThreadsSetup setup, std::function<void()> notify
   }
   for (int i = 0; setup_.fetch && i < kFetchers; ++i)
     decoder_threads_.emplace_back([this](const std::stop_token& stop) { run_fetcher(stop); });
-  for (int i = 0; setup_.make_video_decoder && i < kVideoThreads; ++i)
-    video_decoders_.push_back(setup_.make_video_decoder(setup_.log));
+  for (std::size_t i = 0; setup_.make_video_decoder && i < setup_.video_decoders; ++i)
+    video_decoders_.push_back(setup_.make_video_decoder(i, setup_.log));
   for (const auto& decoder : video_decoders_) {
     decoder_threads_.emplace_back(
         [this, one = decoder.get()](const std::stop_token& stop) { run_videos(stop, *one); });

@@ -29,9 +29,10 @@
 namespace troupe {
 
 struct MediaThreadsSetup {
-  int decoders = 1;  ///< threads that decode, 1 or more
-  std::function<std::unique_ptr<PictureDecoder>(const Log& log)> make_decoder;
-  std::function<std::unique_ptr<VideoDecoder>(const Log& log)> make_video_decoder;
+  std::size_t decoders = 1;        ///< threads that decode pictures
+  std::size_t video_decoders = 2;  ///< threads that look at videos
+  std::function<std::unique_ptr<PictureDecoder>(std::size_t index, const Log& log)> make_decoder;
+  std::function<std::unique_ptr<VideoDecoder>(std::size_t index, const Log& log)> make_video_decoder;
   /// The file behind a URL, as fetch_url(); any thread.
   std::function<Result<ipc::Fd>(const std::string& url, const std::atomic<bool>& give_up)> fetch;
   std::shared_ptr<ipc::PatchWriter> region;  ///< used by nothing else

@@ -12,6 +12,7 @@ config::ChildKind environment_of(ChildKind kind) {
     case ChildKind::engine: return config::ChildKind::engine;
     case ChildKind::worker: return config::ChildKind::worker;
     case ChildKind::text: return config::ChildKind::text;
+    case ChildKind::media: return config::ChildKind::media;
   }
   return config::ChildKind::text;
 }

@@ -12,13 +12,13 @@
 
 namespace troupe::supervisor {
 
-enum class ChildKind { front, engine, worker, text };
+enum class ChildKind { front, engine, worker, text, media };
 
 struct Child {
   // Constant.
-  std::string name;  ///< "front", "engine" (of several: "engine-0"), "worker-0", "text-0"
+  std::string name;  ///< "front", "engine" (of several: "engine-0"), "worker-0", "text-0", "media-0", "video-0"
   ChildKind kind{};
-  int rank = 0;                    ///< of a worker among those of its engine; of a text process, its index
+  int rank = 0;                    ///< of a worker among those of its engine; of a text or media process, its index
   int engine = 0;                  ///< index of the engine, or of the worker's
   std::vector<std::string> words;  ///< the subcommand, behind what the set-up puts before it
   ChildArguments arguments;        ///< all but the control channel, which every process gets anew
@@ -46,6 +46,7 @@ struct Child {
   bool ever_ready = false;
   int deaths = 0;
   int restarts = 0;
+  int failed_starts = 0;                ///< in a row, of a media process
   std::string program;                  ///< what its next process runs; empty: what the set-up names
   std::string last_end;                 ///< how the process before this one ended
   std::optional<TimePoint> restart_at;  ///< set while it is not running and should be started
@@ -61,6 +62,7 @@ struct Child {
 
   ChildExit last_exit;   ///< as take_exit() found it
   bool came_up = false;  ///< the process that has ended had got ready; a worker: had greeted the engine
+  bool orderly = false;  ///< a media process was asked to end: by the front, or since the front had ended
   bool follows = false;  ///< its end has come from another that was counted before
 };
 

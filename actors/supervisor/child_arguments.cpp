@@ -31,6 +31,7 @@ constexpr Flag kFlags[] = {
     {"--ranks-fd=", &ChildArguments::ranks_fd, false},
     {"--patches-fd=", &ChildArguments::patches_fd, false},
     {"--vocabulary-fd=", &ChildArguments::vocabulary_fd, false},
+    {"--fd=", &ChildArguments::socket_fd, false},
     {"--rank=", &ChildArguments::rank, false},
     {"--engine=", &ChildArguments::engine, false},
 };
@@ -47,6 +48,8 @@ constexpr ListFlag kListFlags[] = {
     {"--link-cache-fd=", &ChildArguments::link_cache_fds},
     {"--text-step-fd=", &ChildArguments::text_step_fds},
     {"--text-cache-fd=", &ChildArguments::text_cache_fds},
+    {"--media-fd=", &ChildArguments::media_fds},
+    {"--video-fd=", &ChildArguments::video_fds},
 };
 
 /// A whole number from 0; -1 of anything else.

@@ -2,6 +2,7 @@
 // What a child process is handed: descriptors that it inherits, named by number on its command line
 //   troupe front  --options-fd=3 --control-fd=4 --listen-fd=5 --link-step-fd=11 --link-cache-fd=12
 //                 --text-step-fd=15 --text-cache-fd=16 --vocabulary-fd=14 --patches-fd=17
+//                 --media-fd=19,20 --video-fd=21
 //   troupe engine --options-fd=3 --control-fd=4 --step-fd=6,8 --cache-fd=7,9 --link-step-fd=11
 //   --link-cache-fd=12 --names-fd=13
 //                 --vocabulary-fd=14
@@ -9,6 +10,7 @@
 //                 --rank=0
 //   troupe worker --options-fd=3 --control-fd=4 --step-fd=8 --cache-fd=9 --ranks-fd=10 --rank=1
 //                 --patches-fd=17
+//   troupe media  --fd=18 --control-fd=4
 // and the resolved options as JSON in a sealed memory file, so that no secret is seen in a process list.
 #include <string>
 #include <vector>
@@ -31,12 +33,16 @@ struct ChildArguments {
   std::vector<int> names_fds;  ///< tables of the names of KV blocks: an engine's own; the front's, by engine
   std::vector<int> step_fds;   ///< of the workers' links: the engine's by rank, a worker's own alone
   std::vector<int> cache_fds;  ///< likewise
-  int rank = 0;                ///< of a worker; of a text process, its index
+  int rank = 0;                ///< of a worker; of a text or media process, its index
   std::vector<int> link_step_fds;   ///< of this process's links: a front's to engines, an engine's to fronts,
                                     ///< a text process's to the front
   std::vector<int> link_cache_fds;  ///< likewise
   std::vector<int> text_step_fds;   ///< front: of the links to text processes, by index
   std::vector<int> text_cache_fds;  ///< likewise
+
+  int socket_fd = -1;               ///< media process: its end of the socket to the front
+  std::vector<int> media_fds;       ///< front: its ends of the sockets to those for pictures
+  std::vector<int> video_fds;       ///< front: to those for videos
 
   /// Every descriptor that is there.
   std::vector<int> descriptors() const;

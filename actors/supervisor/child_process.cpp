@@ -90,6 +90,13 @@ void ChildProcess::kill(int signal) const {
   if (running()) ::kill(pid_, signal);  // the pid is not reused before reap()
 }
 
+ChildExit ChildProcess::look() const {
+  siginfo_t info{};
+  while (waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOWAIT) < 0 && errno == EINTR) {
+  }
+  return info.si_code == CLD_EXITED ? ChildExit{info.si_status, 0} : ChildExit{0, info.si_status};
+}
+
 ChildExit ChildProcess::reap() {
   int status = 0;
   while (waitpid(pid_, &status, 0) < 0 && errno == EINTR) {

@@ -50,6 +50,9 @@ class ChildProcess {
   /// Of the processor, used so far; zero when it has gone.
   Duration processor_time() const;
 
+  /// How it has ended, while it waits for reap(). Waits for its end.
+  ChildExit look() const;
+
   /// No effect when it has ended already: until reap() the pid is not reused.
   void kill(int signal) const;
 

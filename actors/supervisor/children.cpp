@@ -14,6 +14,10 @@ namespace {
 
 // A ready child without a heartbeat for so long is shown as silent.
 constexpr Duration kSilent = std::chrono::milliseconds(1500);
+// A media process that lives shorter is restarted after a delay.
+constexpr Duration kShortLife = std::chrono::seconds(1);
+// So many starts in vain are a fault to report.
+constexpr int kFailedStarts = 5;
 
 std::string in_seconds(Duration d) {
   return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(d).count()) + " s";
@@ -39,12 +43,22 @@ std::string Children::take_exit(Child& child) {
   std::uint32_t& counted = counted_[static_cast<std::size_t>(child.engine)];
   const std::uint32_t joined = worker ? links[rank].joined(ipc::Side::lower) : 0;
   child.came_up = worker ? joined > 0 : child.ready;
+  // While the process is not waited for.
+  if (child.kind == ChildKind::media) links_->media()[rank].process_ended(child.process.look());
   std::string how = child.take_exit();
-  if (!child.restart_by) ++child.deaths;
+  child.orderly = child.kind == ChildKind::media && child.last_exit.signal == SIGTERM;
+  if (!child.restart_by && !child.orderly) ++child.deaths;
   child.follows = worker && std::max(child.epoch, joined) <= counted;
   switch (child.kind) {
-    case ChildKind::front: links_->front_reaped(); return how;
+    case ChildKind::front:
+      // What the media processes are at was asked by a front that is gone.
+      for (const Child& one : all_) {
+        if (one.kind == ChildKind::media) one.process.kill(SIGTERM);
+      }
+      links_->front_reaped();
+      return how;
     case ChildKind::text: links_->text_reaped(rank); return how;
+    case ChildKind::media: return how;
     case ChildKind::engine:
       counted = links.epoch();
       links.engine_reaped();
@@ -65,13 +79,30 @@ Status Children::ask_to_restart(Child& child, TimePoint by, const nlohmann::json
   if (!child.running() || !child.ready || child.restart_by) {
     return failure(Code::unavailable, child.name + " is " + child.state + ", so it cannot be restarted now");
   }
-  if (Status status = child.control.send(order); !status.ok()) return status;
+  if (child.kind == ChildKind::media) {
+    child.process.kill(SIGTERM);  // nothing else is said to it
+  } else if (Status status = child.control.send(order); !status.ok()) {
+    return status;
+  }
   child.restart_by = by;
   child.asked_to_end = true;
   return {};
 }
 
+void Children::plan_media_restart(Child& child) const {
+  child.failed_starts = child.came_up || child.orderly ? 0 : child.failed_starts + 1;
+  const TimePoint now = Clock::now();
+  const bool at_once = child.restart_by || child.orderly || (child.came_up && now - child.started >= kShortLife);
+  child.restart_at = now + (at_once ? Duration{} : delay_after(child.failed_starts, limits_.restarts));
+  if (child.failed_starts == kFailedStarts)
+    log_(LogLevel::error, "child_does_not_start", {kv("child", child.name), kv("how", child.last_end)});
+}
+
 Status Children::plan_restart(Child& child, const std::string& how) {
+  if (child.kind == ChildKind::media) {
+    plan_media_restart(child);
+    return {};
+  }
   if (child.restart_by || (child.kind == ChildKind::text && child.came_up)) {
     child.restart_at = Clock::now();
     return {};
@@ -140,6 +171,7 @@ void Children::watch(Child& child, TimePoint now, Duration since_last) {
     }
     return;
   }
+  if (child.kind == ChildKind::media) return;  // the front has a deadline for each picture
   const std::int64_t beat = heartbeat_ns(child);
   if (beat == 0 || beat != child.last_beat) {
     child.last_beat = beat;
@@ -155,6 +187,7 @@ void Children::watch(Child& child, TimePoint now, Duration since_last) {
 }
 
 std::string Children::shown_state(const Child& child) const {
+  if (!child.ready && child.failed_starts >= kFailedStarts) return "failing";
   if (!child.running() || !child.ready) return child.state;
   if (child.kind == ChildKind::worker) {
     const auto its_engine = [&child](const Child& one) {
@@ -177,6 +210,7 @@ std::int64_t Children::heartbeat_ns(const Child& child) const {
     case ChildKind::engine: return links[0].heartbeat_ns(ipc::Side::upper);
     case ChildKind::text: return links_->text(rank).heartbeat_ns(ipc::Side::lower);
     case ChildKind::worker: return links[rank].heartbeat_ns(ipc::Side::lower);
+    case ChildKind::media: return 0;
   }
   return 0;
 }
@@ -196,7 +230,7 @@ void Children::distrust(const std::string& name, const std::string& why) {
 }
 
 bool Children::every(bool Child::*is) const {
-  return std::all_of(all_.begin(), all_.end(), [is](const Child& child) { return child.*is; });
+  return std::all_of(all_.begin(), all_.end(), [is](const Child& child) { return child.kind == ChildKind::media || child.*is; });
 }
 
 }  // namespace troupe::supervisor

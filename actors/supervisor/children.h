@@ -1,5 +1,5 @@
 #pragma once
-// The front, the engine, the workers and the text processes as a set: started, watched for silence, restarted
+// The front, the engine, the workers, the text and the media processes as a set: started, watched for silence, restarted
 // after a delay. What a death means for the server as a whole is the supervisor's to decide.
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -52,7 +52,7 @@ class Children {
 
   /// Plans the restart of a child that has ended; of several that one loss has ended, the first counts. A
   /// failure says why the server has to give up instead: never for a text process that had come up, as a
-  /// client's text may have ended it.
+  /// client's text may have ended it, and never for a media process.
   Status plan_restart(Child& child, const std::string& how);
 
   /// Asks a child that runs to end; it is started again at once, which counts as no death. Killed when it has
@@ -83,10 +83,12 @@ class Children {
   /// it sees sooner.
   std::string shown_state(const Child& child) const;
 
-  /// Whether `is` holds for every child.
+  /// Whether `is` holds for every child that the server needs to be ready: a media process is waited for by
+  /// pictures alone.
   bool every(bool Child::*is) const;
 
  private:
+  void plan_media_restart(Child& child) const;
   void watch(Child& child, TimePoint now, Duration since_last);
   std::int64_t heartbeat_ns(const Child& child) const;
   std::uint32_t epoch_of(const Child& child) const;

@@ -29,6 +29,9 @@
 //   {"event":"state","state":"ready"}                    it can encode
 //   {"event":"silent","part":…}
 //   {"event":"fatal","message":…}
+// from a media process, which closes its end then
+//   {"event":"state","state":"ready"}                    it can decode
+//   {"event":"fatal","message":…}
 // to the front
 //   {"do":"status","id":n}
 //   {"do":"renew"}                                       with the descriptor of a file of options: what the

@@ -28,6 +28,8 @@ struct ProcessCounts {
   int engines = 1;
   int ranks = 1;  ///< workers of each engine
   int texts = 0;
+  int pictures = 0;  ///< media processes for pictures, of a model that sees
+  int videos = 0;    ///< those for videos
 
   int workers() const { return engines * ranks; }
 };

@@ -1,13 +1,14 @@
 #pragma once
 // The links of a server. Those of one engine: those of its ranks as one, which change their epoch together,
 // with the memory in which the ranks meet, and the one between the front and it. Those of all engines, and
-// those between the front and the text processes.
+// those between the front and the text processes, and its sockets to the media processes.
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <utility>
 #include <vector>
 
+#include "actors/supervisor/media_socket.h"
 #include "ipc/fd.h"
 #include "ipc/link.h"
 
@@ -75,16 +76,19 @@ class ServerLinks {
  public:
   void add_engine(RankLinks links) { engines_.push_back(std::move(links)); }
   void add_text(ipc::LinkMonitor link) { texts_.push_back(std::move(link)); }
+  void add_media(MediaSocket socket) { media_.push_back(std::move(socket)); }
 
   std::size_t engines() const { return engines_.size(); }
   RankLinks& engine(std::size_t index) { return engines_[index]; }
   const RankLinks& engine(std::size_t index) const { return engines_[index]; }
   const ipc::LinkMonitor& text(std::size_t index) const { return texts_[index]; }
+  const std::vector<MediaSocket>& media() const { return media_; }
 
   /// The front has ended and was waited for. Engines end its sequences, and text processes drop its texts.
   void front_reaped() {
     for (RankLinks& engine : engines_) engine.front_reaped();
     for (ipc::LinkMonitor& text : texts_) text.reaped(ipc::Side::upper);
+    for (const MediaSocket& socket : media_) socket.front_ended();
   }
   /// A text process has: the front asks the next one.
   void text_reaped(std::size_t index) { texts_[index].reaped(ipc::Side::lower); }
@@ -92,6 +96,7 @@ class ServerLinks {
  private:
   std::vector<RankLinks> engines_;       // by index
   std::vector<ipc::LinkMonitor> texts_;  // likewise
+  std::vector<MediaSocket> media_;       // likewise
 };
 
 }  // namespace troupe::supervisor

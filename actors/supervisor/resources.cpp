@@ -84,7 +84,7 @@ Result<Resources> Resources::take(config::Options options, const ProcessCounts& 
   const auto key = ipc::BlockNames::make_key();
   if (!key.ok()) return key.status();
   Resources made{
-      std::move(options), std::move(*ports), std::move(*file), std::move(*worker_file), {}, {}, {}, {}, {}};
+      std::move(options), std::move(*ports), std::move(*file), std::move(*worker_file), {}, {}, 0, {}, {}, {}};
   memories.resize(static_cast<std::size_t>(counts.engines));
   for (RanksMemory& memory : memories) {
     auto engine = make_engine(counts.ranks, sizes, *key, std::move(memory));
@@ -99,6 +99,16 @@ Result<Resources> Resources::take(config::Options options, const ProcessCounts& 
     made.monitors.add_text(std::move(link->monitor));
   }
   return made;
+}
+
+Status Resources::add_media(const ProcessCounts& counts) {
+  pictures = counts.pictures;
+  for (int i = 0; i < counts.pictures + counts.videos; ++i) {
+    auto socket = MediaSocket::make();
+    if (!socket.ok()) return socket.status();
+    monitors.add_media(*std::move(socket));
+  }
+  return {};
 }
 
 std::vector<Child> Resources::make_children(const std::vector<std::string>& words_before) const {
@@ -132,6 +142,10 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
   }
   front.patches_fd = patches.get();
   for (const ipc::LinkFds& link : text_links) give(link, front.text_step_fds, front.text_cache_fds);
+  const std::vector<MediaSocket>& media = monitors.media();
+  const auto for_pictures = static_cast<std::size_t>(pictures);
+  for (std::size_t i = 0; i < media.size(); ++i)
+    (i < for_pictures ? front.media_fds : front.video_fds).push_back(media[i].front_end());
 
   for (std::size_t i = 0; i < engines.size(); ++i) {
     Child& child = make(engine_name(i, engines.size()), ChildKind::engine, "engine");
@@ -155,6 +169,17 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
     Child& child = make("text-" + std::to_string(i), ChildKind::text, "text");
     number(child, 0, i);
     give(text_links[i], child.arguments.link_step_fds, child.arguments.link_cache_fds);
+  }
+  for (std::size_t i = 0; i < media.size(); ++i) {
+    const bool video = i >= for_pictures;
+    Child& child = make(video ? "video-" + std::to_string(i - for_pictures) : "media-" + std::to_string(i),
+                        ChildKind::media, "media");
+    number(child, 0, i);
+    // Clients' files may take it over: it gets nothing else.
+    child.arguments.options_fd = child.arguments.vocabulary_fd = -1;
+    child.arguments.socket_fd = media[i].process_end();
+    child.words.emplace_back(options.media.sandbox ? "--sandbox=on" : "--sandbox=off");
+    if (video) child.words.emplace_back("--videos");
   }
   return children;
 }

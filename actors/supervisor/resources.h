@@ -29,6 +29,7 @@ struct Resources {
   ipc::Fd worker_options_file;           ///< the same without keys
   std::vector<EngineResources> engines;  ///< by index
   std::vector<ipc::LinkFds> text_links;  ///< between the front and the text processes, by index
+  int pictures = 0;  ///< so many of the media processes are for pictures, the others for videos
   ipc::Fd vocabulary;    ///< what the model's tokens print, for all that need it; invalid: each has its own
   ipc::Fd patches;       ///< ipc::PatchRegion, which the front writes and workers read; invalid: none
   ServerLinks monitors;  ///< of the links
@@ -37,8 +38,12 @@ struct Resources {
   static Result<Resources> take(config::Options options, const ProcessCounts& counts,
                                 std::vector<RanksMemory> memories = {}, Opening opening = Opening::listen);
 
-  /// The front, the engines, the workers by engine and rank, then the text processes; not started.
-  /// `words_before` stand in front of "front", "engine", "worker" and "text".
+  /// Makes the sockets between the front and the media processes.
+  Status add_media(const ProcessCounts& counts);
+
+  /// The front, the engines, the workers by engine and rank, the text processes, then the
+  /// media processes; not started. `words_before` stand in front of "front", "engine", "worker", "text" and
+  /// "media".
   std::vector<Child> make_children(const std::vector<std::string>& words_before) const;
 
   /// Takes over what renewed options of HTTP hold, and the file of options that has them; a front that starts

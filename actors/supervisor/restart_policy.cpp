@@ -11,10 +11,12 @@ std::optional<Duration> RestartPolicy::died(TimePoint now, bool came_up) {
   return delay();
 }
 
-Duration RestartPolicy::delay() const {
-  Duration delay = limits_.first_delay;
-  for (int i = 1; i < deaths() && delay < limits_.max_delay; ++i) delay *= 2;
-  return std::min(delay, limits_.max_delay);
+Duration RestartPolicy::delay() const { return delay_after(deaths(), limits_); }
+
+Duration delay_after(int deaths, const RestartLimits& limits) {
+  Duration delay = limits.first_delay;
+  for (int i = 1; i < deaths && delay < limits.max_delay; ++i) delay *= 2;
+  return std::min(delay, limits.max_delay);
 }
 
 }  // namespace troupe::supervisor

@@ -14,6 +14,9 @@ struct RestartLimits {
   Duration max_delay = std::chrono::seconds(5);
 };
 
+/// Before the restart that follows so many deaths, 1 or more.
+Duration delay_after(int deaths, const RestartLimits& limits);
+
 class RestartPolicy {
  public:
   explicit RestartPolicy(const RestartLimits& limits) : limits_(limits) {}

@@ -154,6 +154,9 @@ Status Supervisor::prepare() {
   resources_ = std::move(*resources);
   if (setup_.take_vocabulary) resources_->vocabulary = setup_.take_vocabulary();
   if (setup_.take_patches) resources_->patches = setup_.take_patches();
+  if (resources_->patches) {
+    if (Status status = resources_->add_media(setup_.counts); !status.ok()) return status;
+  }
   if (!summary->empty() && summary->back() != '\n') *summary += '\n';
   console_.tell(*summary + resources_->summary());
   setup_.log(LogLevel::info, "started",
@@ -294,7 +297,7 @@ void Supervisor::on_message(Child& child, const Packet& packet) {
 
 void Supervisor::on_ready(Child& child) {
   const bool first = child.kind == ChildKind::front && !child.ever_ready;
-  if (!child.ready && child.restarts > 0) {
+  if (!child.ready && child.restarts > 0 && !child.orderly) {
     console_.warn("troupe: " + child.name + " is back after " + in_seconds(Clock::now() - child.ended) +
                   ", " + counted(child.restarts, "restart") + " so far");
   }
@@ -310,7 +313,7 @@ void Supervisor::on_exit(Child& child) {
   const bool is_front = child.kind == ChildKind::front;
   const std::string how = children_.take_exit(child);
   const bool asked = child.restart_by.has_value();
-  const bool expected = asked || phase_ == Phase::stopping || (phase_ == Phase::draining && is_front);
+  const bool expected = asked || child.orderly || phase_ == Phase::stopping || (phase_ == Phase::draining && is_front);
   setup_.log(expected ? LogLevel::info : LogLevel::error, "child_ended",
              {kv("child", child.name), kv("how", how), kv("follows", child.follows)});
   switch (phase_) {
@@ -318,7 +321,7 @@ void Supervisor::on_exit(Child& child) {
       if (const Status status = children_.plan_restart(child, how); !status.ok()) {
         fail(status.message, 1);
         begin_stop();
-      } else if (!asked) {
+      } else if (!expected && child.failed_starts < 2) {  // then it is said once
         console_.warn("troupe: " + how + "; it is started again");
       }
       break;

@@ -9,7 +9,7 @@
 //   draining  SIGTERM or SIGINT: the front refuses new requests and finishes the open ones; no restarts but
 //   the engine's and
 //             workers'
-//   stopping  the front, the engine, the workers, then the text processes: asked to end, killed after the
+//   stopping  the front, the engine, the workers, the text processes, then the media processes: asked to end, killed after the
 //   grace. A second signal kills all at once
 //
 // Signals are taken through a signalfd. SIGHUP drains a server that was started from a terminal, whose end it
@@ -46,7 +46,7 @@ struct SupervisorSetup {
   std::string installed;  ///< the file that a restart on request runs, which may have been replaced; empty:
                           ///< `executable`
   std::vector<std::string>
-      words_before;  ///< arguments of the executable before front, engine, worker and text
+      words_before;  ///< arguments of the executable before front, engine, worker, text and media
   ProcessCounts counts;
 
   /// Makes the memory in which the ranks of an engine meet. Called for each engine where there are several

@@ -33,7 +33,7 @@ class MediaActorTest : public ::testing::Test {
     MediaParts parts;
     parts.bounds.why_not_fetched = "nothing is set";
     parts.threads.region = std::make_shared<ipc::PatchWriter>(*std::move(writer));
-    parts.threads.make_decoder = [shared = decoder_](const Log&) {
+    parts.threads.make_decoder = [shared = decoder_](std::size_t, const Log&) {
       return std::make_unique<FakeDecoder>(shared);
     };
     // What the header of the sample says.

@@ -62,7 +62,7 @@ Actors start_actors(int ranks = 2, std::shared_ptr<ipc::BlockNames> names = null
   front.sessions = std::make_shared<SessionContext>(SessionContext{tokenizer, {}, 64, 258});
   const auto patches = ipc::PatchRegion::create(1 << 20);
   EXPECT_TRUE(patches.ok());
-  auto media = media_parts({}, patches->get(), {});
+  auto media = media_parts({}, patches->get(), {}, {});
   EXPECT_TRUE(media.ok());
   if (sees) front.media = *std::move(media);
   front.io_threads = 2;

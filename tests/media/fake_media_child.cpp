@@ -7,6 +7,9 @@
 //   id          it answers another request        grid      its grid is larger than asked for
 //   unsealed    its patches can still change      sized     it fails, with a message of control characters
 //   reason      it refuses with a reason of its own         internal  it fails with an internal error
+//   old         it answers an older request first
+//   end         it says what the supervisor says of one that has ended, of a SIGKILL
+//   greet       it greets again
 //   … once      only the first of all processes with the same parent does
 //
 // Everything else it decodes.
@@ -73,6 +76,9 @@ void play(int socket, const ReceivedRequest& received, const std::string& words)
   if (words == "crash") std::abort();
   if (words == "kill") std::raise(SIGKILL);
   if (words == "hang") pause();
+  if (words == "old") send_reply(socket, reply_of(received.request.id - 1, invalid_image("is old")));
+  if (words == "end") send_end(socket, SIGKILL);
+  if (words == "greet") send_reply(socket, reply_of(0, {}));
   if (words == "silence") close(socket), pause();
   for (volatile bool spins = words == "spin"; spins;) {
   }
@@ -95,7 +101,7 @@ void play(int socket, const ReceivedRequest& received, const std::string& words)
 }  // namespace
 
 int main(int, char** argv) {
-  const int socket = std::atoi(argv[3] + 5);
+  const int socket = std::atoi(argv[2] + 5);
   send_reply(socket, reply_of(0, {}));
   while (const auto received = receive_request(socket)) play(socket, *received, words_of(*received));
   return 0;

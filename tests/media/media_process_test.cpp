@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "ipc/memory_file.h"
+#include "media/support/kept_process.h"
 #include "media/support/samples.h"
 #include "support/temp_directory.h"
 
@@ -20,6 +21,8 @@ namespace troupe {
 namespace {
 
 using media::testing::Buffer;
+using media::testing::KeptProcess;
+using media::testing::KeptSetup;
 using media::testing::sample;
 
 ipc::Fd memory_of(const Buffer& bytes) {
@@ -35,9 +38,9 @@ ipc::Fd picture_with(const std::string& words) {
   return memory_of(bytes);
 }
 
-MediaProcessSetup real() { return {.executable = TROUPE_MEDIA_CHILD}; }
-MediaProcessSetup fake(MediaTimes times = {}) {
-  return {.executable = TROUPE_FAKE_MEDIA_CHILD, .sandbox = false, .times = times};
+KeptSetup real() { return {.executable = TROUPE_MEDIA_CHILD}; }
+KeptSetup fake(MediaTimes times = {}) {
+  return {.executable = TROUPE_FAKE_MEDIA_CHILD, .sandbox = false, .process = {.times = times}};
 }
 
 Status outcome_of(MediaProcess& process, const std::string& words) {
@@ -53,7 +56,7 @@ std::string hash_of(const PreparedPicture& picture) {
 
 // Every decoder works behind the filter of system calls.
 TEST(MediaProcess, GivesTheReferencesPatchesForEverySample) {
-  MediaProcess process(real());
+  KeptProcess process(real());
   const auto expected = media::testing::sample_json("expected.json", "pictures");
   for (const auto& [name, value] : expected.items()) {
     SCOPED_TRACE(name);
@@ -65,7 +68,7 @@ TEST(MediaProcess, GivesTheReferencesPatchesForEverySample) {
 }
 
 TEST(MediaProcess, NobodyCanChangeThePatches) {
-  MediaProcess process(real());
+  KeptProcess process(real());
   const auto prepared = process.prepare(memory_of(sample("jpeg_420.jpg")).get(), {});
   ASSERT_TRUE(prepared.ok());
   const int seals = fcntl(prepared->patches.get(), F_GET_SEALS);
@@ -75,7 +78,7 @@ TEST(MediaProcess, NobodyCanChangeThePatches) {
 
 // 64 MiB of text in 64 KiB, twenty times, beside the pixels of png_rgb.png: what is no pixel is not unpacked.
 TEST(MediaProcess, ABombBesideThePixelsIsNotUnpacked) {
-  MediaProcess process(real());
+  KeptProcess process(real());
   Buffer file = sample("bomb_text.png");
   constexpr std::size_t kTextAt = 33;  // behind the signature and IHDR
   const std::size_t size =
@@ -90,7 +93,7 @@ TEST(MediaProcess, ABombBesideThePixelsIsNotUnpacked) {
 }
 
 TEST(MediaProcess, DamagedPicturesAreRefusedAndTheProcessGoesOn) {
-  MediaProcess process(real());
+  KeptProcess process(real());
   ASSERT_TRUE(process.prepare(memory_of(sample("png_rgb.png")).get(), {}).ok());
   const pid_t pid = process.pid();
   const auto expected = media::testing::sample_json("expected.json", "pictures");
@@ -104,8 +107,8 @@ TEST(MediaProcess, DamagedPicturesAreRefusedAndTheProcessGoesOn) {
   EXPECT_EQ(process.pid(), pid);
 }
 
-TEST(MediaProcess, WhatTheHeaderRefusesStartsNoProcess) {
-  MediaProcess process(real());
+TEST(MediaProcess, WhatTheHeaderRefusesReachesNoProcess) {
+  KeptProcess process(real());
   EXPECT_EQ(process.prepare(memory_of({}).get(), {}).status().message, "is empty: 0 bytes are no picture");
   EXPECT_EQ(process.prepare(memory_of({'B', 'M', 0, 0}).get(), {}).status().reason, "unsupported_image");
   EXPECT_EQ(process.prepare(memory_of(sample("one_by_400.png")).get(), {1, 784}).status().reason,
@@ -114,7 +117,7 @@ TEST(MediaProcess, WhatTheHeaderRefusesStartsNoProcess) {
 }
 
 TEST(MediaProcess, APictureAtWhichAProcessEndsIsGivenToTheNextOne) {
-  MediaProcess process(fake({.picture = std::chrono::milliseconds(500)}));
+  KeptProcess process(fake({.picture = std::chrono::milliseconds(500)}));
   for (const char* end : {"crash once", "kill once", "hang once", "short once", "silence once", "id once",
                           "grid once", "unsealed once", "sized once", "reason once", "internal once"}) {
     const Status status = outcome_of(process, end);
@@ -123,9 +126,9 @@ TEST(MediaProcess, APictureAtWhichAProcessEndsIsGivenToTheNextOne) {
 }
 
 TEST(MediaProcess, AtTheSecondEndThePictureAloneIsRefused) {
-  MediaProcess process(fake());
+  KeptProcess process(fake());
   for (const char* lie :
-       {"crash", "short", "silence", "id", "grid", "unsealed", "sized", "reason", "internal"}) {
+       {"crash", "short", "id", "grid", "unsealed", "sized", "reason", "internal"}) {
     const Status status = outcome_of(process, lie);
     EXPECT_EQ(status.code, Code::invalid_argument) << lie;
     EXPECT_EQ(status.reason, "invalid_image") << lie;
@@ -139,8 +142,8 @@ TEST(MediaProcess, AtTheSecondEndThePictureAloneIsRefused) {
 }
 
 TEST(MediaProcess, ADeadlineEndsAPictureThatHangs) {
-  MediaProcess process(fake({.picture = std::chrono::milliseconds(200)}));
-  for (const char* words : {"hang", "spin"}) {
+  KeptProcess process(fake({.picture = std::chrono::milliseconds(200)}));
+  for (const char* words : {"hang", "spin", "silence"}) {
     const Status status = outcome_of(process, words);
     EXPECT_EQ(status.reason, "image_too_complex") << words;
     EXPECT_EQ(status.message, "takes longer than 200 ms to decode") << words;
@@ -149,7 +152,7 @@ TEST(MediaProcess, ADeadlineEndsAPictureThatHangs) {
 }
 
 TEST(MediaProcess, TheKernelHoldsTheProcessToItsTimeToo) {
-  MediaProcess process(real());
+  KeptProcess process(real());
   ASSERT_TRUE(process.prepare(memory_of(sample("png_rgb.png")).get(), {}).ok());
   rlimit limit{};
   ASSERT_EQ(prlimit(process.pid(), RLIMIT_CPU, nullptr, &limit), 0);
@@ -162,17 +165,16 @@ TEST(MediaProcess, TheKernelHoldsTheProcessToItsTimeToo) {
 }
 
 TEST(MediaProcess, ADeathBetweenTwoPicturesIsNoPicturesFault) {
-  MediaProcess process(fake());
+  KeptProcess process(fake());
   ASSERT_TRUE(outcome_of(process, "").ok());
   ASSERT_EQ(::kill(process.pid(), SIGKILL), 0);
-  siginfo_t ended{};
-  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(process.pid()), &ended, WEXITED | WNOWAIT), 0);
+  while (process.starts() < 2) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   const Status status = outcome_of(process, "crash once");
   EXPECT_TRUE(status.ok()) << "it has both its attempts: " << status.message;
 }
 
 TEST(MediaProcess, KilledInTheMiddleOfAPictureItIsReplaced) {
-  MediaProcess process(fake({.picture = std::chrono::milliseconds(60'000)}));
+  KeptProcess process(fake({.picture = std::chrono::milliseconds(60'000)}));
   ASSERT_TRUE(outcome_of(process, "").ok());
   const pid_t first = process.pid();
   std::thread killer([first] {
@@ -185,22 +187,52 @@ TEST(MediaProcess, KilledInTheMiddleOfAPictureItIsReplaced) {
   EXPECT_NE(process.pid(), first);
 }
 
+TEST(MediaProcess, AnyNumberOfEndsBeforeAPictureAreForgiven) {
+  KeptProcess process(fake());
+  for (int i = 0; i < 20; ++i) {
+    ASSERT_TRUE(outcome_of(process, "crash once").ok()) << i;
+    ASSERT_EQ(::kill(process.pid(), SIGKILL), 0);
+  }
+  EXPECT_TRUE(outcome_of(process, "").ok());
+}
+
+// A process that reads what the one before it has not read answers it first.
+TEST(MediaProcess, AnAnswerToAnOldRequestIsIgnored) {
+  KeptProcess process(fake());
+  EXPECT_TRUE(outcome_of(process, "old").ok());
+}
+
+TEST(MediaProcess, OnlyTheSupervisorSaysThatItHasEnded) {
+  KeptProcess process(fake());
+  const Status status = outcome_of(process, "end");
+  EXPECT_EQ(status.reason, "invalid_image") << status.message;
+  EXPECT_EQ(status.message, "is damaged: two processes that were to decode it have broken down");
+  EXPECT_TRUE(outcome_of(process, "next").ok());
+}
+
+// The kernel names the sender: a second greeting is no new process.
+TEST(MediaProcess, OneGreetsOnce) {
+  KeptProcess process(fake());
+  EXPECT_EQ(outcome_of(process, "greet").reason, "invalid_image");
+  EXPECT_TRUE(outcome_of(process, "greet once").ok());
+}
+
 TEST(MediaProcess, AFreshOneFollowsAfterSoManyPictures) {
-  MediaProcessSetup setup = real();
-  setup.pictures = 2;
-  MediaProcess process(std::move(setup));
+  KeptSetup setup = real();
+  setup.process.pictures = 2;
+  KeptProcess process(setup);
   std::vector<pid_t> pids;
   for (int i = 0; i < 4; ++i) {
     ASSERT_TRUE(process.prepare(memory_of(sample("png_bits.png")).get(), {}).ok());
     pids.push_back(process.pid());
   }
-  EXPECT_EQ(pids[0], pids[1]);
-  EXPECT_NE(pids[1], pids[2]);
-  EXPECT_EQ(pids[2], pids[3]);
+  EXPECT_EQ(pids[1], 0) << "it ends before the next picture comes";
+  EXPECT_NE(pids[0], pids[2]);
+  EXPECT_EQ(pids[3], 0);
 }
 
 TEST(MediaProcess, WithoutOnePicturesFailAndMayBeTriedAgain) {
-  MediaProcess process({.executable = "/bin/false"});
+  KeptProcess process({.executable = "/bin/false"});
   const Status status = outcome_of(process, "");
   EXPECT_EQ(status.code, Code::unavailable);
   EXPECT_EQ(status.message, "cannot be decoded: the process that does it did not start; try again later");
@@ -210,7 +242,7 @@ TEST(MediaProcess, WithoutASandboxItSaysSoInOneSentence) {
   const test::TempDirectory folder;
   const std::string child = (folder.path() / "without_seccomp_media_child").string();
   std::filesystem::copy_file(TROUPE_MEDIA_CHILD, child);
-  MediaProcess process({.executable = child});
+  KeptProcess process({.executable = child});
   const Status status = outcome_of(process, "");
   EXPECT_EQ(status.code, Code::unsupported);
   EXPECT_TRUE(status.message.starts_with(
@@ -218,12 +250,12 @@ TEST(MediaProcess, WithoutASandboxItSaysSoInOneSentence) {
               status.message.ends_with("); --media-sandbox off does without one"))
       << status.message;
   EXPECT_EQ(process.pid(), 0);
-  MediaProcess bare({.executable = child, .sandbox = false});
+  KeptProcess bare({.executable = child, .sandbox = false});
   EXPECT_TRUE(outcome_of(bare, "").ok());
 }
 
 TEST(MediaProcess, AnotherThreadCanGiveUp) {
-  MediaProcess process(fake({.picture = std::chrono::milliseconds(60'000)}));
+  KeptProcess process(fake({.picture = std::chrono::milliseconds(60'000)}));
   std::thread other([&process] {
     std::this_thread::sleep_for(std::chrono::milliseconds(50));
     process.give_up();
@@ -235,7 +267,7 @@ TEST(MediaProcess, AnotherThreadCanGiveUp) {
 }
 
 TEST(MediaProcess, AFileThatCanStillChangeIsNotTaken) {
-  MediaProcess process(real());
+  KeptProcess process(real());
   const ipc::Fd file(memfd_create("picture", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   ASSERT_EQ(pwrite(file.get(), "GIF89a", 6, 0), 6);
   EXPECT_EQ(process.prepare(file.get(), {}).status().code, Code::internal);

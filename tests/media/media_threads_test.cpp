@@ -77,8 +77,8 @@ class MediaThreadsTest : public ::testing::Test {
     reader_ = std::make_unique<ipc::PatchRegion>(*std::move(reader));
     MediaThreadsSetup setup;
     setup.decoders = decoders;
-    setup.make_decoder = [shared = decoder_](const Log&) { return std::make_unique<FakeDecoder>(shared); };
-    setup.make_video_decoder = [shared = video_](const Log&) {
+    setup.make_decoder = [shared = decoder_](std::size_t, const Log&) { return std::make_unique<FakeDecoder>(shared); };
+    setup.make_video_decoder = [shared = video_](std::size_t, const Log&) {
       return std::make_unique<FakeVideoDecoder>(shared);
     };
     setup.fetch = [this](const std::string& url, const std::atomic<bool>&) -> Result<ipc::Fd> {

@@ -9,6 +9,7 @@
 #include "ipc/memory_file.h"
 #include "media/prepare.h"
 #include "media/resize/patches.h"
+#include "media/support/kept_process.h"
 #include "media/support/samples.h"
 #include "media/video/decode_video.h"
 #include "media/video/sampling.h"
@@ -220,7 +221,7 @@ TEST_P(Videos, BecomePatchesBehindTheFilter) {
   const Buffer bytes = video(GetParam());
   auto file = ipc::make_constant_file("video", {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
   ASSERT_TRUE(file.ok());
-  MediaProcess process({.executable = TROUPE_MEDIA_CHILD, .videos = true});
+  media::testing::KeptProcess process({.executable = TROUPE_MEDIA_CHILD, .videos = true});
   const auto facts = process.probe_video(file->get());
   ASSERT_TRUE(facts.ok()) << facts.status().message;
   const auto prepared = process.prepare_video(file->get(), *facts, kVideoPixels, {});
@@ -287,14 +288,14 @@ TEST_F(Refused, FramesThatAreTooLarge) {
 TEST_F(Refused, APictureWhereAVideoIsExpected) {
   const Buffer bytes = media::testing::sample("png_rgb.png");
   auto file = ipc::make_constant_file("video", {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-  MediaProcess process({.executable = TROUPE_MEDIA_CHILD, .videos = true});
+  media::testing::KeptProcess process({.executable = TROUPE_MEDIA_CHILD, .videos = true});
   EXPECT_NE(process.probe_video(file->get()).status().message.find("PNG"), std::string::npos);
 }
 
 TEST_F(Refused, AProcessForPicturesReadsNoVideo) {
   const Buffer bytes = video("h264.mp4");
   auto file = ipc::make_constant_file("video", {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
-  MediaProcess process({.executable = TROUPE_MEDIA_CHILD});
+  media::testing::KeptProcess process({.executable = TROUPE_MEDIA_CHILD});
   EXPECT_FALSE(process.probe_video(file->get()).ok());
 }
 
