@@ -218,8 +218,10 @@ Status MediaProcess::find_process() {
       return failure(Code::unsupported,
                      "cannot be decoded: this machine has no sandbox for the process that does it (" +
                          cannot_.message + "); --media-sandbox off does without one");
-    if (pid_ != 0 && process_) return {};
-    if (pid_ != 0) {
+    if (pid_ != 0 && process_) {
+      if (!has_ended()) return {};
+      forget_process();  // the word of its end comes soon
+    } else if (pid_ != 0) {
       // The pid is this process's as long as its end has not been heard.
       process_.reset(pidfd_open(pid_, 0));
       if (!process_) pid_ = 0;
@@ -295,6 +297,11 @@ void MediaProcess::limit_processor_time() const {
   const auto most = seconds(used.tv_sec) + std::chrono::ceil<seconds>(setup_.times.picture) + seconds(1);
   limit.rlim_cur = std::min(limit.rlim_max, static_cast<rlim_t>(most.count()));
   prlimit(pid_, RLIMIT_CPU, &limit, nullptr);
+}
+
+bool MediaProcess::has_ended() const {
+  pollfd ended{process_.get(), POLLIN, 0};
+  return ::poll(&ended, 1, 0) == 1;
 }
 
 /// Its end is heard later.

@@ -63,7 +63,7 @@ class VideoDecoder {
 
 /// Used by one thread. A process that a MediaProcess has spoken to ends with it: the next one on the socket
 /// has a fresh one.
-class MediaProcess final : public PictureDecoder, public VideoDecoder {
+class MediaProcess : public PictureDecoder, public VideoDecoder {
  public:
   explicit MediaProcess(MediaProcessSetup setup) : setup_(std::move(setup)) {}
   ~MediaProcess() override { end_process(SIGTERM); }
@@ -117,6 +117,7 @@ class MediaProcess final : public PictureDecoder, public VideoDecoder {
   End wait_for_reply(std::uint64_t id, media::MediaReply& reply);
   void wait(TimePoint end) const;
   void limit_processor_time() const;
+  bool has_ended() const;
   void end_process(int signal);
   void forget_process();
   Status refusal(End last) const;

@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import signal
+import time
 import unittest
 
 from cases import ServerCase
@@ -292,26 +293,41 @@ class Deaths(VisionCase):
         os.kill(self.server.process_pid("text"), signal.SIGKILL)
         self.assertEqual(self.said(self.body["messages"], max_tokens=self.LONG, ignore_eos=True), self.undisturbed)
 
-    def decoding(self):
-        """Pids of the processes that decode pictures."""
-        for pid in children_of(self.server.pid):
-            with contextlib.suppress(OSError):
-                words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-                if len(words) > 1 and words[1] == b"media":
-                    yield pid
+    def kill_media(self):
+        for process in self.server.status()["processes"]:
+            if process["name"].startswith("media-") and process["pid"]:
+                os.kill(process["pid"], signal.SIGKILL)
+
+    def media(self):
+        return next(one for one in self.server.status()["processes"] if one["name"] == "media-0")
+
+    def test_of_media_processes_never_ends_the_server(self):
+        wait_until(lambda: self.media()["state"] == "ready", "a process that decodes")
+        before = self.media()["restarts"]
+        for _ in range(20):
+            self.kill_media()
+            wait_until(lambda: self.media()["state"] == "ready", "the next process that decodes")
+        self.assertGreaterEqual(self.media()["restarts"], before + 20)
+        self.assertEqual(self.said(self.body["messages"], max_tokens=self.LONG, ignore_eos=True), self.undisturbed)
+
+    def test_of_the_process_that_is_at_an_image(self):
+        wait_until(lambda: self.media()["state"] == "ready", "a process that decodes")
+        body = {"messages": [user(part(noise_png(1400, 1000, 77)), text("What?"))], "max_tokens": 4, "temperature": 0}
+        os.kill(self.media()["pid"], signal.SIGSTOP)  # it takes the request and is at it when it is killed
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            answer = pool.submit(self.server.post, CHAT, body, timeout=PATIENCE)
+            wait_until(lambda: answer.running(), "the request")
+            time.sleep(0.3)
+            self.kill_media()
+            self.assertEqual(answer.result().status, 200, answer.result().text)
 
     def test_of_the_process_that_decodes(self):
         large = [user(part(noise_png(1400, 1000, seed)), text("What?")) for seed in range(4)]
         with concurrent.futures.ThreadPoolExecutor(4) as pool:
             bodies = [{"messages": messages, "max_tokens": 4, "temperature": 0} for messages in large]
             answers = [pool.submit(self.server.post, CHAT, body, timeout=PATIENCE) for body in bodies]
-            killed = set()
-            while not all(answer.done() for answer in answers):
-                for pid in set(self.decoding()) - killed if len(killed) < 2 else ():
-                    killed.add(pid)
-                    with contextlib.suppress(ProcessLookupError):
-                        os.kill(pid, signal.SIGKILL)
-            self.assertEqual(len(killed), 2)
+            for _ in range(2):
+                self.kill_media()
             for answer in answers:
                 self.assertIn(answer.result().status, (200, 500), answer.result().text)
         self.assertEqual(self.said(self.body["messages"], max_tokens=self.LONG, ignore_eos=True), self.undisturbed)

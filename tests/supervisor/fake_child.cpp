@@ -15,6 +15,8 @@
 //   serving       like crash, but reports served requests before
 //   together      of a worker among four: ends by itself when an epoch ends in which all four have met
 //
+// A media process is told by the file "media" beside standard error, which is a file: ok or early.
+//
 // What happens to it is appended to LOG_DIR/events, one line each. The front distrusts the child that
 // LOG_DIR/distrusted names, once for each time that the file comes.
 #include <fcntl.h>
@@ -23,6 +25,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -147,11 +150,39 @@ int live(const std::string& who, const std::string& how, Control& control, const
   }
 }
 
+// Without options, as a real one is.
+int live_as_media(const ChildArguments& arguments, bool videos) {
+  const auto base = std::filesystem::read_symlink("/proc/self/fd/2").parent_path();
+  g_events = base / "events";
+  const std::string who = videos ? "video-0" : "media-0";
+  note(who + " start " + std::to_string(getpid()));
+  if (std::string how; std::getline(std::ifstream(base / "media"), how) && how == "early") return 7;
+  int others = -4;  // 0, 1, 2 and that of the loop
+  for (const auto& fd : std::filesystem::directory_iterator("/proc/self/fd")) others += fd.path().empty() ? 0 : 1;
+  note(who + " holds " + std::to_string(others));
+  const Control control{ipc::Fd(arguments.control_fd)};
+  control.tell({{"event", "state"}, {"state", "ready"}});
+  for (;;) pause();
+}
+
+ChildArguments media_arguments(const std::vector<std::string>& words) {
+  ChildArguments arguments;
+  for (const std::string& word : words) {
+    if (word.starts_with("--fd=")) arguments.socket_fd = std::stoi(word.substr(5));
+    if (word.starts_with("--control-fd=")) arguments.control_fd = std::stoi(word.substr(13));
+  }
+  return arguments;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   if (argc < 2) return 2;
   std::string who = argv[1];
+  if (who == "media") {
+    const std::vector<std::string> words(argv + 2, argv + argc);
+    return live_as_media(media_arguments(words), std::ranges::find(words, "--videos") != words.end());
+  }
   const auto arguments = parse_child_arguments(std::vector<std::string>(argv + 2, argv + argc));
   if (!arguments.ok()) {
     std::fprintf(stderr, "fake child: %s\n", arguments.status().message.c_str());

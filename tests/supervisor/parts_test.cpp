@@ -207,14 +207,20 @@ TEST(Resources, EveryEngineHasItsOwnLinksAndNames) {
   options.http.port = 0;
   auto resources = Resources::take(options, {2, 2, 1});
   ASSERT_TRUE(resources.ok()) << resources.status().message;
+  ASSERT_TRUE(resources->add_media({.pictures = 2, .videos = 1}).ok());
   const std::vector<Child> children = resources->make_children({});
   std::vector<std::string> names;
   for (const Child& child : children) names.push_back(child.name);
   EXPECT_EQ(names, (std::vector<std::string>{"front", "engine-0", "engine-1", "worker-0", "worker-1",
-                                             "worker-2", "worker-3", "text-0"}));
+                                             "worker-2", "worker-3", "text-0", "media-0", "media-1",
+                                             "video-0"}));
   const ChildArguments &front = children[0].arguments, &second = children[2].arguments;
   EXPECT_EQ(front.link_step_fds.size(), 2u);
   EXPECT_EQ(second.link_step_fds, std::vector<int>{front.link_step_fds[1]});
+  const ChildArguments& video = children.back().arguments;
+  EXPECT_EQ(video.descriptors(), std::vector<int>{video.socket_fd});
+  EXPECT_EQ(front.media_fds.size(), 2u);
+  EXPECT_EQ(front.video_fds.size(), 1u);
   EXPECT_EQ(second.names_fds, std::vector<int>{front.names_fds.at(1)});
   EXPECT_EQ(second.engine, 1);
   EXPECT_EQ(children[6].arguments.engine, 1);

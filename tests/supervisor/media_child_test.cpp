@@ -1,0 +1,125 @@
+// Media processes of whole servers with fake children: a picture that ends one costs no other child.
+#include <fcntl.h>
+
+#include "actors/supervisor/media_socket.h"
+#include "media/messages.h"
+#include "supervisor/server_process.h"
+
+namespace troupe::supervisor {
+namespace {
+
+class MediaChildTest : public SuperviseTest {
+ protected:
+  void SetUp() override {
+    SuperviseTest::SetUp();
+    setup_.counts.pictures = setup_.counts.videos = 1;
+    setup_.take_patches = [] { return ipc::Fd(open("/dev/null", O_RDONLY | O_CLOEXEC)); };
+    setup_.options.process.max_restarts = 0;  // a death that counts ends the server
+  }
+  /// What the fake media processes do from now on; see fake_child.cpp.
+  void media(const std::string& how) { std::ofstream(base_ + "/media") << how; }
+  Json process(const std::string& name) const {
+    const Json page = status();
+    for (const Json& one : page.is_object() ? page["processes"] : Json::array()) {
+      if (one["name"] == name) return one;
+    }
+    return Json::object();
+  }
+  bool replaced(std::size_t lives) {
+    return eventually([&] {
+      return pids_of("media-0").size() == lives && process("media-0").value("state", "") == "ready";
+    });
+  }
+  void expect_end(pid_t server) {
+    kill(server, SIGTERM);
+    EXPECT_EQ(wait_for(server), 0);
+    EXPECT_TRUE(children_gone());
+    for (const char* who : {"media-0", "video-0"}) {
+      for (const pid_t pid : pids_of(who)) EXPECT_FALSE(alive(pid));
+    }
+    EXPECT_TRUE(nothing_left());
+  }
+};
+
+TEST_F(MediaChildTest, IsAChildLikeOthersAndHoldsOneSocket) {
+  const pid_t server = start();
+  ASSERT_TRUE(state_becomes("ready"));
+  ASSERT_TRUE(replaced(1)) << read("stderr");
+  EXPECT_EQ(process("media-0")["pid"], pids_of("media-0").back());
+  EXPECT_EQ(process("video-0")["pid"], pids_of("video-0").back());
+  EXPECT_EQ(count("media-0 holds 2"), 1) << "its socket and its control channel";
+  expect_end(server);
+}
+
+TEST_F(MediaChildTest, ItsDeathsNeverCount) {
+  const pid_t server = start();
+  ASSERT_TRUE(replaced(1)) << read("stderr");
+  for (std::size_t lives = 2; lives <= 21; ++lives) {
+    kill(pids_of("media-0").back(), SIGKILL);
+    ASSERT_TRUE(replaced(lives)) << read("stderr");
+  }
+  EXPECT_EQ(process("media-0")["restarts"], 20);
+  EXPECT_EQ(process("video-0")["restarts"], 0);
+  EXPECT_NE(read("stderr").find("media-0 was killed by signal 9 (Killed); it is started again\n"),
+            std::string::npos);
+  expect_end(server);
+}
+
+TEST_F(MediaChildTest, AnOrderlyEndIsNothingToWarnOf) {
+  const pid_t server = start();
+  ASSERT_TRUE(replaced(1)) << read("stderr");
+  kill(pids_of("media-0").back(), SIGTERM);
+  ASSERT_TRUE(replaced(2)) << read("stderr");
+  EXPECT_EQ(read("stderr"), "");
+  expect_end(server);
+}
+
+TEST_F(MediaChildTest, OneThatNeverComesUpIsTriedAgainAndTheServerIsReady) {
+  media("early");
+  const pid_t server = start();
+  ASSERT_TRUE(state_becomes("ready"));
+  ASSERT_TRUE(eventually([&] { return process("media-0").value("state", "") == "failing"; }));
+  EXPECT_GE(pids_of("media-0").size(), 5u);
+  EXPECT_EQ(process("media-0")["last_end"], "media-0 exited with code 7");
+  media("ok");
+  ASSERT_TRUE(eventually([&] { return process("media-0").value("state", "") == "ready"; }));
+  EXPECT_EQ(status()["state"], "ready");
+  expect_end(server);
+}
+
+TEST_F(MediaChildTest, EndsWithTheFrontThatAskedIt) {
+  setup_.options.process.max_restarts = 1;
+  const pid_t server = start();
+  ASSERT_TRUE(replaced(1)) << read("stderr");
+  kill(pids_of("front").back(), SIGKILL);
+  ASSERT_TRUE(replaced(2)) << read("stderr");
+  ASSERT_TRUE(state_becomes("ready"));
+  expect_end(server);
+}
+
+TEST(MediaSocket, TellsTheFrontOfAnEndAlsoWhenNobodyReads) {
+  const auto socket = MediaSocket::make();
+  ASSERT_TRUE(socket.ok());
+  while (::send(socket->process_end(), "junk", 4, MSG_DONTWAIT) == 4) {
+  }
+  socket->process_ended({0, SIGKILL});
+  const auto heard = media::receive_reply(socket->front_end());
+  ASSERT_TRUE(heard && heard->reply);
+  EXPECT_EQ(heard->sender, getpid());
+  EXPECT_EQ(heard->reply->id, media::kEndId);
+  EXPECT_EQ(heard->reply->code, SIGKILL);
+  EXPECT_FALSE(media::receive_reply(socket->front_end()));
+}
+
+TEST(MediaSocket, WhatAProcessHasNotReadItsSuccessorDoesNotSee) {
+  const auto socket = MediaSocket::make();
+  ASSERT_TRUE(socket.ok());
+  const media::MediaRequest request{.id = 1};
+  ASSERT_TRUE(media::send_request(socket->front_end(), request, STDIN_FILENO, STDIN_FILENO));
+  socket->process_ended({1, 0});
+  char byte = 0;
+  EXPECT_LT(::recv(socket->process_end(), &byte, 1, MSG_DONTWAIT), 0);
+}
+
+}  // namespace
+}  // namespace troupe::supervisor
