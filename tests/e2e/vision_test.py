@@ -2,11 +2,9 @@
 every image that cannot be read is refused by its place in the request."""
 import base64
 import concurrent.futures
-import contextlib
 import hashlib
 import json
 import os
-import pathlib
 import signal
 import time
 import unittest
@@ -14,7 +12,7 @@ import unittest
 from cases import ServerCase
 from pictures import (
     ANSWERS, data_url, declared_png, noise_png, part, picture, solid_png, text, vision_model, with_data)
-from server import PATIENCE, Server, children_of, wait_until
+from server import PATIENCE, Server, wait_until
 from streams import Stream
 from wholes import of_choices
 
