@@ -16,8 +16,18 @@ namespace {
 /// Of an entry; the oldest goes when there is one more.
 constexpr std::size_t kMostNames = 64;
 
+/// Of files that are fetched, each: above most pictures that are on the web.
+constexpr std::uint64_t kLikelyBytes = 4u << 20;
+
 /// Bytes that base64 of this length has at most.
 std::uint64_t bytes_of(std::string_view base64) { return (base64.size() + 3) / 4 * 3; }
+
+/// Bytes of the files that the source brings along, at most.
+std::uint64_t most_bytes(const http::MediaSource& source) {
+  std::uint64_t bytes = bytes_of(source.file);
+  for (const std::string& frame : source.frames) bytes += bytes_of(frame);
+  return bytes;
+}
 
 template <class Word>
 std::span<const std::byte> as_bytes_of(const Word& words) {
@@ -59,6 +69,7 @@ void MediaBook::measure(MeasureMedia&& from, std::int64_t now_ns, MediaEffects& 
   for (http::MediaSource& source : from.items) {
     const std::string param = source.param;
     bytes += most_bytes(source);
+    if (!source.url.empty()) request.likely_bytes += std::min(kLikelyBytes, bounds_.most_file_bytes);
     if (Status status = take_item(request, from, std::move(source)); !status.ok())
       return refuse_measure(at, at_field(param, std::move(status)), effects);
   }
@@ -68,6 +79,7 @@ void MediaBook::measure(MeasureMedia&& from, std::int64_t now_ns, MediaEffects& 
   request.unmeasured = static_cast<std::size_t>(std::count_if(request.items.begin(), request.items.end(),
                                                               [](const Item& item) { return !item.entry; }));
   request.file_bytes = bytes;
+  request.likely_bytes = std::min({request.likely_bytes, bounds_.file_bytes / 4, bounds_.file_bytes - bytes});
   if (request.unmeasured == 0) return finish_measuring(at, effects);
   for_files_.push_back(id);
   admit(effects);
@@ -86,17 +98,16 @@ Status MediaBook::take_item(Request& request, const MeasureMedia& from, http::Me
     if (source.name.empty()) return invalid("has neither data nor a uuid", {}, "invalid_image");
     const auto known = by_name_.find(item.name);
     if (known == by_name_.end()) {
-      return invalid(
-          "has no data, and its uuid \"" + http::cut(source.name) +
-              "\" is not that of an image which this key has sent and the server still has: send the "
-              "data again",
-          {}, "unknown_uuid");
+      return invalid("has no data, and its uuid \"" + http::cut(source.name) + "\" is not that of " +
+                         (source.kind == MediaKind::video ? "a video" : "an image") +
+                         " which this key has sent and the server still has: send the data again",
+                     {}, "unknown_uuid");
     }
     item.entry = known->second;
     use(*item.entry);
   }
   // The reader of its header has the exact number; this saves decoding base64.
-  if (source.url.empty() && most_bytes(source) > bounds_.most_file_bytes + 2) {
+  if (most_bytes(source) > bounds_.most_file_bytes + 2) {
     return invalid("is a file of " + std::to_string(most_bytes(source)) + " bytes: allowed are " +
                        std::to_string(bounds_.most_file_bytes) + " (--max-media-bytes)",
                    {}, "image_too_large");
@@ -104,14 +115,6 @@ Status MediaBook::take_item(Request& request, const MeasureMedia& from, http::Me
   item.source = std::move(source);
   request.items.push_back(std::move(item));
   return {};
-}
-
-/// Bytes of the source's files, at most.
-std::uint64_t MediaBook::most_bytes(const http::MediaSource& source) const {
-  if (!source.url.empty()) return bounds_.most_file_bytes;
-  std::uint64_t bytes = bytes_of(source.file);
-  for (const std::string& frame : source.frames) bytes += bytes_of(frame);
-  return bytes;
 }
 
 /// Of a name among those of its client, salt and kind.
@@ -150,13 +153,13 @@ void MediaBook::begin_measuring(Requests::iterator at, MediaEffects& effects) {
     Item& item = request.items[i];
     if (item.entry) continue;
     const std::uint64_t ticket = next_ticket_++;
-    measuring_.emplace(ticket, Measuring{id, i, most_bytes(item.source)});
+    measuring_.emplace(ticket, Measuring{id, i, most_bytes(item.source), !item.source.url.empty()});
     http::MediaSource kept;
     kept.kind = item.source.kind;
     kept.limits = item.source.limits;
     kept.sampling = item.source.sampling;
     kept.param = item.source.param;
-    effects.measure.push_back({ticket, std::exchange(item.source, std::move(kept))});
+    effects.measure.push_back({ticket, std::exchange(item.source, std::move(kept)), id});
   }
 }
 
@@ -169,8 +172,12 @@ void MediaBook::measured(std::uint64_t ticket, MeasuredFile&& file, MediaEffects
   Item& item = request.items[measuring.item];
   request.file_bytes -= measuring.bytes;
   file_bytes_ -= measuring.bytes;
-  if (!file.status.ok()) {
-    refuse_measure(at, at_field(item.source.param, std::move(file.status)), effects);
+  Status status = file.status.ok() ? Status() : at_field(item.source.param, std::move(file.status));
+  if (status.ok() && measuring.is_fetched)
+    status = take_fetched(request, file, by_key_.contains(key_of(request, file.contents, item.source)));
+  if (!status.ok()) {
+    if (status.param.empty()) status.param = item.source.param;
+    refuse_measure(at, std::move(status), effects);
     return admit(effects);
   }
   item.entry = enter(request, item.source, std::move(file));
@@ -178,6 +185,14 @@ void MediaBook::measured(std::uint64_t ticket, MeasuredFile&& file, MediaEffects
   if (item.name != BlockHash()) give_name(*item.entry, item.name);
   if (--request.unmeasured == 0) finish_measuring(at, effects);
   admit(effects);
+}
+
+/// Whether there is room for the file behind a URL.
+Status MediaBook::take_fetched(Request& request, const MeasuredFile& file, bool is_known) {
+  request.fetched_bytes += file.bytes;
+  if (request.fetched_bytes > bounds_.file_bytes)
+    return too_large("files", request.fetched_bytes, bounds_.file_bytes);
+  return is_known || file_bytes_ + file.bytes <= bounds_.file_bytes ? Status() : full("files");
 }
 
 void MediaBook::finish_measuring(Requests::iterator at, MediaEffects& effects) {
@@ -324,7 +339,7 @@ void MediaBook::admit(MediaEffects& effects) {
   }
   while (!for_files_.empty()) {
     const auto at = requests_.find(for_files_.front());
-    if (file_bytes_ + at->second.file_bytes > bounds_.file_bytes) break;
+    if (file_bytes_ + at->second.file_bytes + at->second.likely_bytes > bounds_.file_bytes) break;
     for_files_.pop_front();
     begin_measuring(at, effects);
   }

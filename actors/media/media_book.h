@@ -12,7 +12,9 @@
 // and salt, and says nothing of its contents.
 //
 // Nothing waits in a circle: a request gets the room for its files, and later for its patches, as a whole;
-// who waits for patches holds files, who has its patches waits for nothing here.
+// who waits for patches holds files, who has its patches waits for nothing here. The file behind a URL counts
+// when it is there: how large it is says its host, and a slow one must keep no room from others. Its request
+// waits while there is no room for a file of the usual size, and is refused if the file finds none.
 #include <compare>
 #include <cstdint>
 #include <deque>
@@ -33,7 +35,7 @@
 namespace troupe {
 
 struct MediaBounds {
-  std::uint64_t file_bytes = 256u << 20;          ///< of files that are not decoded yet
+  std::uint64_t file_bytes = 256u << 20;          ///< of files that are there and not decoded yet
   std::uint64_t patch_bytes = 768u << 20;         ///< of patches
   std::uint64_t cached_bytes = 256u << 20;        ///< of these, those that no request uses
   std::uint64_t most_file_bytes = 64u << 20;      ///< of one file
@@ -56,6 +58,7 @@ using MediaFile = std::shared_ptr<const ipc::Fd>;
 struct MeasureWork {
   std::uint64_t ticket = 0;
   http::MediaSource source;
+  MediaRequestId request{};
 };
 /// Of a MeasureWork. Messages continue the name of the item's field.
 struct MeasuredFile {
@@ -164,7 +167,9 @@ class MediaBook {
     BlockHash salt;
     std::vector<Item> items;
     std::size_t unmeasured = 0;
-    std::uint64_t file_bytes = 0;  ///< that its files may have until they are measured
+    std::uint64_t file_bytes = 0;  ///< that its files may have until they are measured, but for fetched ones
+    std::uint64_t likely_bytes = 0;   ///< of those that are fetched
+    std::uint64_t fetched_bytes = 0;  ///< of these, so far
     std::int64_t waits_since_ns = 0;
     bool wants_measured = true;  ///< measure() is not answered
     bool wants_ready = false;    ///< likewise prepare()
@@ -174,11 +179,11 @@ class MediaBook {
   struct Measuring {
     MediaRequestId request;
     std::size_t item = 0;
-    std::uint64_t bytes = 0;  ///< of its file, at most
+    std::uint64_t bytes = 0;  ///< of its file, at most; 0 of one that is fetched
+    bool is_fetched = false;
   };
 
   Status take_item(Request& request, const MeasureMedia& from, http::MediaSource&& source);
-  std::uint64_t most_bytes(const http::MediaSource& source) const;
   BlockHash name_of(const MeasureMedia& from, const http::MediaSource& source) const;
   BlockHash key_of(const Request& request, const BlockHash& file, const http::MediaSource& source) const;
   EntryId enter(const Request& request, const http::MediaSource& source, MeasuredFile&& file);
@@ -194,6 +199,7 @@ class MediaBook {
   void begin_preparing(Requests::iterator at, MediaEffects& effects);
   void finish_preparing(Requests::iterator at, MediaEffects& effects);
   std::uint64_t wanted_patches(const Request& request, bool all) const;
+  Status take_fetched(Request& request, const MeasuredFile& file, bool is_known);
   void refuse_measure(Requests::iterator at, Status status, MediaEffects& effects);
   void refuse_prepare(Requests::iterator at, Status status, MediaEffects& effects);
   void forget(Requests::iterator at, MediaEffects& effects);

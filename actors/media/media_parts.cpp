@@ -12,6 +12,8 @@ namespace {
 
 /// For the decoding of a video.
 constexpr std::chrono::seconds kVideoTime{60};
+/// Of the memory, for files that are on their way from where a URL leads.
+constexpr std::uint64_t kFetchShare = 16;
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 
 HashKey random_key() {
@@ -20,8 +22,9 @@ HashKey random_key() {
   return {word(), word()};
 }
 
-/// Files get a quarter of the memory, patches the rest: as they have memory of their own, who waits for
-/// patches and holds files keeps nobody from getting its patches.
+/// Files get a quarter of the memory, a part of it while they are being fetched, and patches the rest: as
+/// they have memory of their own, who waits for patches and holds files keeps nobody from getting its
+/// patches.
 MediaBounds bounds_of(const config::MediaOptions& options) {
   const auto memory = static_cast<std::uint64_t>(options.memory_bytes);
   MediaBounds bounds;
@@ -32,8 +35,11 @@ MediaBounds bounds_of(const config::MediaOptions& options) {
                             : static_cast<std::uint64_t>(options.processor_cache_gib * kGiB);
   bounds.cached_bytes = std::min(bounds.cached_bytes, bounds.patch_bytes);
   bounds.most_file_bytes = static_cast<std::uint64_t>(options.max_file_bytes);
-  if (options.allowed_domains.empty() && options.allowed_path.empty())
+  if (options.allowed_domains.empty() && options.allowed_path.empty()) {
     bounds.why_not_fetched = "neither --allowed-media-domains nor --allowed-media-path is set";
+  } else {
+    bounds.file_bytes -= memory / kFetchShare;
+  }
   return bounds;
 }
 
@@ -76,7 +82,9 @@ Result<MediaParts> media_parts(const config::MediaOptions& options, int patches_
   UrlSetup urls;
   urls.hosts = options.allowed_domains;
   urls.directory = options.allowed_path;
-  urls.bytes = threads.bounds.bytes;
+  urls.memory = std::make_shared<UrlMemory>();
+  urls.memory->most = static_cast<std::uint64_t>(options.memory_bytes) / kFetchShare;
+  urls.bytes = std::min(threads.bounds.bytes, urls.memory->most);
   threads.fetch = [urls](const std::string& url, const std::atomic<bool>& give_up) {
     return fetch_url(urls, url, give_up);
   };

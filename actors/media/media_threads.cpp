@@ -11,7 +11,8 @@ namespace troupe {
 namespace {
 
 /// Each waits for one host at a time.
-constexpr int kFetchers = 4;
+constexpr int kFetchers = 16;
+constexpr int kFetchersOfARequest = kFetchers / 4;
 
 /// A fault of ours as one that continues the name of a field.
 Status at_fault(Status fault) {
@@ -197,16 +198,30 @@ std::optional<MeasuredFile> MediaThreads::measure_now(MeasureWork& work, MediaFi
   return std::nullopt;
 }
 
+/// Of the requests with the fewest files on the way, the first; end where each has as many as it may have.
+std::deque<MeasureWork>::iterator MediaThreads::next_url() {
+  const auto fetching = [this](const MeasureWork& work) {
+    const auto found = fetching_.find(work.request);
+    return found == fetching_.end() ? 0 : found->second;
+  };
+  const auto next = std::ranges::min_element(
+      urls_, [&](const auto& a, const auto& b) { return fetching(a) < fetching(b); });
+  return next != urls_.end() && fetching(*next) < kFetchersOfARequest ? next : urls_.end();
+}
+
 void MediaThreads::run_fetcher(const std::stop_token& stop) {
   for (;;) {
     MeasureWork work;
     {
       std::unique_lock lock(mutex_);
-      if (!more_urls_.wait(lock, stop, [this] { return !urls_.empty(); })) return;
+      auto next = urls_.end();
+      if (!more_urls_.wait(lock, stop, [&] { return (next = next_url()) != urls_.end(); })) return;
       if (stop.stop_requested()) return;
-      work = std::move(urls_.front());
-      urls_.pop_front();
+      work = std::move(*next);
+      urls_.erase(next);
+      ++fetching_[work.request];
     }
+    const MediaRequestId request = work.request;
     const std::uint64_t ticket = work.ticket;
     std::optional<MeasuredFile> file;
     Status fault = contain(setup_.log, "fetching", {}, [&] {
@@ -218,6 +233,11 @@ void MediaThreads::run_fetcher(const std::stop_token& stop) {
       }
     });
     if (!fault.ok()) file.emplace().status = at_fault(std::move(fault));
+    {
+      const std::lock_guard lock(mutex_);
+      if (const auto found = fetching_.find(request); --found->second == 0) fetching_.erase(found);
+    }
+    more_urls_.notify_one();  // another of the request may be fetched
     if (file) add(&MediaOutcomes::measured, ticket, *std::move(file));
   }
 }

@@ -1,6 +1,7 @@
 #pragma once
 // The threads that do MEDIA's work. One measures pictures and gives back memory of the region; some decode
-// pictures, each with a PictureDecoder of its own, and copy them into the region; some fetch files by URL;
+// pictures, each with a PictureDecoder of its own, and copy them into the region; some fetch files by URL,
+// for one request no more than a quarter of them at a time: its hosts may be slow;
 // two look at videos, each with a VideoDecoder of its own, of which one at a time decodes: what a video's
 // frames are is never asked behind a whole video.
 #include <atomic>
@@ -88,6 +89,7 @@ class MediaThreads {
   PreparedPatches prepare(PictureDecoder& decoder, const PrepareWork& work);
   PreparedPatches keep(MediaKind kind, const PatchGrid& grid, std::span<const std::byte> patches);
   PrepareWork take_next();
+  std::deque<MeasureWork>::iterator next_url();
   /// Adds an outcome, and says so if it is the first.
   template <class List, class Outcome>
   void add(List MediaOutcomes::*list, std::uint64_t ticket, Outcome&& outcome);
@@ -107,7 +109,8 @@ class MediaThreads {
   std::deque<ProbeWork> probes_;
   std::deque<PrepareWork> videos_;
   bool decodes_video_ = false;
-  std::map<MediaRequestId, int> at_work_;  // pictures that are being decoded
+  std::map<MediaRequestId, int> at_work_;   // pictures that are being decoded
+  std::map<MediaRequestId, int> fetching_;  // files that are being fetched
   MediaOutcomes outcomes_;
 
   std::mutex region_mutex_;  // for setup_.region

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -33,14 +34,69 @@ Status not_now() { return failure(Code::unavailable, "cannot be fetched now; try
 
 ipc::Fd memory_file(const char* name) { return ipc::Fd(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING)); }
 
-/// So that nobody can change it, with one byte or more.
-Result<ipc::Fd> sealed(ipc::Fd file, std::uint64_t most) {
-  struct stat st {};
-  constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
-  if (fcntl(file.get(), F_ADD_SEALS, kSeals) != 0 || fstat(file.get(), &st) != 0) return not_now();
-  if (static_cast<std::uint64_t>(st.st_size) > most)
-    return invalid("is a URL whose file has more than " + std::to_string(most) + " bytes", {}, "url_failed");
-  return file;
+/// A file whose bytes come one after another, within the setup's bounds.
+class FileOnItsWay {
+ public:
+  explicit FileOnItsWay(const UrlSetup& setup) : setup_(setup), file_(memory_file("troupe-file")) {}
+  ~FileOnItsWay() {
+    if (setup_.memory != nullptr) setup_.memory->used -= charged_;
+  }
+  FileOnItsWay(const FileOnItsWay&) = delete;
+  FileOnItsWay& operator=(const FileOnItsWay&) = delete;
+
+  Status take(std::string_view bytes) {
+    if (bytes_ + bytes.size() > setup_.bytes)
+      return invalid("is a URL whose file has more than " + std::to_string(setup_.bytes) + " bytes", {},
+                     "url_failed");
+    if (setup_.memory != nullptr) {
+      charged_ += bytes.size();
+      if (setup_.memory->used.fetch_add(bytes.size()) + bytes.size() > setup_.memory->most)
+        return {Code::overloaded,
+                "cannot be fetched now: the memory for files of images (--media-memory) is in use by other "
+                "requests: try again later",
+                {},
+                "media_memory_full"};
+    }
+    if (pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(bytes_)) !=
+        static_cast<ssize_t>(bytes.size()))
+      return not_now();
+    bytes_ += bytes.size();
+    return {};
+  }
+
+  /// So that nobody can change it.
+  Result<ipc::Fd> sealed() {
+    constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_WRITE | F_SEAL_SEAL;
+    if (fcntl(file_.get(), F_ADD_SEALS, kSeals) != 0) return not_now();
+    return std::move(file_);
+  }
+
+ private:
+  const UrlSetup& setup_;
+  ipc::Fd file_;
+  std::uint64_t bytes_ = 0, charged_ = 0;
+};
+
+enum class Way : std::uint8_t { done, late, given_up };
+
+/// What comes out of the pipe, until its other end closes.
+Result<Way> receive(int pipe, FileOnItsWay& file, TimePoint end, const std::atomic<bool>& give_up) {
+  std::array<char, 64 << 10> part{};
+  for (;;) {
+    if (give_up) return Way::given_up;
+    const TimePoint now = Clock::now();
+    if (now >= end) return Way::late;
+    pollfd wait{pipe, POLLIN, 0};
+    if (poll(&wait, 1, static_cast<int>(kEndLook.count())) <= 0) continue;
+    const ssize_t count = read(pipe, part.data(), part.size());
+    if (count == 0) return Way::done;
+    if (count < 0) {
+      if (errno == EINTR || errno == EAGAIN) continue;
+      return not_now();
+    }
+    if (Status status = file.take({part.data(), static_cast<std::size_t>(count)}); !status.ok())
+      return status;
+  }
 }
 
 /// What a process says of its failure, as text for a client.
@@ -76,19 +132,13 @@ Result<ipc::Fd> read_file(const UrlSetup& setup, std::string_view path) {
   const ipc::Fd file(static_cast<int>(syscall(SYS_openat2, root.get(), relative.c_str(), &how, sizeof how)));
   struct stat st {};
   if (!root || !file || fstat(file.get(), &st) != 0 || !S_ISREG(st.st_mode)) return outside;
-  ipc::Fd out = memory_file("troupe-file");
-  if (!out) return not_now();
+  FileOnItsWay way(setup);
   off_t at = 0;
   std::array<char, 64 << 10> part{};
   for (ssize_t count; (count = pread(file.get(), part.data(), part.size(), at)) > 0; at += count) {
-    if (static_cast<std::uint64_t>(at + count) > setup.bytes) break;  // sealed() says so
-    if (pwrite(out.get(), part.data(), static_cast<std::size_t>(count), at) != count) return not_now();
+    if (Status status = way.take({part.data(), static_cast<std::size_t>(count)}); !status.ok()) return status;
   }
-  if (static_cast<std::uint64_t>(at) < static_cast<std::uint64_t>(st.st_size) &&
-      static_cast<std::uint64_t>(st.st_size) > setup.bytes)
-    return invalid("is a URL whose file has more than " + std::to_string(setup.bytes) + " bytes", {},
-                   "url_failed");
-  return sealed(std::move(out), setup.bytes);
+  return way.sealed();
 }
 
 }  // namespace
@@ -104,30 +154,35 @@ Result<ipc::Fd> fetch_url(const UrlSetup& setup, const std::string& url, const s
       std::to_string(setup.bytes) + "\n" + std::to_string(setup.time.count()) + "\n" + url + "\n";
   for (const std::string& host : setup.hosts) wanted += host + "\n";
   auto in = ipc::make_constant_file("troupe-url", wanted);
-  ipc::Fd out = memory_file("troupe-file");
   const ipc::Fd say = memory_file("troupe-said");
-  if (!in.ok() || !out || !say) return not_now();
+  std::array<int, 2> ends{-1, -1};
+  if (!in.ok() || !say || pipe2(ends.data(), O_CLOEXEC) != 0) return not_now();
+  const ipc::Fd from(ends[0]);
+  ipc::Fd to(ends[1]);
   auto child = supervisor::ChildProcess::start(
       setup.executable,
-      {"fetch", "--in=" + std::to_string(in->get()), "--out=" + std::to_string(out.get()),
+      {"fetch", "--in=" + std::to_string(in->get()), "--out=" + std::to_string(to.get()),
        "--say=" + std::to_string(say.get())},
-      {in->get(), out.get(), say.get()},
+      {in->get(), to.get(), say.get()},
       config::child_environment(config::ChildKind::fetch, config::process_environment()));
   if (!child.ok()) return not_now();
+  to = {};
+  FileOnItsWay file(setup);
   const TimePoint end = Clock::now() + setup.time + std::chrono::seconds(1);
-  while (!child->has_ended(kEndLook)) {
-    if (Clock::now() < end && !give_up) continue;
+  const auto way = receive(from.get(), file, end, give_up);
+  const bool is_whole = way.ok() && *way == Way::done;
+  if (!is_whole || !child->has_ended(std::chrono::ceil<std::chrono::milliseconds>(end - Clock::now())))
     child->kill(SIGKILL);
-    break;
-  }
   const supervisor::ChildExit how = child->reap();
-  if (how.signal == SIGKILL)
+  if (!way.ok()) return way.status();
+  if (*way == Way::given_up) return not_now();
+  if (*way == Way::late)
     return invalid(
         "is a URL that cannot be fetched: it takes longer than " + std::to_string(setup.time.count()) + " ms",
         {}, "url_failed");
   if (how.signal != 0 || how.code > 1) return not_now();
   if (how.code == 1) return said(say.get());
-  return sealed(std::move(out), setup.bytes);
+  return file.sealed();
 }
 
 }  // namespace troupe

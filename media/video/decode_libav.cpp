@@ -75,6 +75,15 @@ Owned<T> made(T* object) {
   return Owned<T>(object);
 }
 
+/// Whether the file has the first bytes of a container that is read.
+bool begins_as_video(Bytes file) {
+  const std::string_view text(reinterpret_cast<const char*>(file.data()),
+                              std::min<std::size_t>(file.size(), 12));
+  return text.starts_with("\x1A\x45\xDF\xA3") ||
+         (text.size() == 12 &&
+          (text.substr(4, 4) == "ftyp" || (text.starts_with("RIFF") && text.substr(8) == "AVI ")));
+}
+
 /// A file whose first video stream is read.
 class Video {
  public:
@@ -135,6 +144,8 @@ class Video {
     const int error =
         libav().avformat_open_input(&format, nullptr, nullptr, &settings);  // frees it when it fails
     libav().av_dict_free(&settings);
+    if (error < 0 && begins_as_video(reader_.file))
+      return invalid_video("is a video that is cut or damaged: where its frames are cannot be read");
     if (error < 0)
       return unsupported_video("is no video that can be read: MP4, QuickTime, Matroska, WebM and AVI are");
     format_.reset(format);

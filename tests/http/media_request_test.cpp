@@ -92,6 +92,12 @@ TEST(MediaRequest, EveryFormOfAnImageInChats) {
   }
 }
 
+TEST(MediaRequest, WhatIsSaidToBeBase64IsLeftToItsDecoder) {
+  const MediaSource source = read(
+      {{"type", "image"}, {"source", {{"type", "base64"}, {"media_type", "image/png"}, {"data", "AA!A"}}}});
+  EXPECT_EQ(source.file, "AA!A") << "it names the place of the fault";
+}
+
 TEST(MediaRequest, EveryFormOfAVideoInChats) {
   const std::pair<json, std::vector<std::string>> forms[] = {
       {video({{"url", "data:video/mp4;base64,QUJD"}}), {}},

@@ -204,19 +204,69 @@ TEST_F(MediaBookTest, RefusalsNameTheField) {
   EXPECT_EQ(book().file_bytes(), 0u);
 }
 
-// A URL's file has no size before it is fetched: it counts as the largest.
-TEST_F(MediaBookTest, AUrlIsFetchedWhereTheServerDoesThat) {
-  bounds_.why_not_fetched.clear();
-  http::MediaSource url = file("");
-  url.url = "https://example.com/a.png";
-  measure(job(1, {url}));
-  ASSERT_EQ(effects_.measure.size(), 1u);
-  EXPECT_EQ(effects_.measure[0].source.url, url.url);
-  EXPECT_EQ(book().file_bytes(), bounds_.most_file_bytes);
-  measure(job(2, {url, url}));
-  EXPECT_EQ(effects_.measure.size(), 1u) << "it waits for room";
+class MediaBookUrlTest : public MediaBookTest {
+ protected:
+  MediaBookUrlTest() { bounds_.why_not_fetched.clear(); }
+
+  static http::MediaSource url(const std::string& name) {
+    http::MediaSource source = file("");
+    source.url = "https://example.com/" + name;
+    return source;
+  }
+  /// The first of what is to be fetched is there.
+  void fetched(std::uint64_t bytes) {
+    const MeasureWork work = std::move(effects_.measure.at(0));
+    effects_.measure.erase(effects_.measure.begin());
+    MeasuredFile done;
+    done.bytes = bytes;
+    done.grid = kSmall;
+    done.contents = siphash({3, 4}, std::as_bytes(std::span(work.source.url)));
+    book().measured(work.ticket, std::move(done), effects_);
+  }
+  const Status& last_answer() { return effects_.measured.back().answer.status; }
+};
+
+TEST_F(MediaBookUrlTest, AUrlTakesNoRoomBeforeItsFileIsThere) {
+  measure(job(1, std::vector(100, url("a"))));
+  EXPECT_EQ(effects_.measure.size(), 100u) << "together they may be as many times the largest file";
+  EXPECT_EQ(effects_.measure[0].source.url, url("a").url);
+  EXPECT_EQ(effects_.measure[0].request, (MediaRequestId{0, 1}));
+  EXPECT_EQ(book().file_bytes(), 0u) << "its host may be slow";
+  measure(job(2, {file(std::string(400, 'a')), file(std::string(400, 'b'))}));
+  EXPECT_EQ(effects_.measure.size(), 102u) << "others have all the room that there is";
+}
+
+TEST_F(MediaBookUrlTest, WhatIsFetchedCounts) {
+  measure(job(1, {url("a"), url("b")}));
+  fetched(300);
+  EXPECT_EQ(book().file_bytes(), 300u);
+  fetched(400);
+  EXPECT_EQ(book().file_bytes(), 700u);
+  EXPECT_TRUE(last_answer().ok());
+  measure(job(2, {url("c")}));
+  EXPECT_EQ(effects_.measure.size(), 1u) << "there is room for a file of the usual size";
+  fetched(400);
+  EXPECT_EQ(last_answer().code, Code::overloaded);
+  EXPECT_EQ(last_answer().reason, "media_memory_full");
+  measure(job(3, {url("a")}));
+  fetched(300);
+  EXPECT_TRUE(last_answer().ok()) << "a file that is held already takes no room";
+  measure(job(4, {file(std::string(300, 'x')), url("d")}));
+  EXPECT_TRUE(effects_.measure.empty()) << "it waits for room";
   release(1);
-  EXPECT_EQ(effects_.measure.size(), 3u);
+  release(3);
+  EXPECT_EQ(effects_.measure.size(), 2u);
+}
+
+TEST_F(MediaBookUrlTest, FilesThatTogetherNeverFit) {
+  measure(job(1, {url("a"), url("b"), url("c")}));
+  fetched(400);
+  fetched(400);
+  fetched(400);
+  EXPECT_EQ(last_answer().reason, "media_too_large");
+  EXPECT_EQ(last_answer().param, "messages.0.content.1");
+  EXPECT_EQ(book().file_bytes(), 0u);
+  EXPECT_EQ(book().requests(), 0u);
 }
 
 TEST_F(MediaBookTest, TheSameVideoWithOtherFramesIsAnotherEntry) {

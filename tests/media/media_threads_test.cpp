@@ -81,7 +81,11 @@ class MediaThreadsTest : public ::testing::Test {
     setup.make_video_decoder = [shared = video_](std::size_t, const Log&) {
       return std::make_unique<FakeVideoDecoder>(shared);
     };
-    setup.fetch = [this](const std::string& url, const std::atomic<bool>&) -> Result<ipc::Fd> {
+    setup.fetch = [this](const std::string& url, const std::atomic<bool>& give_up) -> Result<ipc::Fd> {
+      if (url.ends_with("/slow")) {
+        ++slow_asked_;
+        while (!hosts_answer_ && !give_up) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
       if (url != "https://example.com/a")
         return invalid("is a URL that is not fetched", {}, "url_not_allowed");
       return ipc::make_constant_file("fetched", fetched_);
@@ -117,6 +121,8 @@ class MediaThreadsTest : public ::testing::Test {
   std::shared_ptr<FakeDecoder::Shared> decoder_ = std::make_shared<FakeDecoder::Shared>();
   std::shared_ptr<FakeVideoDecoder::Shared> video_ = std::make_shared<FakeVideoDecoder::Shared>();
   std::string fetched_;
+  std::atomic<bool> hosts_answer_{false};  // slow ones
+  std::atomic<int> slow_asked_{0};
   std::shared_ptr<ipc::PatchWriter> region_;
   std::unique_ptr<ipc::PatchRegion> reader_;
   std::atomic<int> notified_{0};
@@ -124,6 +130,22 @@ class MediaThreadsTest : public ::testing::Test {
   MediaOutcomes outcomes_;
   std::unique_ptr<MediaThreads> threads_;
 };
+
+// A request whose hosts are slow has some of the threads that fetch, and never all.
+TEST_F(MediaThreadsTest, AnotherRequestsUrlsAreFetchedBesideSlowOnes) {
+  fetched_ = "no picture";
+  start();
+  http::MediaSource slow = source({}), quick = source({});
+  slow.url = "https://example.com/slow";
+  quick.url = "https://example.com/a";
+  for (std::uint64_t ticket = 1; ticket <= 50; ++ticket) threads_->measure({ticket, slow, {0, 1}});
+  threads_->measure({99, quick, {0, 2}});
+  await(1);
+  EXPECT_EQ(outcomes_.measured.at(0).first, 99u);
+  EXPECT_LE(slow_asked_, 16 / 4);
+  hosts_answer_ = true;
+  await(51);
+}
 
 TEST_F(MediaThreadsTest, AFileIsMeasuredAndAPictureGetsItsPlace) {
   start();

@@ -59,6 +59,20 @@ TEST(Url, AFileThatIsTooLarge) {
   EXPECT_EQ(fetch_url(setup(), web.url() + "/a", kPatient).status().reason, "url_failed");
 }
 
+TEST(Url, FilesOnTheirWayShareTheirMemory) {
+  WebFixture web([](const WebRequest&) { return WebReply{.body = std::string(600, 'x')}; });
+  UrlSetup bounded = setup();
+  bounded.memory = std::make_shared<UrlMemory>();
+  bounded.memory->most = 700;
+  EXPECT_TRUE(fetch_url(bounded, web.url() + "/a", kPatient).ok());
+  EXPECT_EQ(bounded.memory->used, 0u);
+  bounded.memory->used = 200;  // of another
+  const Status status = fetch_url(bounded, web.url() + "/a", kPatient).status();
+  EXPECT_EQ(status.code, Code::overloaded);
+  EXPECT_EQ(status.reason, "media_memory_full");
+  EXPECT_EQ(bounded.memory->used, 200u);
+}
+
 class LocalFiles : public ::testing::Test {
  protected:
   void SetUp() override {

@@ -217,6 +217,17 @@ TEST_P(Videos, ACutFileIsRefusedOrStandsForItself) {
   }
 }
 
+TEST(DamagedVideo, IsNotSaidToBeOfAnotherKind) {
+  if (const Status status = media::open_video_libraries(); !status.ok()) GTEST_SKIP() << status.message;
+  for (const char* name : {"h264.mp4", "mjpeg.avi", "vp9.webm"}) {
+    const Buffer file = video(name);
+    const media::Bytes cut(file.data(), 40);
+    const auto facts = media::probe_video(cut, {});
+    ASSERT_FALSE(facts.ok()) << name;
+    EXPECT_EQ(facts.status().reason, "invalid_video") << name << " " << facts.status().message;
+  }
+}
+
 TEST_P(Videos, BecomePatchesBehindTheFilter) {
   const Buffer bytes = video(GetParam());
   auto file = ipc::make_constant_file("video", {reinterpret_cast<const char*>(bytes.data()), bytes.size()});
