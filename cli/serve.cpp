@@ -220,8 +220,9 @@ int serve_main(const std::vector<std::string>& arguments) {
   setup.counts = {
       options.parallel.data_parallel_size, options.parallel.tensor_parallel_size,
       options.tokenizer.threads > 0 ? options.tokenizer.threads : static_cast<int>(half_the_cores())};
-  setup.counts.pictures = options.media.processes > 0 ? options.media.processes
-                                                      : static_cast<int>(std::clamp(usable_cores() / 2, 1u, 4u));
+  setup.counts.pictures = options.media.processes > 0
+                              ? options.media.processes
+                              : static_cast<int>(std::clamp(usable_cores() / 2, 1u, 4u));
   setup.counts.videos = kVideoProcesses;
   if (options.dry_run) {
     options.log.dir = LogDirectoryLocks::look(options.log.dir, options.http.port);

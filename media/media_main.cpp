@@ -98,8 +98,7 @@ MediaReply answer_to(const ReceivedRequest& received, VideoTools& tools) {
 int descriptor_of(const std::vector<std::string>& words, std::string_view name) {
   int fd = -1;
   for (const std::string& word : words) {
-    if (word.starts_with(name))
-      std::from_chars(word.data() + name.size(), word.data() + word.size(), fd);
+    if (word.starts_with(name)) std::from_chars(word.data() + name.size(), word.data() + word.size(), fd);
   }
   return fd >= 0 && ::fcntl(fd, F_SETFD, FD_CLOEXEC) == 0 ? fd : -1;
 }

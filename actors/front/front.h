@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
+#include "actors/media/media_sockets.h"
 #include "actors/messages.h"
 #include "actors/observation_messages.h"
 #include "base/clock.h"
 #include "base/status.h"
-#include "actors/media/media_sockets.h"
 #include "config/options.h"
 
 namespace troupe {
@@ -32,7 +32,7 @@ struct FrontFds {
       -1;  ///< a VocabularyImage of the model's tokenizer, for all processes; -1: the front makes its own
   int patches = -1;  ///< an ipc::PatchRegion, which the front alone writes; -1: the model does not see
   std::vector<std::pair<int, int>>
-      texts{};  ///< step and cache segments of the links to the text processes, at least one
+      texts{};           ///< step and cache segments of the links to the text processes, at least one
   MediaSockets media{};  ///< to the media processes of a model that sees
 };
 

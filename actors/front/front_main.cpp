@@ -201,8 +201,13 @@ int front_main(const std::vector<std::string>& words) {
                    [](const auto& arguments, Control& control, const config::Options& options) {
                      if (arguments.link_step_fds.empty())
                        return failure(Code::internal, "the front needs a link to an engine");
-                     FrontFds fds{arguments.listen_fd,     arguments.metrics_fd, {},
-                                  arguments.vocabulary_fd, arguments.patches_fd, {}, {arguments.media_fds, arguments.video_fds}};
+                     FrontFds fds{arguments.listen_fd,
+                                  arguments.metrics_fd,
+                                  {},
+                                  arguments.vocabulary_fd,
+                                  arguments.patches_fd,
+                                  {},
+                                  {arguments.media_fds, arguments.video_fds}};
                      for (std::size_t i = 0; i < arguments.link_step_fds.size(); ++i) {
                        fds.engines.push_back({arguments.link_step_fds[i], arguments.link_cache_fds[i],
                                               i < arguments.names_fds.size() ? arguments.names_fds[i] : -1});

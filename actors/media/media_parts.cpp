@@ -45,7 +45,8 @@ MediaBounds bounds_of(const config::MediaOptions& options) {
 
 }  // namespace
 
-Result<MediaParts> media_parts(const config::MediaOptions& options, int patches_fd, const MediaSockets& sockets,
+Result<MediaParts> media_parts(const config::MediaOptions& options, int patches_fd,
+                               const MediaSockets& sockets,
                                const std::vector<std::shared_ptr<const ipc::BlockNames>>& names) {
   auto region = ipc::PatchWriter::attach(patches_fd);
   if (!region.ok()) return region.status();

@@ -19,10 +19,11 @@ struct MediaParts {
   Log log;
 };
 
-/// What MEDIA is given, but for its log: bounds as the flags say, the processes that decode, the region behind
-/// `patches_fd`, which is taken over. Pictures are named with the key of `names`, as KV blocks are; without
-/// one, with one of this process's own.
-Result<MediaParts> media_parts(const config::MediaOptions& options, int patches_fd, const MediaSockets& sockets,
+/// What MEDIA is given, but for its log: bounds as the flags say, the processes that decode, the region
+/// behind `patches_fd`, which is taken over. Pictures are named with the key of `names`, as KV blocks are;
+/// without one, with one of this process's own.
+Result<MediaParts> media_parts(const config::MediaOptions& options, int patches_fd,
+                               const MediaSockets& sockets,
                                const std::vector<std::shared_ptr<const ipc::BlockNames>>& names);
 
 }  // namespace troupe

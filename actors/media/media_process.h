@@ -124,11 +124,11 @@ class MediaProcess : public PictureDecoder, public VideoDecoder {
 
   const MediaProcessSetup setup_;
   pid_t pid_ = 0;
-  ipc::Fd process_;      ///< a pidfd of it
-  pid_t begun_ = 0;      ///< the process that has greeted and whose end has not been heard; 0: none
-  int end_signal_ = 0;   ///< of the last process that has ended
-  Status cannot_;        ///< what the last process that greeted said against itself
-  int decoded_ = 0;      ///< pictures that the process has been asked for
+  ipc::Fd process_;     ///< a pidfd of it
+  pid_t begun_ = 0;     ///< the process that has greeted and whose end has not been heard; 0: none
+  int end_signal_ = 0;  ///< of the last process that has ended
+  Status cannot_;       ///< what the last process that greeted said against itself
+  int decoded_ = 0;     ///< pictures that the process has been asked for
   /// Greater than those that another MediaProcess gave, whose replies may come still.
   std::uint64_t last_id_ = static_cast<std::uint64_t>(Clock::now().time_since_epoch().count());
   std::atomic<bool> given_up_{false};

@@ -24,8 +24,7 @@ Status at_fault(Status fault) {
 
 MediaThreads::MediaThreads(MediaThreadsSetup setup, std::function<void()> notify)
     : setup_(std::move(setup)), notify_(std::move(notify)) {
-  for (std::size_t i = 0; i < setup_.decoders; ++i)
-    decoders_.push_back(setup_.make_decoder(i, setup_.log));
+  for (std::size_t i = 0; i < setup_.decoders; ++i) decoders_.push_back(setup_.make_decoder(i, setup_.log));
   files_thread_ = std::jthread([this](const std::stop_token& stop) { run_files(stop); });
   for (const auto& decoder : decoders_) {
     decoder_threads_.emplace_back(

@@ -16,10 +16,11 @@ enum class ChildKind { front, engine, worker, text, media };
 
 struct Child {
   // Constant.
-  std::string name;  ///< "front", "engine" (of several: "engine-0"), "worker-0", "text-0", "media-0", "video-0"
+  std::string
+      name;  ///< "front", "engine" (of several: "engine-0"), "worker-0", "text-0", "media-0", "video-0"
   ChildKind kind{};
-  int rank = 0;                    ///< of a worker among those of its engine; of a text or media process, its index
-  int engine = 0;                  ///< index of the engine, or of the worker's
+  int rank = 0;    ///< of a worker among those of its engine; of a text or media process, its index
+  int engine = 0;  ///< index of the engine, or of the worker's
   std::vector<std::string> words;  ///< the subcommand, behind what the set-up puts before it
   ChildArguments arguments;        ///< all but the control channel, which every process gets anew
 

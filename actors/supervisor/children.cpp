@@ -92,7 +92,8 @@ Status Children::ask_to_restart(Child& child, TimePoint by, const nlohmann::json
 void Children::plan_media_restart(Child& child) const {
   child.failed_starts = child.came_up || child.orderly ? 0 : child.failed_starts + 1;
   const TimePoint now = Clock::now();
-  const bool at_once = child.restart_by || child.orderly || (child.came_up && now - child.started >= kShortLife);
+  const bool at_once =
+      child.restart_by || child.orderly || (child.came_up && now - child.started >= kShortLife);
   child.restart_at = now + (at_once ? Duration{} : delay_after(child.failed_starts, limits_.restarts));
   if (child.failed_starts == kFailedStarts)
     log_(LogLevel::error, "child_does_not_start", {kv("child", child.name), kv("how", child.last_end)});
@@ -230,7 +231,8 @@ void Children::distrust(const std::string& name, const std::string& why) {
 }
 
 bool Children::every(bool Child::*is) const {
-  return std::all_of(all_.begin(), all_.end(), [is](const Child& child) { return child.kind == ChildKind::media || child.*is; });
+  return std::all_of(all_.begin(), all_.end(),
+                     [is](const Child& child) { return child.kind == ChildKind::media || child.*is; });
 }
 
 }  // namespace troupe::supervisor

@@ -1,6 +1,7 @@
 #pragma once
-// The front, the engine, the workers, the text and the media processes as a set: started, watched for silence, restarted
-// after a delay. What a death means for the server as a whole is the supervisor's to decide.
+// The front, the engine, the workers, the text and the media processes as a set: started, watched for
+// silence, restarted after a delay. What a death means for the server as a whole is the supervisor's to
+// decide.
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>

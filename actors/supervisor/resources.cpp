@@ -83,8 +83,16 @@ Result<Resources> Resources::take(config::Options options, const ProcessCounts& 
       ipc::LinkSizes::for_sequences(static_cast<std::uint32_t>(sequences > 0 ? sequences : kMostSequences));
   const auto key = ipc::BlockNames::make_key();
   if (!key.ok()) return key.status();
-  Resources made{
-      std::move(options), std::move(*ports), std::move(*file), std::move(*worker_file), {}, {}, 0, {}, {}, {}};
+  Resources made{std::move(options),
+                 std::move(*ports),
+                 std::move(*file),
+                 std::move(*worker_file),
+                 {},
+                 {},
+                 0,
+                 {},
+                 {},
+                 {}};
   memories.resize(static_cast<std::size_t>(counts.engines));
   for (RanksMemory& memory : memories) {
     auto engine = make_engine(counts.ranks, sizes, *key, std::move(memory));

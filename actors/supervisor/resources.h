@@ -29,7 +29,7 @@ struct Resources {
   ipc::Fd worker_options_file;           ///< the same without keys
   std::vector<EngineResources> engines;  ///< by index
   std::vector<ipc::LinkFds> text_links;  ///< between the front and the text processes, by index
-  int pictures = 0;  ///< so many of the media processes are for pictures, the others for videos
+  int pictures = 0;      ///< so many of the media processes are for pictures, the others for videos
   ipc::Fd vocabulary;    ///< what the model's tokens print, for all that need it; invalid: each has its own
   ipc::Fd patches;       ///< ipc::PatchRegion, which the front writes and workers read; invalid: none
   ServerLinks monitors;  ///< of the links

@@ -313,7 +313,8 @@ void Supervisor::on_exit(Child& child) {
   const bool is_front = child.kind == ChildKind::front;
   const std::string how = children_.take_exit(child);
   const bool asked = child.restart_by.has_value();
-  const bool expected = asked || child.orderly || phase_ == Phase::stopping || (phase_ == Phase::draining && is_front);
+  const bool expected =
+      asked || child.orderly || phase_ == Phase::stopping || (phase_ == Phase::draining && is_front);
   setup_.log(expected ? LogLevel::info : LogLevel::error, "child_ended",
              {kv("child", child.name), kv("how", how), kv("follows", child.follows)});
   switch (phase_) {

@@ -9,8 +9,8 @@
 //   draining  SIGTERM or SIGINT: the front refuses new requests and finishes the open ones; no restarts but
 //   the engine's and
 //             workers'
-//   stopping  the front, the engine, the workers, the text processes, then the media processes: asked to end, killed after the
-//   grace. A second signal kills all at once
+//   stopping  the front, the engine, the workers, the text processes, then the media processes: asked to end,
+//   killed after the grace. A second signal kills all at once
 //
 // Signals are taken through a signalfd. SIGHUP drains a server that was started from a terminal, whose end it
 // tells, and has others read certificate and keys again; where it was ignored at the start (nohup) it stays

@@ -127,8 +127,7 @@ TEST(MediaProcess, APictureAtWhichAProcessEndsIsGivenToTheNextOne) {
 
 TEST(MediaProcess, AtTheSecondEndThePictureAloneIsRefused) {
   KeptProcess process(fake());
-  for (const char* lie :
-       {"crash", "short", "id", "grid", "unsealed", "sized", "reason", "internal"}) {
+  for (const char* lie : {"crash", "short", "id", "grid", "unsealed", "sized", "reason", "internal"}) {
     const Status status = outcome_of(process, lie);
     EXPECT_EQ(status.code, Code::invalid_argument) << lie;
     EXPECT_EQ(status.reason, "invalid_image") << lie;

@@ -77,7 +77,9 @@ class MediaThreadsTest : public ::testing::Test {
     reader_ = std::make_unique<ipc::PatchRegion>(*std::move(reader));
     MediaThreadsSetup setup;
     setup.decoders = decoders;
-    setup.make_decoder = [shared = decoder_](std::size_t, const Log&) { return std::make_unique<FakeDecoder>(shared); };
+    setup.make_decoder = [shared = decoder_](std::size_t, const Log&) {
+      return std::make_unique<FakeDecoder>(shared);
+    };
     setup.make_video_decoder = [shared = video_](std::size_t, const Log&) {
       return std::make_unique<FakeVideoDecoder>(shared);
     };

@@ -158,7 +158,8 @@ int live_as_media(const ChildArguments& arguments, bool videos) {
   note(who + " start " + std::to_string(getpid()));
   if (std::string how; std::getline(std::ifstream(base / "media"), how) && how == "early") return 7;
   int others = -4;  // 0, 1, 2 and that of the loop
-  for (const auto& fd : std::filesystem::directory_iterator("/proc/self/fd")) others += fd.path().empty() ? 0 : 1;
+  for (const auto& fd : std::filesystem::directory_iterator("/proc/self/fd"))
+    others += fd.path().empty() ? 0 : 1;
   note(who + " holds " + std::to_string(others));
   const Control control{ipc::Fd(arguments.control_fd)};
   control.tell({{"event", "state"}, {"state", "ready"}});

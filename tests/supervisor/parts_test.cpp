@@ -211,9 +211,9 @@ TEST(Resources, EveryEngineHasItsOwnLinksAndNames) {
   const std::vector<Child> children = resources->make_children({});
   std::vector<std::string> names;
   for (const Child& child : children) names.push_back(child.name);
-  EXPECT_EQ(names, (std::vector<std::string>{"front", "engine-0", "engine-1", "worker-0", "worker-1",
-                                             "worker-2", "worker-3", "text-0", "media-0", "media-1",
-                                             "video-0"}));
+  EXPECT_EQ(names,
+            (std::vector<std::string>{"front", "engine-0", "engine-1", "worker-0", "worker-1", "worker-2",
+                                      "worker-3", "text-0", "media-0", "media-1", "video-0"}));
   const ChildArguments &front = children[0].arguments, &second = children[2].arguments;
   EXPECT_EQ(front.link_step_fds.size(), 2u);
   EXPECT_EQ(second.link_step_fds, std::vector<int>{front.link_step_fds[1]});
