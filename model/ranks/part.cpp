@@ -85,6 +85,9 @@ Result<ModelSpec> part_of(const ModelSpec& spec, const Shard& shard) {
     if (!shard.expert_parallel && spec.expert_intermediate % n != 0) {
       return uneven("moe_intermediate_size", spec.expert_intermediate, n);
     }
+    if (spec.vision && !shard.expert_parallel && spec.vision->expert_intermediate % n != 0) {
+      return uneven("moe_intermediate_size of vision experts", spec.vision->expert_intermediate, n);
+    }
   }
   if (kernels::padded(spec.vocab) / kernels::kPanel < n) return uneven("vocab_size", spec.vocab, n);
   ModelSpec part = spec;
@@ -99,6 +102,7 @@ Result<ModelSpec> part_of(const ModelSpec& spec, const Shard& shard) {
     part.shared_experts = range_of(spec.shared_experts, shard).count;
   } else if (spec.experts > 0) {
     part.expert_intermediate = spec.expert_intermediate / n;
+    if (part.vision) part.vision->expert_intermediate = spec.vision->expert_intermediate / n;
   }
   return part;
 }
@@ -145,6 +149,8 @@ class Cutter {
       }
       case Weight::gate:
       case Weight::up:
+      case Weight::vision_gate:
+      case Weight::vision_up:
         return whole_expert ? ModelSpec::Held{0, source.outputs} : range_of(source.outputs, shard_);
       default: return {0, source.outputs};
     }
@@ -152,8 +158,8 @@ class Cutter {
 
   ModelSpec::Held inputs_of(const WeightSource& source) const {
     const bool whole_expert = source.expert != WeightSource::kNoExpert && shard_.expert_parallel;
-    const bool sums =
-        source.weight == Weight::attention_out || (source.weight == Weight::down && !whole_expert);
+    const bool down = source.weight == Weight::down || source.weight == Weight::vision_down;
+    const bool sums = source.weight == Weight::attention_out || (down && !whole_expert);
     return sums ? range_of(source.inputs, shard_) : ModelSpec::Held{0, source.inputs};
   }
 
