@@ -32,7 +32,9 @@ Result<WeightSource> cut(WeightSource source, ModelSpec::Held outputs, ModelSpec
     source.first_input = inputs.first;
   }
   if (source.stored) {
-    const int unit = source.stored->fp8 ? kernels::kFp8Block : source.stored->group;
+    // A group that is all of the inputs, as a slice of the shared experts is one, is a scale of the output.
+    const int group = source.stored->group == source.inputs ? 0 : source.stored->group;
+    const int unit = source.stored->fp8 ? kernels::kFp8Block : group;
     const bool divides = unit == 0
                              ? !within || inputs.first * source.stored->bits % 8 == 0
                              : inputs.first % unit == 0 &&

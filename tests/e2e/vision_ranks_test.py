@@ -1,11 +1,13 @@
-"""Two ranks run a model that sees: the text is that of transformers, and a rank that dies is replaced unseen."""
+"""Two ranks run a model that sees: the text is that of transformers, and a rank that dies is replaced unseen. Quantised, it answers
+alike from a copy and from the original."""
 import os
 import pathlib
 import signal
+import subprocess
 import unittest
 
 from pictures import ANSWERS, noise_png, part, picture, text, vision_model, with_data, write_rank_twin
-from server import Server, run_serve, wait_until
+from server import BINARY, Server, run_serve, wait_until
 from streams import Stream
 
 FLAGS = ("--device", "cpu", "--dtype", "float32", "--max-model-len", 2048, "--limit-mm-per-prompt", '{"image": 4}', "--cpu-threads", 1)
@@ -75,6 +77,28 @@ class VisionRanks(unittest.TestCase):
         self.assertNotEqual(status, 0)
         self.assertIn("num_attention_heads is 3, which --tensor-parallel-size 2 does not divide.", output)
         self.assertFalse(opened)
+
+    def test_a_quantised_copy_answers_alike(self):
+        copy = pathlib.Path(self.folder.name) / "copy"
+        made = subprocess.run([BINARY, "quantize", self.model, copy, "--quantization", "wint4"], capture_output=True, text=True,
+                              check=False)
+        self.assertEqual(made.returncode, 0, made.stderr)
+        self.assertIn("int8, experts int4; activations bfloat16", made.stdout)
+        messages = [with_data(answer["messages"]) for answer in ANSWERS["prompts"].values()]
+        flags = [word for word in FLAGS if word not in ("--dtype", "float32")]
+        for ranks in ((), TWO):
+            texts = []
+            for model, method in ((self.model, ("--quantization", "wint4")), (copy, ())):
+                with Server(*flags, *ranks, *method, model=str(model)) as server:
+                    texts.append([self.said(server, some)["choices"] for some in messages])
+            with self.subTest(ranks):
+                self.assertEqual(texts[0], texts[1])
+
+    def test_no_copy_in_fp8(self):
+        made = subprocess.run([BINARY, "quantize", self.model, f"{self.folder.name}/fp8", "--quantization", "block_wise_fp8"],
+                              capture_output=True, text=True, check=False)
+        self.assertNotEqual(made.returncode, 0)
+        self.assertIn("needs a Hopper GPU; on the CPU --quantization wint8 and wint4 work", made.stderr)
 
 
 if __name__ == "__main__":
