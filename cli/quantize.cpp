@@ -39,8 +39,9 @@ Status quantise(config::Options& options, const std::string& into) {
   if (Status s = config::resolve_model(options.model, config::Device::cpu, {}); !s.ok()) return s;
   auto files = model::open_model(options.model);
   if (!files.ok()) return files.status();
-  // The copy may be for another machine: what any device multiplies is allowed.
-  if (Status s = files->choose(config::Device::cuda, options.quantization); !s.ok()) return s;
+  // The copy may be for another machine: what any device that runs the model multiplies is allowed.
+  const config::Device device = files->spec.vision ? config::Device::cpu : config::Device::cuda;
+  if (Status s = files->choose(device, options.quantization); !s.ok()) return s;
   if (files->tied && files->formats.lm_head.quantised()) {
     return invalid(
         "--lm-head-dtype: the head of this model is its embedding; give the flag to troupe serve, which "

@@ -72,11 +72,12 @@ class ObjectReader {
     if (method == kMixed) {
       read.dense = read.mixture = type_of("dense_quant_type");
       read.experts = type_of("moe_quant_type");
+      check_image_experts(read.experts);
       if (read.dense == WeightQuant::none && read.experts == WeightQuant::none) {
         fail(invalid("mix_quant needs the key \"dense_quant_type\" or \"moe_quant_type\""));
       }
     } else if (status_.ok()) {
-      for (const char* key : {"dense_quant_type", "moe_quant_type"}) {
+      for (const char* key : {"dense_quant_type", "moe_quant_type", "image_moe_quant_type"}) {
         if (object_.contains(key))
           fail(invalid("the key \"" + std::string(key) + "\" needs \"quantization\": \"mix_quant\""));
       }
@@ -96,7 +97,7 @@ class ObjectReader {
 
   void check_keys() {
     static constexpr std::string_view kKeys[] = {"quantization", "dense_quant_type", "moe_quant_type",
-                                                 "kv_cache_quant_type"};
+                                                 "image_moe_quant_type", "kv_cache_quant_type"};
     for (const auto& [name, value] : object_.items()) {
       if (lists(kKeys, name)) continue;
       fail(invalid("unknown key " + in_quotes(name) +
@@ -120,6 +121,15 @@ class ObjectReader {
     if (type) return *type;
     fail({type.status().code, "key \"" + std::string(key) + "\": " + type.status().message});
     return WeightQuant::none;
+  }
+
+  /// Experts of vision rows have the type of the others.
+  void check_image_experts(WeightQuant experts) {
+    constexpr const char* kKey = "image_moe_quant_type";
+    const auto name = text(kKey);
+    if (!name || type_of(kKey) == experts || !status_.ok()) return;
+    fail(unavailable(std::string(kKey) + " " + *name + " with moe_quant_type " + to_string(experts) +
+                     " is not offered: experts of images and videos have the type of the others"));
   }
 
   KvCacheDType cache_type() {

@@ -70,7 +70,6 @@ void ForwardPass<D, R>::add_up(float* part, kernels::AddRmsNorm& norm) const {
 
 template <class D, class R>
 void ForwardPass<D, R>::layers(const ForwardStep& s) const {
-  TROUPE_CHECK(ranks == nullptr || (s.kinds == nullptr && s.embedded.empty()));
   const int rows = s.batch.rows;
   const auto norm = [&](const float* weight) {
     return kernels::AddRmsNorm{.out = s.memory.x,
@@ -87,14 +86,6 @@ void ForwardPass<D, R>::layers(const ForwardStep& s) const {
                              .table = s.weights.embedding,
                              .rows = rows,
                              .first = spec.held_tokens.first});
-  for (const EmbeddedRows& made : s.embedded) {
-    run(device, kernels::PlaceRows{
-                    .out = s.memory.residual + static_cast<std::size_t>(made.row) * kernels::padded(spec.hidden),
-                    .rows = made.rows,
-                    .dtype = dtype,
-                    .count = made.count,
-                    .cols = spec.hidden});
-  }
   const auto qkv = [&](int layer) {
     const LayerWeights& w = s.weights.layers[static_cast<std::size_t>(layer)];
     return kernels::QkvRopeKvWrite{.q = s.memory.q,
@@ -109,7 +100,17 @@ void ForwardPass<D, R>::layers(const ForwardStep& s) const {
                                    .unquantised = s.memory.kv};
   };
   kernels::QkvRopeKvWrite first = qkv(0);
-  if (ranks != nullptr) add_up(s.memory.residual, first.norm);
+  // Every rank has the whole embeddings of images and videos: they replace the sum, which the norm then reads.
+  kernels::AddRmsNorm no_norm = norm(nullptr);
+  if (ranks != nullptr) add_up(s.memory.residual, s.embedded.empty() ? first.norm : no_norm);
+  for (const EmbeddedRows& made : s.embedded) {
+    run(device, kernels::PlaceRows{
+                    .out = s.memory.residual + static_cast<std::size_t>(made.row) * kernels::padded(spec.hidden),
+                    .rows = made.rows,
+                    .dtype = dtype,
+                    .count = made.count,
+                    .cols = spec.hidden});
+  }
   run(device, kernels::RopeTable{.out = s.memory.rope,
                                  .positions = s.positions,
                                  .inverse_frequencies = s.memory.inverse_frequencies,
@@ -166,22 +167,28 @@ void ForwardPass<D, R>::layers(const ForwardStep& s) const {
                        .kind = kTextRow,
                        .slots = s.batch.slots};
       summed(attention_out, moe.norm);
-      if (s.kinds != nullptr) {
+      if (s.kinds == nullptr) {
+        summed(moe, next.norm);
+      } else {
+        // Both kinds of experts add to one part.
+        if (ranks != nullptr) moe.residual = sum_of_ranks(s.memory, rows);
         run(device, moe);
-        moe = {.residual = s.memory.residual,
-               .x = s.memory.x,
-               .router = w.vision.router,
-               .bias = w.vision.router_bias,
-               .gate_up = w.vision.gate_up,
-               .down = w.vision.down,
-               .experts = spec.experts,
-               .top_k = spec.top_k,
-               .rows = rows,
-               .kinds = s.kinds,
-               .kind = kVisionRow,
-               .slots = s.batch.slots};
+        run(device, kernels::Moe{.residual = moe.residual,
+                                 .x = s.memory.x,
+                                 .router = w.vision.router,
+                                 .bias = w.vision.router_bias,
+                                 .gate_up = w.vision.gate_up,
+                                 .down = w.vision.down,
+                                 .experts = spec.experts,
+                                 .first = spec.held_experts.first,
+                                 .held = spec.experts_held(),
+                                 .top_k = spec.top_k,
+                                 .rows = rows,
+                                 .kinds = s.kinds,
+                                 .kind = kVisionRow,
+                                 .slots = s.batch.slots});
+        if (ranks != nullptr) add_up(moe.residual, next.norm);
       }
-      summed(moe, next.norm);
     } else {
       summed(attention_out, mlp.norm);
       summed(mlp, next.norm);

@@ -5,13 +5,13 @@
 #include <cerrno>
 #include <cstring>
 #include <fstream>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <vector>
 
 #include "config/json_file.h"
 #include "gpu/cpu.h"
 #include "kernels/quantize.h"
+#include "model/copy_modules.h"
 #include "model/weight_target.h"
 
 namespace troupe::model {
@@ -20,111 +20,10 @@ namespace {
 namespace fs = std::filesystem;
 using JsonValue = nlohmann::ordered_json;
 using Header = nlohmann::json;  // of many keys
-using kernels::WeightFormat, kernels::WeightKind;
+using kernels::WeightFormat;
 
 constexpr std::uint64_t kShardBytes = std::uint64_t{5} << 30;
 constexpr std::uint64_t kSmallFile = std::uint64_t{64} << 20;  // others beside the weights are not copied
-
-/// A linear or another tensor of the copy: a weight, or the slices of the shared experts' one MLP.
-struct Module {
-  std::string name;  // without ".weight"
-  std::vector<const WeightSource*> slices;
-  WeightFormat format{};
-
-  bool side_by_side() const { return slices.front()->weight == Weight::down; }
-  std::int64_t outputs() const {
-    return side_by_side() ? slices.front()->outputs : sum(&WeightSource::outputs);
-  }
-  std::int64_t inputs() const { return side_by_side() ? sum(&WeightSource::inputs) : slices.front()->inputs; }
-  std::int64_t sum(int WeightSource::*extent) const {
-    std::int64_t all = 0;
-    for (const WeightSource* slice : slices) all += slice->*extent;
-    return all;
-  }
-  int scales_of_slice() const {
-    return format.group == 0 ? 1 : (slices.front()->inputs + format.group - 1) / format.group;
-  }
-  bool fp8() const { return format.fp8(); }
-  /// Rows and columns of scales of fp8.
-  std::int64_t block_rows() const { return (outputs() + kernels::kFp8Block - 1) / kernels::kFp8Block; }
-  std::int64_t block_columns() const { return (inputs() + kernels::kFp8Block - 1) / kernels::kFp8Block; }
-  std::int64_t words() const { return (inputs() * format.bits() + 31) / 32; }
-  std::int64_t scales() const {
-    return std::int64_t{scales_of_slice()} * (side_by_side() ? static_cast<std::int64_t>(slices.size()) : 1);
-  }
-};
-
-struct OutTensor {
-  std::string name;
-  const char* type = "";
-  std::vector<std::int64_t> shape;
-  std::uint64_t bytes = 0;
-};
-
-OutTensor tensor_of(std::string name, FileType type, std::vector<std::int64_t> shape) {
-  std::uint64_t bytes = size_of(type);
-  for (const std::int64_t extent : shape) bytes *= static_cast<std::uint64_t>(extent);
-  return {std::move(name), to_string(type), std::move(shape), bytes};
-}
-
-/// The tensors of a module, in the order in which its bytes are written.
-std::vector<OutTensor> tensors_of(const Module& module) {
-  const WeightSource& first = *module.slices.front();
-  if (!module.format.quantised()) {
-    const FileType type = first.tensor->type;
-    const std::string name = weight_name(first.weight, first.layer, first.expert);
-    if (module.slices.size() > 1)
-      return {tensor_of(module.name + ".weight", type, {module.outputs(), module.inputs()})};
-    switch (first.weight) {
-      case Weight::final_norm:
-      case Weight::input_norm:
-      case Weight::post_norm: return {tensor_of(name, type, {first.inputs})};
-      case Weight::router_bias: return {tensor_of(name, type, {1, first.inputs})};
-      default: return {tensor_of(module.name + ".weight", type, {module.outputs(), module.inputs()})};
-    }
-  }
-  if (module.fp8()) {
-    return {tensor_of(module.name + ".weight", FileType::f8_e4m3, {module.outputs(), module.inputs()}),
-            tensor_of(module.name + ".weight_scale_inv", FileType::f32,
-                      {module.block_rows(), module.block_columns()})};
-  }
-  return {tensor_of(module.name + ".weight_packed", FileType::i32, {module.outputs(), module.words()}),
-          tensor_of(module.name + ".weight_scale", module.format.group == 0 ? FileType::f32 : FileType::bf16,
-                    {module.outputs(), module.scales()}),
-          tensor_of(module.name + ".weight_shape", FileType::i64, {2})};
-}
-
-/// The name that a -PT checkpoint gives to the module of a source.
-std::string module_name(const ModelSpec& spec, const WeightSource& source) {
-  const bool shared = source.expert != WeightSource::kNoExpert && source.expert >= spec.experts;
-  std::string name = weight_name(source.weight, source.layer, source.expert);
-  if (shared) {
-    const std::string one = "experts." + std::to_string(source.expert) + ".";
-    name.replace(name.find(one), one.size(), "shared_experts.");
-  }
-  constexpr std::string_view kSuffix = ".weight";
-  return name.ends_with(kSuffix) ? name.substr(0, name.size() - kSuffix.size()) : name;
-}
-
-std::vector<Module> modules_of(const ModelFiles& files) {
-  const WeightLayout layout = WeightLayout::make(files.spec, files.formats, files.tied, {});
-  std::vector<Module> modules;
-  std::map<std::string, std::size_t> places;
-  for (const WeightSource& source : files.map.sources) {
-    const std::string name = module_name(files.spec, source);
-    const auto [at, added] = places.emplace(name, modules.size());
-    if (added) {
-      const bool vector = source.weight == Weight::final_norm || source.weight == Weight::input_norm ||
-                          source.weight == Weight::post_norm || source.weight == Weight::router_bias;
-      const WeightFormat format =
-          vector ? WeightFormat{}
-                 : target_of(layout, files.spec, source.weight, source.layer, source.expert).matrix.format;
-      modules.push_back({name, {}, format});
-    }
-    modules[at->second].slices.push_back(&source);
-  }
-  return modules;
-}
 
 /// All elements of a source, as rows of its inputs.
 std::vector<std::byte> read_rows(const WeightSource& source) {
@@ -150,11 +49,11 @@ std::vector<std::byte> read_rows(const WeightSource& source) {
 /// The bytes of a module's tensors, one after the other.
 class ModuleBytes {
  public:
-  ModuleBytes(Cpu& device, const Module& module) : device_(device), module_(module) {}
+  ModuleBytes(Cpu& device, const CopyModule& module) : device_(device), module_(module) {}
 
   Result<std::vector<std::byte>> make() {
     std::uint64_t bytes = 0;
-    for (const OutTensor& tensor : tensors_of(module_)) bytes += tensor.bytes;
+    for (const CopyTensor& tensor : tensors_of(module_)) bytes += tensor.bytes;
     out_.resize(bytes);
     for (std::size_t i = 0; i < module_.slices.size(); ++i) {
       const WeightSource& slice = *module_.slices[i];
@@ -270,7 +169,7 @@ class ModuleBytes {
   }
 
   Cpu& device_;
-  const Module& module_;
+  const CopyModule& module_;
   std::vector<std::byte> out_;
   std::atomic<bool> bad_{false};
 };
@@ -286,6 +185,7 @@ JsonValue weights_json(const WeightFormat& format, int group) {
 JsonValue fp8_config(const ModelFiles& files) {
   const WeightFormats& formats = files.formats;
   JsonValue others = JsonValue::array({"lm_head", "mlp.gate"});
+  if (files.spec.vision) others.insert(others.end(), {"vision_model", "model.resampler_model"});
   for (int layer = 0; layer < files.spec.layers; ++layer) {
     const std::string at = "model.layers." + std::to_string(layer) + ".";
     if (!formats.attention.quantised()) others.push_back(at + "self_attn");
@@ -318,6 +218,9 @@ JsonValue quantization_config(const ModelFiles& files) {
     if (slices) add("re:.*mlp\\.shared_experts\\.down_proj", formats.experts, files.spec.expert_intermediate);
   }
   JsonValue ignore = JsonValue::array({"re:.*mlp\\.gate$"});
+  if (files.spec.vision) {
+    ignore.insert(ignore.end(), {"re:vision_model\\..*", "re:model\\.resampler_model\\..*"});
+  }
   if (formats.lm_head.quantised()) {
     add("lm_head", formats.lm_head, formats.lm_head.group);
   } else {
@@ -345,12 +248,12 @@ struct FilePart {
   std::string file;
 };
 
-std::vector<FilePart> file_parts(const std::vector<Module>& modules) {
+std::vector<FilePart> file_parts(const std::vector<CopyModule>& modules) {
   std::vector<FilePart> shards(1);
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < modules.size(); ++i) {
     std::uint64_t more = 0;
-    for (const OutTensor& tensor : tensors_of(modules[i])) more += tensor.bytes;
+    for (const CopyTensor& tensor : tensors_of(modules[i])) more += tensor.bytes;
     if (bytes > 0 && bytes + more > kShardBytes) {
       shards.push_back({.begin = i});
       bytes = 0;
@@ -370,11 +273,11 @@ class Writer {
  public:
   Writer(const ModelFiles& files, const CopyPlaces& places, const LoadProgress& progress)
       : places_(places), progress_(progress), modules_(modules_of(files)) {
-    for (const Module& module : modules_) total_ += bytes_of(module);
+    for (const CopyModule& module : modules_) total_ += bytes_of(module);
   }
 
   Status write() {
-    for (const Module& module : modules_) {
+    for (const CopyModule& module : modules_) {
       if (Status s = check_slices(module); !s.ok()) return s;
     }
     const std::vector<FilePart> shards = file_parts(modules_);
@@ -390,7 +293,7 @@ class Writer {
  private:
   // Side by side, slices share rows of codes and of scales: each has to begin with a whole byte and a whole
   // group.
-  static Status check_slices(const Module& module) {
+  static Status check_slices(const CopyModule& module) {
     const int inputs = module.slices.front()->inputs,
               group = module.fp8() ? kernels::kFp8Block : module.format.group;
     if (module.fp8() && !module.side_by_side() && module.slices.size() > 1) {
@@ -401,7 +304,8 @@ class Writer {
                                             to_string(module.format) +
                                             " cannot store one after the other; wint8 can.");
     }
-    if (!module.format.quantised() || !module.side_by_side() || module.slices.size() == 1) return {};
+    if (!module.format.quantised()) return check_types(module);
+    if (!module.side_by_side() || module.slices.size() == 1) return {};
     if (inputs * module.format.bits() % 8 == 0 && (group == 0 || inputs % group == 0)) return {};
     return failure(Code::unsupported,
                    "The shared experts, " + module.name + ", have " + std::to_string(inputs) +
@@ -409,7 +313,19 @@ class Writer {
                        (module.fp8() ? "wint8" : "another --quantization-group") + " can.");
   }
 
-  static std::uint64_t bytes_of(const Module& module) {
+  // What becomes one tensor has one type: the correction biases of both modalities may come from two.
+  static Status check_types(const CopyModule& module) {
+    for (const WeightSource* slice : module.slices) {
+      if (slice->tensor->type == module.slices.front()->tensor->type) continue;
+      return failure(Code::unsupported,
+                     "The tensors '" + module.slices.front()->name + "' and '" + slice->name + "' are " +
+                         to_string(module.slices.front()->tensor->type) + " and " +
+                         to_string(slice->tensor->type) + "; a copy has one tensor of one type for both.");
+    }
+    return {};
+  }
+
+  static std::uint64_t bytes_of(const CopyModule& module) {
     std::uint64_t bytes = 0;
     for (const WeightSource* slice : module.slices) bytes += slice->bytes();
     return bytes;
@@ -419,7 +335,7 @@ class Writer {
     Header header = {{"__metadata__", {{"format", "pt"}}}};
     std::uint64_t at = 0;
     for (std::size_t i = shard.begin; i < shard.end; ++i) {
-      for (const OutTensor& tensor : tensors_of(modules_[i])) {
+      for (const CopyTensor& tensor : tensors_of(modules_[i])) {
         header[tensor.name] = {
             {"dtype", tensor.type}, {"shape", tensor.shape}, {"data_offsets", {at, at + tensor.bytes}}};
         map[tensor.name] = shard.file;
@@ -445,7 +361,7 @@ class Writer {
 
   const CopyPlaces& places_;
   const LoadProgress& progress_;
-  const std::vector<Module> modules_;
+  const std::vector<CopyModule> modules_;
   Cpu device_{{.pin = false}};
   std::uint64_t done_ = 0, total_ = 0;
 };
@@ -474,11 +390,6 @@ Status copy_others(const CopyPlaces& places) {
 }  // namespace
 
 Status write_quantised_copy(const ModelFiles& files, const CopyPlaces& places, const LoadProgress& progress) {
-  if (files.spec.vision) {
-    return failure(
-        Code::unsupported,
-        "Vision-language models are quantised while they load alone (troupe serve --quantization).");
-  }
   const WeightFormats& formats = files.formats;
   for (const WeightFormat& format : {formats.attention, formats.mlp, formats.experts, formats.lm_head}) {
     if (!formats.fp8() || !format.quantised() || format.fp8()) continue;

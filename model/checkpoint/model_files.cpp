@@ -153,10 +153,6 @@ Status check_tokenizer_files(const config::ModelOptions& options) {
 
 Status check_ranks(const ModelFiles& files, const Shard& shard) {
   if (shard.alone()) return {};
-  if (files.spec.vision) {
-    return failure(Code::unsupported, "--tensor-parallel-size is " + std::to_string(shard.ranks) +
-                                          "; vision-language models run on one rank so far.");
-  }
   const Result<ModelSpec> part = part_of(files.spec, shard);
   if (!part.ok()) return part.status();
   const Result<TensorMap> map = files.map_of(shard);
@@ -174,8 +170,13 @@ Status check_ranks(const ModelFiles& files, const Shard& shard) {
                            {"num_key_value_heads * head_dim", part->kv_width(), formats.attention, false}};
   if (part->moe_layers() < part->layers)
     cuts.push_back({"intermediate_size", part->intermediate, formats.mlp, true});
-  if (part->experts > 0)
+  if (part->experts > 0 && !shard.expert_parallel) {
     cuts.push_back({"moe_intermediate_size", part->expert_intermediate, formats.experts, true});
+    if (part->vision) {
+      cuts.push_back({"moe_intermediate_size of vision experts", part->vision->expert_intermediate,
+                      formats.experts, true});
+    }
+  }
   cuts.push_back({"vocab_size", token_ranges(files.spec, shard.ranks)[1], formats.lm_head, false});
   for (const Cut& cut : cuts) {
     const int unit = cut.format.fp8() ? kernels::kFp8Block : cut.is_input ? cut.format.group : 0;

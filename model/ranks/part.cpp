@@ -32,7 +32,9 @@ Result<WeightSource> cut(WeightSource source, ModelSpec::Held outputs, ModelSpec
     source.first_input = inputs.first;
   }
   if (source.stored) {
-    const int unit = source.stored->fp8 ? kernels::kFp8Block : source.stored->group;
+    // A group that is all of the inputs, as a slice of the shared experts is one, is a scale of the output.
+    const int group = source.stored->group == source.inputs ? 0 : source.stored->group;
+    const int unit = source.stored->fp8 ? kernels::kFp8Block : group;
     const bool divides = unit == 0
                              ? !within || inputs.first * source.stored->bits % 8 == 0
                              : inputs.first % unit == 0 &&
@@ -85,6 +87,9 @@ Result<ModelSpec> part_of(const ModelSpec& spec, const Shard& shard) {
     if (!shard.expert_parallel && spec.expert_intermediate % n != 0) {
       return uneven("moe_intermediate_size", spec.expert_intermediate, n);
     }
+    if (spec.vision && !shard.expert_parallel && spec.vision->expert_intermediate % n != 0) {
+      return uneven("moe_intermediate_size of vision experts", spec.vision->expert_intermediate, n);
+    }
   }
   if (kernels::padded(spec.vocab) / kernels::kPanel < n) return uneven("vocab_size", spec.vocab, n);
   ModelSpec part = spec;
@@ -99,6 +104,7 @@ Result<ModelSpec> part_of(const ModelSpec& spec, const Shard& shard) {
     part.shared_experts = range_of(spec.shared_experts, shard).count;
   } else if (spec.experts > 0) {
     part.expert_intermediate = spec.expert_intermediate / n;
+    if (part.vision) part.vision->expert_intermediate = spec.vision->expert_intermediate / n;
   }
   return part;
 }
@@ -145,6 +151,8 @@ class Cutter {
       }
       case Weight::gate:
       case Weight::up:
+      case Weight::vision_gate:
+      case Weight::vision_up:
         return whole_expert ? ModelSpec::Held{0, source.outputs} : range_of(source.outputs, shard_);
       default: return {0, source.outputs};
     }
@@ -152,8 +160,8 @@ class Cutter {
 
   ModelSpec::Held inputs_of(const WeightSource& source) const {
     const bool whole_expert = source.expert != WeightSource::kNoExpert && shard_.expert_parallel;
-    const bool sums =
-        source.weight == Weight::attention_out || (source.weight == Weight::down && !whole_expert);
+    const bool down = source.weight == Weight::down || source.weight == Weight::vision_down;
+    const bool sums = source.weight == Weight::attention_out || (down && !whole_expert);
     return sums ? range_of(source.inputs, shard_) : ModelSpec::Held{0, source.inputs};
   }
 

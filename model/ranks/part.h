@@ -7,8 +7,11 @@
 //   attention_out, down  inputs: what the rank's heads, or its columns of gate and up, give
 //   gate, up             outputs: columns
 //   experts              cut like an MLP; with expert_parallel whole, in ranges
+//   experts of vision    the same: a rank has experts of the same numbers for text rows and for vision rows
 //   shared experts       cut like an MLP; with expert_parallel their slices are spread
 //   norms, router, bias  whole
+//   tower, resampler     whole: each rank encodes every item, and so has all of its embeddings without an
+//   exchange
 //
 // So every rank has a part of each sum over inputs, and the ranks add them up (ranks/collective.h).
 #include <optional>

@@ -42,6 +42,8 @@ TEST(Quantization, Objects) {
   EXPECT_EQ(read(R"({"quantization":"mix_quant","dense_quant_type":"wint4","moe_quant_type":"wint8",
                      "kv_cache_quant_type":"int8"})"),
             (Quantization{wint4, wint4, wint8, KvCacheDType::int8}));
+  EXPECT_EQ(read(R"({"quantization":"mix_quant","moe_quant_type":"wint4","image_moe_quant_type":"wint4"})"),
+            read(R"({"quantization":"mix_quant","moe_quant_type":"wint4"})"));
   EXPECT_EQ(read(R"({"quantization":"mix_quant","moe_quant_type":"wint4"})"),
             (Quantization{none, none, wint4}));
   for (const char* name : {"fp8", "float8_e4m3fn", "block_wise_fp8"}) {
@@ -74,6 +76,14 @@ TEST(Quantization, MethodsThatAreMissingAreRefusedWithWhatWorks) {
   EXPECT_NE(refused(R"({"quantization":"mix_quant","dense_quant_type":"wint8","moe_quant_type":"w4a8"})",
                     Code::unsupported)
                 .find("key \"moe_quant_type\": w4a8"),
+            std::string::npos);
+  EXPECT_NE(refused(R"({"quantization":"mix_quant","moe_quant_type":"wint4","image_moe_quant_type":"wint8"})",
+                    Code::unsupported)
+                .find("image_moe_quant_type wint8 with moe_quant_type wint4 is not offered"),
+            std::string::npos);
+  EXPECT_NE(refused(R"({"quantization":"mix_quant","moe_quant_type":"wint4","image_moe_quant_type":"w4a8"})",
+                    Code::unsupported)
+                .find("key \"image_moe_quant_type\": w4a8"),
             std::string::npos);
   EXPECT_NE(refused(R"({"quantization":"wint8","kv_cache_quant_type":"int4_zp"})", Code::unsupported)
                 .find("int8 and fp8 are"),

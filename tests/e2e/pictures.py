@@ -10,7 +10,8 @@ import zlib
 from server import ROOT
 
 sys.path.insert(0, str(ROOT / "tools" / "generate"))
-import make_vision_model  # noqa: E402  (found by the line above)
+import make_rank_twin  # noqa: E402  (found by the line above)
+import make_vision_model  # noqa: E402
 
 MEDIA = ROOT / "tests" / "data" / "media"
 ANSWERS = json.loads((ROOT / "tests" / "data" / "vision" / "answers.json").read_text(encoding="utf-8"))
@@ -21,6 +22,12 @@ def vision_model(**changes):
     folder = tempfile.TemporaryDirectory(prefix="troupe-vision-")
     make_vision_model.make(pathlib.Path(folder.name) / "model", **changes)
     return folder
+
+
+def write_rank_twin(model, out):
+    """The model with two KV heads and twice its three heads, of which the new ones do nothing: two ranks divide them."""
+    out.mkdir(parents=True)
+    make_rank_twin.write_twin(model, out, 2)
 
 
 def data_url(data, kind="image/png"):

@@ -119,8 +119,8 @@ TEST_F(QuantisedCopyTest, LoadsTheSameBytes) {
       {.method = "wint4"},
       {.method = "wint4", .group = 32},
       {.method = R"({"quantization":"mix_quant","moe_quant_type":"wint4"})"}};
-  for (const char* golden :
-       {"gqa3_tied", "gqa5_untied_paddle", "moe_shared2", "moe_shared2_paddle", "moe_interval"}) {
+  for (const char* golden : {"gqa3_tied", "gqa5_untied_paddle", "moe_shared2", "moe_shared2_paddle",
+                             "moe_interval", "vision_small", "vision_nested"}) {
     for (const QuantizationOptions& options : kinds) {
       SCOPED_TRACE(std::string(golden) + " " + options.method + " " + std::to_string(options.group));
       const Opened original = open(golden_directory(golden), options);
@@ -139,6 +139,69 @@ TEST_F(QuantisedCopyTest, LoadsTheSameBytes) {
       EXPECT_TRUE(loaded(*copied.files) == expected);
     }
   }
+}
+
+// The experts of both modalities are quantised; routers, correction biases, tower and resampler are as they
+// were.
+TEST_F(QuantisedCopyTest, OfAVisionLanguageModelHasTheHubsNames) {
+  for (const char* golden : {"vision_small", "vision_nested"}) {
+    SCOPED_TRACE(golden);
+    std::filesystem::remove_all(into());
+    copy(golden, {.method = "wint4"});
+    const Checkpoint hub = *Checkpoint::open(golden_directory("vision_small")),
+                     copied = *Checkpoint::open(into());
+    int same = 0, codes = 0;
+    for (const auto& [name, tensor] : hub.tensors()) {
+      if (const FileTensor* packed = copied.find(name + "_packed")) {
+        EXPECT_EQ(name.find("vision_model."), std::string::npos) << name;
+        EXPECT_EQ(packed->shape[0], tensor.shape[0]) << name;
+        ++codes;
+        continue;
+      }
+      const FileTensor* const found = copied.find(name);
+      ASSERT_NE(found, nullptr) << name;
+      EXPECT_EQ(found->type, tensor.type) << name;
+      if (found->shape == tensor.shape) {  // routers are turned
+        EXPECT_EQ(*read_tensor(*found), *read_tensor(tensor)) << name;
+        ++same;
+      } else {
+        EXPECT_NE(name.find("mlp.gate.weight"), std::string::npos) << name;
+      }
+    }
+    EXPECT_EQ(codes, 3 * 4 + 3 + 2 * (2 * 6 * 3 + 3)) << "attention, a dense MLP, and experts of both kinds";
+    EXPECT_GT(same, 40);
+    const nlohmann::json config = nlohmann::json::parse(test::read_text(into() / "config.json"));
+    const StoredQuantisation stored =
+        *StoredQuantisation::parse(config["quantization_config"].dump(), "config.json");
+    EXPECT_EQ(stored.of("model.layers.1.mlp.experts.11.up_proj")->bits, 4);
+    for (const char* module : {"vision_model.blocks.0.attn.qkv", "vision_model.patch_embed.proj",
+                               "model.resampler_model.spatial_linear.0", "model.layers.1.mlp.gate"}) {
+      EXPECT_FALSE(stored.of(module).has_value()) << module;
+    }
+  }
+}
+
+TEST_F(QuantisedCopyTest, ACorrectionBiasOfAnotherTypeIsNamed) {
+  std::vector<test::TestTensor> tensors =
+      test::tensors_of(*Checkpoint::open(golden_directory("vision_nested")));
+  const std::string name = "vision_moe.gate.moe_statics.e_score_correction_bias";
+  bool found = false;
+  for (test::TestTensor& tensor : tensors) {
+    if (tensor.name.find(name) == std::string::npos) continue;
+    tensor.dtype = "BF16";
+    tensor.data.resize(tensor.data.size() / 2);
+    found = true;
+  }
+  ASSERT_TRUE(found);
+  const std::filesystem::path model = directory.path() / "model";
+  std::filesystem::create_directory(model);
+  std::filesystem::copy_file(golden_directory("vision_nested") / "config.json", model / "config.json");
+  test::write_safetensors(model / "model.safetensors", tensors);
+  const Opened original = open(model, {.method = "wint8"});
+  ASSERT_TRUE(original.chosen.ok()) << original.chosen.message;
+  const Status written = write_quantised_copy(*original.files, {model, "config.json", into()});
+  EXPECT_EQ(written.code, Code::unsupported);
+  EXPECT_NE(written.message.find(name + "' are F32 and BF16"), std::string::npos) << written.message;
 }
 
 // Two shared experts of 24 inputs, which are one matrix in the file.

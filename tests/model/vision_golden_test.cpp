@@ -1,127 +1,19 @@
 // Vision tower, resampler and decoder on the CPU, compared with transformers.
-#include "model/support/vision_golden.h"
-
-#include "gpu/cpu.h"
-#include "model/vision/tower.h"
+#include "model/support/vision_model.h"
 
 namespace troupe::model {
 namespace {
 
-using test::VisionGolden;
-
-constexpr int kFramePatches = 24;  // of the largest frame among the prompts
-
-/// A model with its tower, and encoded items.
-class VisionModel {
- public:
-  VisionModel(Cpu& device, const std::string& checkpoint, DType dtype) : device_(device), dtype_(dtype) {
-    const auto files = open_model({.directory = test::golden_directory(checkpoint).string()});
-    if (!files.ok()) throw std::runtime_error(files.status().message);
-    spec_ = files->spec;
-    auto weights = Weights<Cpu>::load(device, spec_, dtype, files->map);
-    if (!weights.ok()) throw std::runtime_error(weights.status().message);
-    auto decoder = Decoder<Cpu>::make(device, spec_, dtype, std::move(*weights), test::kGoldenLimits);
-    decoder_ = std::move(*decoder);
-    auto tower = VisionTower<Cpu>::make(device, *spec_.vision, spec_.hidden, spec_.rms_norm_eps, dtype,
-                                        decoder_->vision_weights(), kFramePatches);
-    tower_ = std::make_unique<VisionTower<Cpu>>(std::move(*tower));
-  }
-
-  std::vector<float> rows(const void* from, int count, int columns) const {
-    std::vector<float> out;
-    for (int r = 0; r < count; ++r) {
-      for (int c = 0; c < columns; ++c)
-        out.push_back(load_element(from, dtype_, static_cast<std::size_t>(r * kernels::padded(columns) + c)));
-    }
-    return out;
-  }
-
-  /// Encodes all items; what the tower gave is added to `towers`.
-  void encode(const VisionGolden& golden, std::vector<float>* towers = nullptr) {
-    embeddings_.clear();
-    for (std::size_t i = 0; i < golden.items.size(); ++i) {
-      const MediaItem& item = golden.items[i];
-      const auto bytes = static_cast<std::size_t>(item.grid.tokens()) *
-                         static_cast<std::size_t>(kernels::padded(spec_.hidden)) * size_of(dtype_);
-      embeddings_.push_back(*Buffer<Cpu>::make(device_, bytes, "embeddings"));
-      const Status begun =
-          tower_->begin(item.kind, item.grid, golden.patches_of(i), embeddings_.back().data());
-      ASSERT_TRUE(begun.ok()) << begun.message;
-      while (true) {
-        const bool more = tower_->advance();
-        if (towers != nullptr && tower_->frame_has_ended()) {
-          const auto frame =
-              rows(tower_->frame_output(), item.grid.rows * item.grid.columns, spec_.vision->width);
-          towers->insert(towers->end(), frame.begin(), frame.end());
-        }
-        if (!more) break;
-      }
-    }
-  }
-
-  /// Tokens [first, first + count) of the prompt and its continuation as a step.
-  StepBatch step(const VisionGolden& golden, std::span<const TokenId> ids, int first, int count) const {
-    const MediaPositions positions(golden.items);
-    StepBatch batch;
-    batch.sequences = {{kBlocks.data(), first, count, 0}};
-    for (int i = first; i < first + count; ++i) {
-      batch.tokens.push_back(ids[static_cast<std::size_t>(i)]);
-      batch.sample_rows.push_back(i - first);
-      if (golden.items.empty()) continue;
-      batch.positions.push_back(positions.at(i));
-      batch.kinds.push_back(
-          i < static_cast<int>(golden.kinds.size()) ? golden.kinds[static_cast<std::size_t>(i)] : kTextRow);
-    }
-    if (std::ranges::count(batch.kinds, kVisionRow) == 0) batch.kinds.clear();
-    for (std::size_t i = 0; i < golden.items.size(); ++i) {
-      const MediaItem& item = golden.items[i];
-      const int begin = std::max(item.first, first), end = std::min(item.end(), first + count);
-      if (begin >= end) continue;
-      const std::size_t row = static_cast<std::size_t>(kernels::padded(spec_.hidden)) * size_of(dtype_);
-      batch.embedded.push_back({.item = static_cast<int>(i),
-                                .first = begin - item.first,
-                                .row = begin - first,
-                                .count = end - begin,
-                                .rows = static_cast<const std::byte*>(embeddings_[i].data()) +
-                                        static_cast<std::size_t>(begin - item.first) * row});
-    }
-    return batch;
-  }
-
-  std::vector<float> logits(const VisionGolden& golden, std::span<const TokenId> ids, int first, int count) {
-    std::vector<float> out(static_cast<std::size_t>(count * spec_.vocab));
-    decoder_->logits(step(golden, ids, first, count), out);
-    return out;
-  }
-
-  const ModelSpec& spec() const { return spec_; }
-  VisionTower<Cpu>& tower() { return *tower_; }
-  std::vector<float> embeddings(const VisionGolden& golden) const {
-    std::vector<float> all;
-    for (std::size_t i = 0; i < golden.items.size(); ++i) {
-      const auto some =
-          rows(embeddings_[i].data(), static_cast<int>(golden.items[i].grid.tokens()), spec_.hidden);
-      all.insert(all.end(), some.begin(), some.end());
-    }
-    return all;
-  }
-
- private:
-  inline static const std::vector<BlockId> kBlocks{6, 0, 3};
-  Cpu& device_;
-  DType dtype_;
-  ModelSpec spec_;
-  std::unique_ptr<Decoder<Cpu>> decoder_;
-  std::unique_ptr<VisionTower<Cpu>> tower_;
-  std::vector<Buffer<Cpu>> embeddings_;
-};
+using test::VisionGolden, test::VisionModel;
 
 class VisionGoldens : public ::testing::TestWithParam<std::tuple<const char*, DType, Isa>> {
  protected:
   void SetUp() override {
     if (isa() > cpu_features().best) GTEST_SKIP() << "this machine has no " << to_string(isa());
     device_ = std::make_unique<Cpu>(CpuOptions{.threads = 2, .pin = false, .isa = isa()});
-    model_ = std::make_unique<VisionModel>(*device_, std::get<0>(GetParam()), dtype());
+    const auto files = open_model({.directory = test::golden_directory(std::get<0>(GetParam())).string()});
+    ASSERT_TRUE(files.ok()) << files.status().message;
+    model_ = std::make_unique<VisionModel>(*device_, *files, dtype());
   }
   DType dtype() const { return std::get<1>(GetParam()); }
   Isa isa() const { return std::get<2>(GetParam()); }
@@ -214,7 +106,9 @@ TEST(VisionGolden, PositionsAndKindsFollowFromIdsAndItems) {
 
 TEST(VisionTower, RefusesGridsThatCannotBe) {
   Cpu device({.threads = 1, .pin = false});
-  VisionModel model(device, "vision_small", DType::f32);
+  const auto files = open_model({.directory = test::golden_directory("vision_small").string()});
+  ASSERT_TRUE(files.ok()) << files.status().message;
+  VisionModel model(device, *files, DType::f32);
   std::vector<std::uint8_t> patches(64 * kPatchBytes);
   const auto begin = [&](MediaKind kind, PatchGrid grid, int count) {
     float out[8 * 64];
