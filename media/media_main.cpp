@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string_view>
 #include <utility>
@@ -107,10 +106,13 @@ int descriptor_of(const std::vector<std::string>& words, std::string_view name) 
 /// channel closed.
 void tell_supervisor(int channel, const Status& status) {
   if (channel < 0) return;
-  const nlohmann::json event =
-      status.ok() ? nlohmann::json{{"event", "state"}, {"state", "ready"}}
-                  : nlohmann::json{{"event", "fatal"}, {"message", "it has no sandbox: " + status.message}};
-  std::string text = event.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  std::string text = R"({"event":"state","state":"ready"})";
+  if (!status.ok()) {
+    std::string why = status.message;  // of our words and the C library's
+    std::ranges::replace_if(
+        why, [](char c) { return c == '"' || c == '\\' || c < ' '; }, ' ');
+    text = R"({"event":"fatal","message":"it has no sandbox: )" + why + "\"}";
+  }
   iovec part{text.data(), text.size()};
   msghdr header{};
   header.msg_iov = &part;

@@ -303,14 +303,15 @@ class Deaths(VisionCase):
         wait_until(lambda: self.media()["state"] == "ready", "a process that decodes")
         before = self.media()["restarts"]
         for _ in range(20):
+            pid = self.media()["pid"]
             self.kill_media()
-            wait_until(lambda: self.media()["state"] == "ready", "the next process that decodes")
+            wait_until(lambda: self.media()["pid"] != pid and self.media()["state"] == "ready", "the next process that decodes")
         self.assertGreaterEqual(self.media()["restarts"], before + 20)
         self.assertEqual(self.said(self.body["messages"], max_tokens=self.LONG, ignore_eos=True), self.undisturbed)
 
     def test_of_the_process_that_is_at_an_image(self):
         wait_until(lambda: self.media()["state"] == "ready", "a process that decodes")
-        body = {"messages": [user(part(noise_png(1400, 1000, 77)), text("What?"))], "max_tokens": 4, "temperature": 0}
+        body = {"messages": user(part(noise_png(1400, 1000, 77)), text("What?")), "max_tokens": 4, "temperature": 0}
         os.kill(self.media()["pid"], signal.SIGSTOP)  # it takes the request and is at it when it is killed
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             answer = pool.submit(self.server.post, CHAT, body, timeout=PATIENCE)
