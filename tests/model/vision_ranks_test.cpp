@@ -73,7 +73,7 @@ TEST_P(VisionRanks, EveryRankHasTheReferencesLogits) {
   }
 }
 
-std::string name_of(const ::testing::TestParamInfo<VisionRanks::ParamType>& info) {
+std::string name_of_seeing_ranks(const ::testing::TestParamInfo<VisionRanks::ParamType>& info) {
   const auto [golden, way, dtype] = info.param;
   return std::string(golden) + "_" + to_string(dtype) + "_" + std::to_string(way.ranks) +
          (way.expert_parallel ? "_experts" : "");
@@ -83,7 +83,7 @@ INSTANTIATE_TEST_SUITE_P(All, VisionRanks,
                          ::testing::Combine(::testing::Values("vision_small", "vision_nested"),
                                             ::testing::Values(Way{2, false}, Way{2, true}, Way{4, false}),
                                             ::testing::Values(DType::f32, DType::bf16)),
-                         name_of);
+                         name_of_seeing_ranks);
 
 TEST(VisionRanksTest, ExpertsOfVisionThatCannotBeCutAreNamed) {
   test::TempDirectory directory;
