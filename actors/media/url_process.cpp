@@ -12,6 +12,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <optional>
 #include <string_view>
 
 #include "actors/supervisor/child_process.h"
@@ -112,12 +113,38 @@ Status said(int fd) {
   return invalid(std::move(message), {}, std::move(reason));
 }
 
+int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
+  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+}
+
+/// The path that a URL spells, "%20" for a blank. Nothing where an escape is none, or stands for a zero.
+std::optional<std::string> unescaped(std::string_view path) {
+  std::string out;
+  for (std::size_t i = 0; i < path.size(); ++i) {
+    if (path[i] != '%') {
+      out += path[i];
+      continue;
+    }
+    const int high = i + 2 < path.size() ? hex_digit(path[i + 1]) : -1;
+    const int low = high >= 0 ? hex_digit(path[i + 2]) : -1;
+    if (low < 0 || high + low == 0) return std::nullopt;
+    out += static_cast<char>(high << 4 | low);
+    i += 2;
+  }
+  return out;
+}
+
 /// A file of the allowed directory: no link and no ".." leads out of it.
-Result<ipc::Fd> read_file(const UrlSetup& setup, std::string_view path) {
+Result<ipc::Fd> read_file(const UrlSetup& setup, std::string_view spelled) {
   if (setup.directory.empty())
     return not_allowed(
         "files are read only where --allowed-media-path names a directory: send the bytes as a data: URL");
   const Status outside = not_allowed("it is no file below the directory of --allowed-media-path");
+  const std::optional<std::string> whole = unescaped(spelled);
+  if (!whole) return outside;
+  const std::string_view path = *whole;
   std::string_view directory = setup.directory;
   while (directory.size() > 1 && directory.ends_with('/')) directory.remove_suffix(1);
   if (!path.starts_with(directory) || path.substr(directory.size()).find_first_not_of('/') == path.npos ||

@@ -79,6 +79,7 @@ class LocalFiles : public ::testing::Test {
     std::filesystem::create_directories(root() / "deep");
     std::ofstream(root() / "a.png") << "a";
     std::ofstream(root() / "deep/b.png") << "b";
+    std::ofstream(root() / "deep/with aä.png") << "blank";
     std::ofstream(root() / "large") << std::string(1001, 'x');
     std::ofstream(outside_.path() / "secret") << "secret";
     std::filesystem::create_symlink(outside_.path() / "secret", root() / "link");
@@ -96,6 +97,7 @@ TEST_F(LocalFiles, OfTheDirectoryAreRead) {
   EXPECT_EQ(text_of(*read(root() / "a.png")), "a");
   EXPECT_EQ(text_of(*read(root() / "deep/b.png")), "b");
   EXPECT_EQ(text_of(*read(root() / "deep/../a.png")), "a");
+  EXPECT_EQ(text_of(*read(root() / "deep/with%20a%C3%A4.png")), "blank") << "as URLs spell it";
 }
 
 TEST_F(LocalFiles, NothingElseIs) {
@@ -103,7 +105,9 @@ TEST_F(LocalFiles, NothingElseIs) {
   for (const std::string& path :
        {std::string("/etc/passwd"), base + "/link", base + "/way/secret",
         base + "/../" + outside_.path().filename().string() + "/secret", base, base + "/", base + "x",
-        base + "/deep", base + "/absent", std::string("a.png"), std::string()}) {
+        base + "/deep", base + "/absent", base + "/a.png%00", base + "/a.png%", base + "/a.pn%6",
+        base + "/%2e%2e/" + outside_.path().filename().string() + "/secret", base + "/%2fetc/passwd",
+        std::string("a.png"), std::string()}) {
     EXPECT_EQ(read(path).status().reason, "url_not_allowed") << path;
   }
   EXPECT_EQ(read(base + "/large").status().reason, "url_failed");
