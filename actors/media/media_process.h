@@ -76,7 +76,8 @@ class MediaProcess : public PictureDecoder, public VideoDecoder {
   ///   invalid_argument  the picture's fault: invalid_image, unsupported_image, image_too_large,
   ///                     image_too_small, image_too_complex
   ///   unsupported       this machine has no sandbox for the process, which wants one
-  ///   unavailable       anyone's: the same picture may be tried again later
+  ///   internal          two processes were killed at it from outside
+  ///   unavailable       memory or a process is lacking: the same picture may be tried again later
   Result<PreparedPicture> prepare(int file, const media::PixelLimits& limits) override;
 
   /// What the video in `file` says of its frames, within the setup's bounds. For a process for videos. Errors
