@@ -171,8 +171,7 @@ Status MediaProcess::refusal(End last) const {
       return invalid("is damaged: two processes that were to decode it have broken down", {},
                      "invalid_image");
     default:
-      return failure(Code::internal,
-                     "cannot be decoded: two processes were killed at it; try again later");
+      return failure(Code::internal, "cannot be decoded: two processes were killed at it; try again later");
   }
 }
 
