@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
-#include <random>
 
 #include "actors/cache/cache_actor.h"
 #include "actors/grammar/grammar_actor.h"
@@ -62,9 +61,7 @@ PrefixCaching prefix_caching(const config::CacheOptions& options, const ipc::Blo
     const ipc::NamesKey key = names->key();
     return {options.enable_prefix_caching, options.enable_output_caching, {key.low, key.high}};
   }
-  std::random_device random;
-  const auto word = [&random] { return (std::uint64_t{random()} << 32) | random(); };
-  return {options.enable_prefix_caching, options.enable_output_caching, {word(), word()}};
+  return {options.enable_prefix_caching, options.enable_output_caching, random_key()};
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <string_view>
 
+#include "base/child_words.h"
 #include "base/process_limits.h"
 #include "fetch/media_url.h"
 
@@ -15,14 +16,6 @@ namespace troupe::fetch {
 namespace {
 
 constexpr std::uint64_t kPrivateBytes = std::uint64_t{256} << 20;
-
-int descriptor(const std::vector<std::string>& words, std::string_view name) {
-  int fd = -1;
-  for (const std::string& word : words) {
-    if (word.starts_with(name)) std::from_chars(word.data() + name.size(), word.data() + word.size(), fd);
-  }
-  return fd;
-}
 
 std::vector<std::string> lines_of(int fd) {
   std::string text;
@@ -50,8 +43,8 @@ bool write_all(int fd, std::string_view bytes) {
 }  // namespace
 
 int fetch_main(const std::vector<std::string>& words) {
-  const int in = descriptor(words, "--in="), out = descriptor(words, "--out="),
-            say = descriptor(words, "--say=");
+  const int in = descriptor_of(words, "--in="), out = descriptor_of(words, "--out="),
+            say = descriptor_of(words, "--say=");
   const std::vector<std::string> lines = in < 0 ? std::vector<std::string>() : lines_of(in);
   if (lines.size() < 3 || out < 0 || say < 0) {
     std::fputs("troupe fetch is a child process of `troupe serve`: not to be started by hand\n", stderr);

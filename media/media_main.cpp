@@ -7,12 +7,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <optional>
-#include <string_view>
 #include <utility>
 
+#include "base/child_words.h"
 #include "media/messages.h"
 #include "media/prepare.h"
 #include "media/resize/passes.h"
@@ -91,15 +90,6 @@ MediaReply answer_to(const ReceivedRequest& received, VideoTools& tools) {
   if (::fcntl(received.patches.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_SEAL) != 0)
     return reply_of(received.request.id, failure(Code::internal, "has patches that cannot be sealed"));
   return reply_of(received.request.id, {}, *grid);
-}
-
-/// -1: no word names one.
-int descriptor_of(const std::vector<std::string>& words, std::string_view name) {
-  int fd = -1;
-  for (const std::string& word : words) {
-    if (word.starts_with(name)) std::from_chars(word.data() + name.size(), word.data() + word.size(), fd);
-  }
-  return fd >= 0 && ::fcntl(fd, F_SETFD, FD_CLOEXEC) == 0 ? fd : -1;
 }
 
 /// The only words to the supervisor, before any file is seen: a file that takes the process over finds the

@@ -2,6 +2,7 @@
 
 #include <bit>
 #include <cstring>
+#include <random>
 
 namespace troupe {
 namespace {
@@ -72,6 +73,12 @@ BlockHash close(SipState& state, std::span<const std::byte> rest, std::size_t si
 }
 
 }  // namespace
+
+HashKey random_key() {
+  std::random_device random;
+  const auto word = [&random] { return (std::uint64_t{random()} << 32) | random(); };
+  return {word(), word()};
+}
 
 BlockHash siphash(const HashKey& key, std::span<const std::byte> bytes) {
   SipState state(key);

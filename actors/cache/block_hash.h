@@ -17,6 +17,9 @@ struct HashKey {
   std::uint64_t high = 0;
 };
 
+/// Drawn now.
+HashKey random_key();
+
 /// SipHash-2-4 with 128 bits of output.
 BlockHash siphash(const HashKey& key, std::span<const std::byte> bytes);
 

@@ -4,12 +4,12 @@
 #include <poll.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <cstdint>
 #include <cstdio>
 #include <string>
 
 #include "actors/grammar/form_worker.h"
+#include "base/child_words.h"
 #include "base/process_limits.h"
 #include "base/usable_cores.h"
 
@@ -42,19 +42,10 @@ void limit_self() {
   limit_process(kMemoryBytes);
 }
 
-int socket_of(const std::vector<std::string>& words) {
-  int fd = -1;
-  for (const std::string& word : words) {
-    if (!word.starts_with("--fd=")) continue;
-    std::from_chars(word.data() + 5, word.data() + word.size(), fd);
-  }
-  return fd >= 0 && fcntl(fd, F_SETFD, FD_CLOEXEC) == 0 ? fd : -1;
-}
-
 }  // namespace
 
 int form_main(const std::vector<std::string>& words) {
-  const int fd = socket_of(words);
+  const int fd = descriptor_of(words, "--fd=");
   if (fd < 0) {
     std::fputs("troupe text --forms is a child process of `troupe engine`: not to be started by hand\n",
                stderr);

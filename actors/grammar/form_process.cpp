@@ -145,7 +145,7 @@ Status FormProcess::start() {
     return failure(Code::unavailable, "cannot be compiled: " + why + "; try again later");
   };
   auto child = supervisor::ChildProcess::start_with_socket(
-      setup_.executable, {"text", "--forms"}, SOCK_STREAM,
+      setup_.executable, {"text", "--forms"},
       config::child_environment(config::ChildKind::text, config::process_environment()), socket_);
   if (!child.ok()) return failed(child.status().message);
   child_ = *std::move(child);

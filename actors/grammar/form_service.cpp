@@ -1,7 +1,6 @@
 #include "actors/grammar/form_service.h"
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
 #include "base/contain.h"
@@ -11,12 +10,6 @@ namespace {
 
 /// Of the memory for compiled forms, what their sources as checked may take.
 constexpr std::size_t kCheckedShare = 8;
-
-HashKey random_key() {
-  std::random_device random;
-  const auto word = [&random] { return (std::uint64_t{random()} << 32) | random(); };
-  return {word(), word()};
-}
 
 }  // namespace
 

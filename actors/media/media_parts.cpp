@@ -1,7 +1,6 @@
 #include "actors/media/media_parts.h"
 
 #include <algorithm>
-#include <random>
 #include <string>
 
 #include "actors/media/media_process.h"
@@ -15,12 +14,6 @@ constexpr std::chrono::seconds kVideoTime{60};
 /// Of the memory, for files that are on their way from where a URL leads.
 constexpr std::uint64_t kFetchShare = 16;
 constexpr double kGiB = 1024.0 * 1024 * 1024;
-
-HashKey random_key() {
-  std::random_device random;
-  const auto word = [&random] { return (std::uint64_t{random()} << 32) | random(); };
-  return {word(), word()};
-}
 
 /// Files get a quarter of the memory, a part of it while they are being fetched, and patches the rest: as
 /// they have memory of their own, who waits for patches and holds files keeps nobody from getting its

@@ -138,16 +138,10 @@ void MediaThreads::run_files(const std::stop_token& stop) {
 
 /// Of the requests with the fewest pictures at work, the first. There is one.
 PrepareWork MediaThreads::take_next() {
-  const auto at_work = [this](const PrepareWork& work) {
-    const auto found = at_work_.find(work.request);
-    return found == at_work_.end() ? 0 : found->second;
-  };
-  const auto next =
-      std::min_element(pictures_.begin(), pictures_.end(),
-                       [&](const PrepareWork& a, const PrepareWork& b) { return at_work(a) < at_work(b); });
+  const auto next = at_work_.first_of_fewest(pictures_);
   PrepareWork work = std::move(*next);
   pictures_.erase(next);
-  ++at_work_[work.request];
+  at_work_.begin(work.request);
   return work;
 }
 
@@ -165,7 +159,7 @@ void MediaThreads::run_decoder(const std::stop_token& stop, PictureDecoder& deco
     if (!fault.ok()) patches = {at_fault(std::move(fault)), {}, {}};
     {
       const std::lock_guard lock(mutex_);
-      if (const auto found = at_work_.find(work.request); --found->second == 0) at_work_.erase(found);
+      at_work_.end(work.request);
     }
     add(&MediaOutcomes::prepared, work.ticket, std::move(patches));
   }
@@ -199,13 +193,8 @@ std::optional<MeasuredFile> MediaThreads::measure_now(MeasureWork& work, MediaFi
 
 /// Of the requests with the fewest files on the way, the first; end where each has as many as it may have.
 std::deque<MeasureWork>::iterator MediaThreads::next_url() {
-  const auto fetching = [this](const MeasureWork& work) {
-    const auto found = fetching_.find(work.request);
-    return found == fetching_.end() ? 0 : found->second;
-  };
-  const auto next = std::ranges::min_element(
-      urls_, [&](const auto& a, const auto& b) { return fetching(a) < fetching(b); });
-  return next != urls_.end() && fetching(*next) < kFetchersOfARequest ? next : urls_.end();
+  const auto next = fetching_.first_of_fewest(urls_);
+  return next != urls_.end() && fetching_.of(next->request) < kFetchersOfARequest ? next : urls_.end();
 }
 
 void MediaThreads::run_fetcher(const std::stop_token& stop) {
@@ -218,7 +207,7 @@ void MediaThreads::run_fetcher(const std::stop_token& stop) {
       if (stop.stop_requested()) return;
       work = std::move(*next);
       urls_.erase(next);
-      ++fetching_[work.request];
+      fetching_.begin(work.request);
     }
     const MediaRequestId request = work.request;
     const std::uint64_t ticket = work.ticket;
@@ -234,7 +223,7 @@ void MediaThreads::run_fetcher(const std::stop_token& stop) {
     if (!fault.ok()) file.emplace().status = at_fault(std::move(fault));
     {
       const std::lock_guard lock(mutex_);
-      if (const auto found = fetching_.find(request); --found->second == 0) fetching_.erase(found);
+      fetching_.end(request);
     }
     more_urls_.notify_one();  // another of the request may be fetched
     if (file) add(&MediaOutcomes::measured, ticket, *std::move(file));

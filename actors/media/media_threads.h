@@ -4,6 +4,7 @@
 // for one request no more than a quarter of them at a time: its hosts may be slow;
 // two look at videos, each with a VideoDecoder of its own, of which one at a time decodes: what a video's
 // frames are is never asked behind a whole video.
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -73,6 +74,26 @@ class MediaThreads {
   MediaOutcomes take();
 
  private:
+  /// How much is done at once for each request.
+  class WorkCounts {
+   public:
+    int of(const MediaRequestId& request) const {
+      const auto found = counts_.find(request);
+      return found == counts_.end() ? 0 : found->second;
+    }
+    void begin(const MediaRequestId& request) { ++counts_[request]; }
+    void end(const MediaRequestId& request) {
+      if (const auto found = counts_.find(request); --found->second == 0) counts_.erase(found);
+    }
+    /// Of the requests for which the least is done, the first of `queue`; its end when that is empty.
+    template <class Work>
+    typename std::deque<Work>::iterator first_of_fewest(std::deque<Work>& queue) const {
+      return std::ranges::min_element(queue, {}, [this](const Work& work) { return of(work.request); });
+    }
+
+   private:
+    std::map<MediaRequestId, int> counts_;
+  };
   /// A video whose file is there.
   struct ProbeWork {
     MeasureWork work;
@@ -109,8 +130,8 @@ class MediaThreads {
   std::deque<ProbeWork> probes_;
   std::deque<PrepareWork> videos_;
   bool decodes_video_ = false;
-  std::map<MediaRequestId, int> at_work_;   // pictures that are being decoded
-  std::map<MediaRequestId, int> fetching_;  // files that are being fetched
+  WorkCounts at_work_;   // pictures that are being decoded
+  WorkCounts fetching_;  // files that are being fetched
   MediaOutcomes outcomes_;
 
   std::mutex region_mutex_;  // for setup_.region

@@ -17,6 +17,7 @@
 
 #include "actors/supervisor/child_process.h"
 #include "base/clock.h"
+#include "base/percent.h"
 #include "base/utf8.h"
 #include "config/child_environment.h"
 #include "ipc/memory_file.h"
@@ -113,12 +114,6 @@ Status said(int fd) {
   return invalid(std::move(message), {}, std::move(reason));
 }
 
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
 /// The path that a URL spells, "%20" for a blank. Nothing where an escape is none, or stands for a zero.
 std::optional<std::string> unescaped(std::string_view path) {
   std::string out;
@@ -127,10 +122,9 @@ std::optional<std::string> unescaped(std::string_view path) {
       out += path[i];
       continue;
     }
-    const int high = i + 2 < path.size() ? hex_digit(path[i + 1]) : -1;
-    const int low = high >= 0 ? hex_digit(path[i + 2]) : -1;
-    if (low < 0 || high + low == 0) return std::nullopt;
-    out += static_cast<char>(high << 4 | low);
+    const int byte = escaped_byte(path, i);
+    if (byte <= 0) return std::nullopt;
+    out += static_cast<char>(byte);
     i += 2;
   }
   return out;

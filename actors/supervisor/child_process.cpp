@@ -63,10 +63,10 @@ Result<ChildProcess> ChildProcess::start(const std::string& executable, const st
 }
 
 Result<ChildProcess> ChildProcess::start_with_socket(const std::string& executable,
-                                                     std::vector<std::string> words, int type,
+                                                     std::vector<std::string> words,
                                                      std::vector<std::string> environment, ipc::Fd& socket) {
   int ends[2];
-  if (socketpair(AF_UNIX, type | SOCK_CLOEXEC, 0, ends) != 0)
+  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     return failure(Code::unavailable, "there is no socket for the process that does it");
   socket.reset(ends[0]);
   const ipc::Fd other(ends[1]);  // closed here, so that the child's end closes with the child

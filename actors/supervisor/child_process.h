@@ -34,12 +34,11 @@ class ChildProcess {
   static Result<ChildProcess> start(const std::string& executable, const std::vector<std::string>& words,
                                     const std::vector<int>& keep_fds, std::vector<std::string> environment);
 
-  /// The same for a child that is spoken to over a socket: it gets one end of a new pair of the type
-  /// (SOCK_STREAM or SOCK_SEQPACKET), as --fd=N behind the words, and no other descriptor. `socket` becomes
+  /// The same for a child that is spoken to over a socket: it gets one end of a new pair
+  /// (SOCK_STREAM), as --fd=N behind the words, and no other descriptor. `socket` becomes
   /// the other end, which the child's end closes.
   static Result<ChildProcess> start_with_socket(const std::string& executable, std::vector<std::string> words,
-                                                int type, std::vector<std::string> environment,
-                                                ipc::Fd& socket);
+                                                std::vector<std::string> environment, ipc::Fd& socket);
 
   bool running() const { return pid_ > 0; }
   pid_t pid() const { return pid_; }

@@ -5,6 +5,7 @@
 #include <random>
 #include <utility>
 
+#include "base/percent.h"
 #include "http/api/openai_error.h"
 #include "http/api/openapi.h"
 #include "http/pages/pages.h"
@@ -24,25 +25,13 @@ bool is_json(std::string_view content_type) {
           same_word(type.substr(type.size() - kSuffix.size()), kSuffix));
 }
 
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
 // For a model name, which is only compared with the served names and never used as a path.
 std::string percent_decoded(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
-    const int high = text[i] == '%' && i + 2 < text.size() ? hex_digit(text[i + 1]) : -1;
-    const int low = high >= 0 ? hex_digit(text[i + 2]) : -1;
-    if (low >= 0) {
-      out.push_back(static_cast<char>(high * 16 + low));
-      i += 2;
-    } else {
-      out.push_back(text[i]);
-    }
+    const int byte = escaped_byte(text, i);
+    out.push_back(byte < 0 ? text[i] : static_cast<char>(byte));
+    if (byte >= 0) i += 2;
   }
   return out;
 }

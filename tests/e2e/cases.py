@@ -34,3 +34,19 @@ class ServerCase(unittest.TestCase):
     def complete(self, prompt, **more):
         """A greedy completion through the openai package."""
         return self.client.completions.create(**({"model": "default", "prompt": prompt, "temperature": 0} | more))
+
+
+class MadeModelCase(ServerCase):
+    """Serves a model that is made for the class. Subclasses say how."""
+
+    @classmethod
+    def make_model(cls):
+        """A TemporaryDirectory with the model in its folder `model`."""
+        raise NotImplementedError
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = cls.make_model()
+        cls.addClassCleanup(cls.folder.cleanup)
+        cls.options = cls.options | {"model": f"{cls.folder.name}/model"}
+        super().setUpClass()

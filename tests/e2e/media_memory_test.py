@@ -6,8 +6,7 @@ import signal
 import unittest
 import zlib
 
-from cases import ServerCase
-from pictures import data_url, declared_png, noise_png, part, solid_png, text, vision_model
+from pictures import SeeingCase, data_url, declared_png, noise_png, part, solid_png, text
 from server import PATIENCE, wait_until
 
 CHAT = "/v1/chat/completions"
@@ -31,18 +30,7 @@ def large_file(side, seed):
     return declared_png(side, side, zlib.compress(b"".join(b"\0" + noise.randbytes(3 * side) for _ in range(side)), 1))
 
 
-class MediaCase(ServerCase):
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = vision_model()
-        cls.options = cls.options | {"model": f"{cls.folder.name}/model"}
-        super().setUpClass()
-
-    @classmethod
-    def tearDownClass(cls):
-        super().tearDownClass()
-        cls.folder.cleanup()
-
+class MediaCase(SeeingCase):
     def post(self, messages, **more):
         body = {"messages": messages, "max_tokens": 8, "temperature": 0, "seed": 1, "ignore_eos": True} | more
         return self.server.post(CHAT, body, timeout=PATIENCE)

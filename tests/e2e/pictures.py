@@ -7,6 +7,7 @@ import sys
 import tempfile
 import zlib
 
+from cases import MadeModelCase
 from server import ROOT
 
 sys.path.insert(0, str(ROOT / "tools" / "generate"))
@@ -22,6 +23,14 @@ def vision_model(**changes):
     folder = tempfile.TemporaryDirectory(prefix="troupe-vision-")
     make_vision_model.make(pathlib.Path(folder.name) / "model", **changes)
     return folder
+
+
+class SeeingCase(MadeModelCase):
+    """A server with the small model that sees."""
+
+    @classmethod
+    def make_model(cls):
+        return vision_model()
 
 
 def write_rank_twin(model, out):

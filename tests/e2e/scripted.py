@@ -4,7 +4,7 @@ import pathlib
 import sys
 import tempfile
 
-from cases import ServerCase
+from cases import MadeModelCase
 from server import ROOT
 
 sys.path.insert(0, str(ROOT / "tools" / "generate"))
@@ -36,22 +36,15 @@ THOUGHT_AND_CALLS = {
 }
 
 
-class ScriptedCase(ServerCase):
+class ScriptedCase(MadeModelCase):
     """Subclasses set the scripts; options are the server's, besides the model."""
 
     scripts = {}
     flags = ("--reasoning-parser", "ernie_x1", "--tool-call-parser", "ernie_x1")
 
     @classmethod
-    def setUpClass(cls):
-        cls.folder = scripted_model(cls.scripts)
-        cls.options = cls.options | {"model": f"{cls.folder.name}/model"}
-        super().setUpClass()
-
-    @classmethod
-    def tearDownClass(cls):
-        super().tearDownClass()
-        cls.folder.cleanup()
+    def make_model(cls):
+        return scripted_model(cls.scripts)
 
 
 class Joined:

@@ -2,8 +2,7 @@
 import base64
 import unittest
 
-from cases import ServerCase
-from pictures import data_url, part, picture, solid_png, text, vision_model
+from pictures import SeeingCase, data_url, part, picture, solid_png, text
 from server import PATIENCE, ROOT, Server
 
 VIDEOS = ROOT / "tests" / "data" / "videos"
@@ -29,15 +28,8 @@ def frames(*pictures):
             "video_url": {"url": "data:video/jpeg;base64," + ",".join(base64.b64encode(p).decode() for p in pictures)}}
 
 
-class VideoCase(ServerCase):
+class VideoCase(SeeingCase):
     flags = FLAGS
-
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = vision_model()
-        cls.addClassCleanup(cls.folder.cleanup)
-        cls.options = cls.options | {"model": f"{cls.folder.name}/model"}
-        super().setUpClass()
 
     def post(self, *content, **more):
         body = {"messages": user(*content), "max_tokens": 8, "temperature": 0, "ignore_eos": True, "mm_processor_kwargs": SMALL} | more

@@ -11,7 +11,7 @@ import unittest
 
 from cases import ServerCase
 from pictures import (
-    ANSWERS, data_url, declared_png, noise_png, part, picture, solid_png, text, vision_model, with_data)
+    ANSWERS, SeeingCase, data_url, declared_png, noise_png, part, picture, solid_png, text, with_data)
 from server import PATIENCE, Server, wait_until
 from streams import Stream
 from wholes import of_choices
@@ -25,21 +25,10 @@ def user(*content):
     return [{"role": "user", "content": list(content)}]
 
 
-class VisionCase(ServerCase):
+class VisionCase(SeeingCase):
     """A server with the small model that sees."""
 
     flags = FLAGS
-
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = vision_model()
-        cls.options = cls.options | {"model": f"{cls.folder.name}/model"}
-        super().setUpClass()
-
-    @classmethod
-    def tearDownClass(cls):
-        super().tearDownClass()
-        cls.folder.cleanup()
 
     def ask(self, messages, **more):
         body = {"messages": messages, "max_tokens": TOKENS, "temperature": 0, "seed": 1} | more

@@ -43,7 +43,7 @@ PLACES = [
     (r"media/(decode/.*|prepare\.h)", "the decoding of pictures", [r"media/.*"]),
     (r"(lib)?seccomp\.h|linux/seccomp\.h", "seccomp", [r"media/sandbox\.cpp"]),
     (r"curl/", "libcurl", [r"fetch/(http_get|lanes|media_url|fetch_main)\.cpp"]),
-    (r"nlohmann/", "nlohmann/json", [r"base/json\.h", r"media/media_main\.cpp", r"(config|http|fetch|text|model|actors|cli)/.*"]),
+    (r"nlohmann/", "nlohmann/json", [r"base/json\.h", r"(config|http|fetch|text|model|actors|cli)/.*"]),
     (r"(cuda|cublas|cudnn|nccl|nvrtc|cutlass|cute|cooperative_groups)[\w/.]*", "CUDA",
      [r"gpu/[^/]*\.cpp", r"gpu/cuda_check\.h", r"kernels/[^/]*_cuda\.cu", r"kernels/cuda/.*\.cuh"]),
 ]
