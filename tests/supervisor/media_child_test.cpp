@@ -45,8 +45,8 @@ TEST_F(MediaChildTest, IsAChildLikeOthersAndHoldsOneSocket) {
   const pid_t server = start();
   ASSERT_TRUE(state_becomes("ready"));
   ASSERT_TRUE(replaced(1)) << read("stderr");
-  EXPECT_EQ(process("media-0")["pid"], pids_of("media-0").back());
-  EXPECT_EQ(process("video-0")["pid"], pids_of("video-0").back());
+  EXPECT_EQ(process("media-0")["pid"], newest("media-0"));
+  EXPECT_EQ(process("video-0")["pid"], newest("video-0"));
   EXPECT_EQ(count("media-0 holds 2"), 1) << "its socket and its control channel";
   expect_end(server);
 }
@@ -55,7 +55,7 @@ TEST_F(MediaChildTest, ItsDeathsNeverCount) {
   const pid_t server = start();
   ASSERT_TRUE(replaced(1)) << read("stderr");
   for (std::size_t lives = 2; lives <= 21; ++lives) {
-    kill(pids_of("media-0").back(), SIGKILL);
+    kill(newest("media-0"), SIGKILL);
     ASSERT_TRUE(replaced(lives)) << read("stderr");
   }
   EXPECT_EQ(process("media-0")["restarts"], 20);
@@ -68,7 +68,7 @@ TEST_F(MediaChildTest, ItsDeathsNeverCount) {
 TEST_F(MediaChildTest, AnOrderlyEndIsNothingToWarnOf) {
   const pid_t server = start();
   ASSERT_TRUE(replaced(1)) << read("stderr");
-  kill(pids_of("media-0").back(), SIGTERM);
+  kill(newest("media-0"), SIGTERM);
   ASSERT_TRUE(replaced(2)) << read("stderr");
   EXPECT_EQ(read("stderr"), "");
   expect_end(server);
@@ -91,7 +91,7 @@ TEST_F(MediaChildTest, EndsWithTheFrontThatAskedIt) {
   setup_.options.process.max_restarts = 1;
   const pid_t server = start();
   ASSERT_TRUE(replaced(1)) << read("stderr");
-  kill(pids_of("front").back(), SIGKILL);
+  kill(newest("front"), SIGKILL);
   ASSERT_TRUE(replaced(2)) << read("stderr");
   ASSERT_TRUE(state_becomes("ready"));
   expect_end(server);

@@ -199,7 +199,7 @@ TEST_F(RankGroupServerTest, OneKillThatTakesAllRanksDownCountsOnce) {
   ASSERT_TRUE(meet_anew(kTogether)) << read("stderr");
   EXPECT_EQ(pids_of("worker").size(), 2u * kTogether);
   EXPECT_EQ(pids_of("engine").size(), 1u);
-  kill(pids_of("worker").back(), SIGKILL);
+  kill(newest("worker"), SIGKILL);
   EXPECT_EQ(wait_for(server), 1);
   EXPECT_NE(read("stderr").find("giving up after 2 deaths within 60 s"), std::string::npos) << read("stderr");
   EXPECT_TRUE(children_gone());

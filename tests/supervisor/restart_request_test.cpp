@@ -12,10 +12,10 @@ namespace {
 TEST_F(SuperviseTest, AKilledFrontIsReplacedWhileEngineAndWorkerLive) {
   const pid_t server = start();
   ASSERT_TRUE(state_becomes("ready"));
-  kill(pids_of("front").back(), SIGKILL);
+  kill(newest("front"), SIGKILL);
   ASSERT_TRUE(eventually([&] { return pids_of("front").size() == 2; }));
   ASSERT_TRUE(state_becomes("ready"));
-  EXPECT_EQ(count("front start " + std::to_string(pids_of("front").back()) + " epoch 2"), 1);
+  EXPECT_EQ(count("front start " + std::to_string(newest("front")) + " epoch 2"), 1);
   EXPECT_EQ(pids_of("engine").size(), 1u);
   EXPECT_EQ(pids_of("worker").size(), 1u);
   EXPECT_EQ(count("engine sees epoch"), 0) << "the workers' links do not change";
@@ -80,8 +80,8 @@ TEST_F(RestartRequestTest, TheProgramThatIsInstalledNowIsRun) {
   const auto program = [](pid_t pid) {
     return std::filesystem::read_symlink("/proc/" + std::to_string(pid) + "/exe").string();
   };
-  EXPECT_EQ(program(pids_of("engine").back()), installed);
-  EXPECT_NE(program(pids_of("worker").back()), installed);
+  EXPECT_EQ(program(newest("engine")), installed);
+  EXPECT_NE(program(newest("worker")), installed);
   kill(server, SIGTERM);
   EXPECT_EQ(wait_for(server), 0);
 }

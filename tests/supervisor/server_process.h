@@ -15,6 +15,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 #include <set>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -133,6 +134,12 @@ class SuperviseTest : public ::testing::Test {
       if (std::sscanf(line.c_str(), (who + " start %d").c_str(), &pid) == 1) pids.push_back(pid);
     }
     return pids;
+  }
+  /// The newest process of that name. Waits for the first one, and throws where none comes: not every child
+  /// is awaited before the server says that it is ready.
+  pid_t newest(const std::string& who) const {
+    if (!eventually([&] { return !pids_of(who).empty(); })) throw std::runtime_error(who + " never started");
+    return pids_of(who).back();
   }
   bool nothing_left() const {
     const std::string& dir = setup_.options.process.runtime_dir;

@@ -39,7 +39,7 @@ TEST_F(SuperviseTest, QuietPrintsDeathsAlone) {
   setup_.console.quiet = true;
   const pid_t server = start();
   ASSERT_TRUE(state_becomes("ready"));
-  kill(pids_of("worker").back(), SIGKILL);
+  kill(newest("worker"), SIGKILL);
   ASSERT_TRUE(eventually([&] { return read("stderr").find("worker-0 is back") != std::string::npos; }));
   kill(server, SIGTERM);
   EXPECT_EQ(wait_for(server), 0);
@@ -164,9 +164,9 @@ TEST_F(SuperviseTest, StatusIsComplete) {
   EXPECT_EQ(page["processes"][0]["name"], "supervisor");
   EXPECT_EQ(page["processes"][0]["pid"], server);
   EXPECT_EQ(page["processes"][1]["name"], "front");
-  EXPECT_EQ(page["processes"][1]["pid"], pids_of("front").back());
+  EXPECT_EQ(page["processes"][1]["pid"], newest("front"));
   EXPECT_EQ(page["processes"][2]["name"], "engine");
-  EXPECT_EQ(page["processes"][2]["pid"], pids_of("engine").back());
+  EXPECT_EQ(page["processes"][2]["pid"], newest("engine"));
   EXPECT_EQ(page["processes"][3]["name"], "worker-0");
   EXPECT_EQ(page["processes"][3]["state"], "ready");
   EXPECT_EQ(page["processes"][3]["restarts"], 0);
@@ -185,7 +185,7 @@ TEST_F(SuperviseTest, AKilledWorkerIsReplacedAndTheEngineTold) {
   const pid_t server = start();
   ASSERT_TRUE(state_becomes("ready"));
   for (int round = 1; round <= 3; ++round) {
-    kill(pids_of("worker").back(), SIGKILL);
+    kill(newest("worker"), SIGKILL);
     ASSERT_TRUE(eventually([&] { return pids_of("worker").size() == static_cast<std::size_t>(round) + 1; }));
     ASSERT_TRUE(eventually([&] { return count("engine sees epoch " + std::to_string(round + 1)) == 1; }));
     ASSERT_TRUE(state_becomes("ready"));
@@ -200,7 +200,7 @@ TEST_F(SuperviseTest, AKilledWorkerIsReplacedAndTheEngineTold) {
   EXPECT_EQ(count("engine sees epoch"), 3);
   EXPECT_EQ(pids_of("engine").size(), 1u);
   EXPECT_EQ(status()["processes"][3]["restarts"], 3);
-  EXPECT_EQ(count("worker start " + std::to_string(pids_of("worker").back()) + " epoch 4"), 1);
+  EXPECT_EQ(count("worker start " + std::to_string(newest("worker")) + " epoch 4"), 1);
   kill(server, SIGTERM);
   EXPECT_EQ(wait_for(server), 0);
 }
@@ -208,8 +208,8 @@ TEST_F(SuperviseTest, AKilledWorkerIsReplacedAndTheEngineTold) {
 TEST_F(SuperviseTest, BothChildrenKilledAtOnceAreReplaced) {
   const pid_t server = start();
   ASSERT_TRUE(state_becomes("ready"));
-  kill(pids_of("engine").back(), SIGKILL);
-  kill(pids_of("worker").back(), SIGKILL);
+  kill(newest("engine"), SIGKILL);
+  kill(newest("worker"), SIGKILL);
   ASSERT_TRUE(eventually([&] { return pids_of("engine").size() == 2 && pids_of("worker").size() == 2; }));
   ASSERT_TRUE(state_becomes("ready"));
   EXPECT_EQ(status()["processes"][2]["restarts"], 1);
@@ -223,7 +223,7 @@ TEST_F(SuperviseTest, BothChildrenKilledAtOnceAreReplaced) {
 TEST_F(SuperviseTest, AKilledEngineIsReplacedWhileFrontAndWorkerLive) {
   const pid_t server = start();
   ASSERT_TRUE(state_becomes("ready"));
-  kill(pids_of("engine").back(), SIGKILL);
+  kill(newest("engine"), SIGKILL);
   ASSERT_TRUE(eventually([&] { return pids_of("engine").size() == 2; }));
   EXPECT_TRUE(eventually([&] { return count("front sees epoch 2") == 1; }));
   ASSERT_TRUE(state_becomes("ready"));
@@ -306,8 +306,7 @@ TEST_F(SuperviseTest, AServerThatWasStoppedAsAWholeGoesOn) {
   setup_.status_patience = 10ms;
   const pid_t server = start();
   ASSERT_TRUE(state_becomes("ready"));
-  const std::vector<pid_t> all{server, pids_of("front").back(), pids_of("engine").back(),
-                               pids_of("worker").back()};
+  const std::vector<pid_t> all{server, newest("front"), newest("engine"), newest("worker")};
   for (const pid_t pid : all) kill(pid, SIGSTOP);
   std::this_thread::sleep_for(6s);
   kill(server, SIGCONT);

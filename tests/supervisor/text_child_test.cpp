@@ -31,7 +31,7 @@ TEST_F(TextChildTest, ItsDeathsNeverCountOnceItIsReady) {
   const pid_t server = start();
   ASSERT_TRUE(state_becomes("ready"));
   for (std::size_t lives = 2; lives <= 6; ++lives) {
-    kill(pids_of("text-0").back(), SIGKILL);
+    kill(newest("text-0"), SIGKILL);
     ASSERT_TRUE(replaced(lives)) << read("stderr");
   }
   const std::string said = read("stderr");
@@ -43,11 +43,11 @@ TEST_F(TextChildTest, ItsDeathsNeverCountOnceItIsReady) {
   ASSERT_EQ(processes.size(), 6u);
   EXPECT_EQ(processes[4]["name"], "text-0");
   EXPECT_EQ(processes[4]["restarts"], 5);
-  EXPECT_EQ(processes[4]["pid"], pids_of("text-0").back());
+  EXPECT_EQ(processes[4]["pid"], newest("text-0"));
   EXPECT_EQ(processes[5]["restarts"], 0);
-  EXPECT_EQ(count("text-0 start " + std::to_string(pids_of("text-0").back()) + " epoch 6"), 1);
+  EXPECT_EQ(count("text-0 start " + std::to_string(newest("text-0")) + " epoch 6"), 1);
   EXPECT_EQ(count("text-1 sees epoch"), 0) << "each has a link of its own";
-  kill(pids_of("worker").back(), SIGKILL);  // the first that counts
+  kill(newest("worker"), SIGKILL);  // the first that counts
   EXPECT_EQ(wait_for(server), 1);
   EXPECT_NE(read("stderr").find("giving up after 1 death"), std::string::npos) << read("stderr");
 }
@@ -84,7 +84,7 @@ TEST_F(TextChildTest, OneThatDoesNotComeBackEndsTheServer) {
   script("text-0=declining");
   const pid_t server = start();
   ASSERT_TRUE(state_becomes("ready"));
-  kill(pids_of("text-0").back(), SIGKILL);
+  kill(newest("text-0"), SIGKILL);
   EXPECT_EQ(wait_for(server), 1);
   EXPECT_EQ(pids_of("text-0").size(), 4u) << "the one that was ready, and three that count";
   EXPECT_NE(read("stderr").find("giving up after 3 deaths (text-0 4)"), std::string::npos) << read("stderr");
@@ -94,7 +94,7 @@ TEST_F(TextChildTest, OneThatStandsStillIsReplaced) {
   setup_.options.process.worker_timeout_s = 1;
   const pid_t server = start();
   ASSERT_TRUE(state_becomes("ready"));
-  kill(pids_of("text-0").back(), SIGSTOP);
+  kill(newest("text-0"), SIGSTOP);
   ASSERT_TRUE(replaced(2)) << read("stderr");
   EXPECT_NE(read("stderr").find("(Killed) because it gave no sign of life for 1 s;"), std::string::npos)
       << read("stderr");
@@ -123,7 +123,7 @@ TEST_F(TextChildTest, ItOutlivesTheFrontAndIsToldOfTheNext) {
   setup_.options.process.max_restarts = 1;
   const pid_t server = start();
   ASSERT_TRUE(state_becomes("ready"));
-  kill(pids_of("front").back(), SIGKILL);
+  kill(newest("front"), SIGKILL);
   ASSERT_TRUE(eventually([&] { return pids_of("front").size() == 2; }));
   ASSERT_TRUE(state_becomes("ready"));
   for (const std::string text : {"text-0", "text-1"}) {
