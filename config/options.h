@@ -209,6 +209,22 @@ constexpr int default_prefill_step_ms(Device device) {
   return device == Device::cuda ? 60 : device == Device::cpu ? 250 : 0;
 }
 
+/// How draft tokens are made: not at all, from what prompt and answer repeat, or by the checkpoint's layer
+/// for multi-token prediction.
+enum class DraftMethod { none, ngram, mtp };
+
+/// Speculation (--speculative-config). It changes no answer.
+struct SpeculationOptions {
+  DraftMethod method = DraftMethod::none;
+  int tokens = 0;  ///< most draft tokens of a row: 1…8 from n-grams, 1…5 by the layer; 0 without a method
+  int mtp_steps = 0;         ///< of these, that the layer makes, 1…5; the rest are appended from n-grams
+  bool with_ngram = false;   ///< with mtp: n-grams append to the layer's drafts
+  std::string draft_model;   ///< with mtp: directory with the layer's tensors; empty: the model's own
+  std::string quantization;  ///< of the layer, as --quantization; empty: as the model
+  int min_ngram = 2;         ///< shortest n-gram that is looked up, in tokens
+  int max_ngram = 5;         ///< longest
+};
+
 /// How steps are composed. The first three bound the memory of a step.
 struct SchedulerOptions {
   int max_model_len = 0;    ///< prompt and answer in tokens; 0: what the model allows and memory fits
@@ -304,6 +320,7 @@ struct Options {
   ParallelOptions parallel;
   QuantizationOptions quantization;
   SchedulerOptions scheduler;
+  SpeculationOptions speculation;
   CacheOptions cache;
   MediaOptions media;
   TokenizerOptions tokenizer;
