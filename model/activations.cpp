@@ -5,7 +5,7 @@ namespace troupe::model {
 Activations Activations::make(const ModelSpec& spec, DType dtype, const DecoderLimits& limits, View memory) {
   Arena arena(memory);
   const auto rows = static_cast<std::size_t>(limits.rows);
-  const auto picked = static_cast<std::size_t>(limits.sequences);
+  const auto picked = static_cast<std::size_t>(limits.sequences + limits.drafts);
   const auto half_head = static_cast<std::size_t>(spec.head_dim / 2);
   const auto stored = [&](std::size_t count, int columns) {
     return arena.take_bytes(count * static_cast<std::size_t>(kernels::padded(columns)) * size_of(dtype));

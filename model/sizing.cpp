@@ -10,6 +10,7 @@
 #include "model/cuda/step_memory.h"
 #include "model/cuda/step_scratch.h"
 #include "model/decoder.h"
+#include "model/drafts/drafter.h"
 #include "model/plan_check.h"
 #include "model/swap/swap_sizing.h"
 #include "model/vision/tower_memory.h"
@@ -29,6 +30,8 @@ constexpr std::uint64_t kCudaExtraBytes = std::uint64_t{512} << 20;
 constexpr std::uint64_t kCudaSpareBytes = std::uint64_t{128} << 20;
 constexpr std::uint64_t kDefaultKvBytes = std::uint64_t{4} << 30;
 constexpr std::int64_t kMaxBlocks = 1 << 24;
+/// Rows of logits of a step beyond one a sequence, where the worker drafts.
+constexpr int kMostDraftedRows = 128;
 constexpr int kEchoVocab = 1 << 17;
 constexpr int kEchoPositions = 1 << 17;
 constexpr std::int64_t kEchoBlocks = 1 << 20;
@@ -94,9 +97,18 @@ Result<wire::Capacity> common(const config::Options& options, int max_positions,
   return capacity;
 }
 
+// What rows may draft, once the number of slots is known.
+void size_drafts(wire::Capacity& capacity, const config::SpeculationOptions& options) {
+  if (options.method == config::DraftMethod::none) return;
+  capacity.max_drafts = std::min(options.tokens, kMostDrafts);
+  capacity.max_sampled =
+      capacity.max_slots + std::min(capacity.max_slots * capacity.max_drafts, kMostDraftedRows);
+}
+
 DecoderLimits limits_of(const wire::Capacity& capacity, const WeightFormats& formats) {
   return {.rows = capacity.max_tokens_per_step,
           .sequences = capacity.max_slots,
+          .drafts = capacity.max_drafts > 0 ? capacity.max_sampled - capacity.max_slots : 0,
           .positions = capacity.max_model_len,
           .kv_format = formats.kv,
           .tops = most_tops(capacity)};
@@ -154,6 +166,7 @@ Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& forma
   Result<wire::Capacity> made = common(options, spec.max_positions, spec.vocab);
   if (!made) return made;
   wire::Capacity& capacity = *made;
+  size_drafts(capacity, options.speculation);
   const DecoderLimits limits = limits_of(capacity, formats);
   capacity.weight_bytes = WeightLayout::make(spec, formats, tied, {}).bytes;
   capacity.arena_bytes = Activations::make(spec, formats.activations, limits, {}).bytes;
@@ -334,6 +347,7 @@ Result<wire::Capacity> size_echo(const ModelSpec* spec, const config::Options& o
   Result<wire::Capacity> made = common(options, spec != nullptr ? spec->max_positions : kEchoPositions,
                                        spec != nullptr ? spec->vocab : kEchoVocab);
   if (!made) return made;
+  size_drafts(*made, options.speculation);
   const std::int64_t blocks = options.device.num_gpu_blocks_override > 0
                                   ? std::int64_t{options.device.num_gpu_blocks_override}
                                   : useful_blocks(*made);

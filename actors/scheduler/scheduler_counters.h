@@ -31,7 +31,7 @@ class SchedulerCounters {
  public:
   void step_planned() { ++totals_.steps; }
   void row_stalled() { ++totals_.stalled_rows; }
-  void token_discarded() { ++totals_.discarded_tokens; }
+  void tokens_discarded(std::int32_t count) { totals_.discarded_tokens += static_cast<std::uint64_t>(count); }
   void fetch_began() { ++totals_.fetches; }
   void fetch_failed() { ++totals_.failed_fetches; }
   void encoded(double seconds, bool cached) {

@@ -1,0 +1,15 @@
+#pragma once
+// The drafter that the options ask for.
+#include <memory>
+
+#include "config/options.h"
+#include "ipc/wire.h"
+#include "model/drafts/drafter.h"
+
+namespace troupe::model {
+
+/// Null when capacity.max_drafts is 0.
+std::unique_ptr<Drafter> make_drafter(const config::SpeculationOptions& options,
+                                      const wire::Capacity& capacity);
+
+}  // namespace troupe::model
