@@ -171,9 +171,14 @@ TROUPE_INSPECT(RankMediaReport, x.rank, x.record)
 TROUPE_INSPECT(RankCacheReport, x.rank, x.record)
 TROUPE_INSPECT(RankUp, x.rank, x.link)
 TROUPE_INSPECT(RankDown, x.rank, x.why)
+namespace metrics {
+TROUPE_INSPECT(DraftCounts, x.rows, x.with_drafts, x.drafted, x.accepted, x.emitted, x.drafted_at,
+               x.accepted_at, x.reached_at)
+}
+
 TROUPE_INSPECT(StepStats, x.engine, x.running, x.waiting, x.prompt_tokens, x.generated_tokens, x.preempted,
                x.admitted, x.admitted_hits, x.admitted_tokens, x.cached_tokens, x.swapped_tokens, x.kv,
-               x.step_s, x.predicted_s, x.encoded, x.encode_s, x.encodings_found)
+               x.step_s, x.predicted_s, x.encoded, x.encode_s, x.encodings_found, x.drafts)
 TROUPE_INSPECT(RequestStats, x.ok, x.endings, x.gaps.counts, x.gaps.sum_s, x.prompt_tokens, x.cached_tokens,
                x.output_tokens, x.max_tokens, x.queue_s, x.prefill_s, x.ttft_s, x.decode_s, x.e2e_s)
 TROUPE_INSPECT(HttpStats, x.path, x.status, x.generates)

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "actors/messages.h"
+#include "actors/metrics/draft_counts.h"
 #include "actors/metrics/gap_counts.h"
 #include "actors/metrics/process_report.h"
 
@@ -31,6 +32,7 @@ struct StepStats {
   double encode_s = 0;               ///< from the beginning of each to its end, steps in between included
   std::int32_t encodings_found = 0;  ///< images and videos of which the worker still had what it had made
   std::uint32_t engine = 0;          ///< whose step; the front, which numbers engines, sets it
+  metrics::DraftCounts drafts;       ///< of the step
 };
 
 /// How a choice of a request ended, as /metrics counts it.

@@ -202,7 +202,9 @@ Status Front::Impl::build(const FrontFds& fds) {
                      options.scheduler.block_size,
                      cache_type(options, files->spec),
                      options.device.gpu_memory_utilization,
-                     engines.size()};
+                     engines.size(),
+                     options.speculation.method,
+                     options.speculation.tokens};
   front.health = health;
   front.deliver = deliver;
   front.progress = progress;

@@ -1,4 +1,5 @@
 // The text of /metrics. Each name here is explained in docs/metrics.md.
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,7 +15,8 @@ std::string label(std::string_view name, std::string_view value) {
   return std::string(name) + "=\"" + escape_label(value) + "\"";
 }
 
-double share(std::uint64_t part, std::uint64_t whole) {
+template <class Count>
+double share(Count part, Count whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
@@ -27,6 +29,7 @@ std::string Registry::text() const {
   append_cache(out);
   append_batches(out);
   append_engines(out);
+  append_drafts(out);
   append_swap_space(out);
   append_http(out);
   append_processes(out);
@@ -151,6 +154,41 @@ void Registry::append_engines(Exposition& out) const {
        "counter", [](const Engine& engine) { return engine.cached_tokens; });
   each("troupe:engine_kv_blocks_available", "KV blocks of the engine that are free or evictable", "gauge",
        [](const Engine& engine) { return engine.last.kv.free + engine.last.kv.cached; });
+}
+
+void Registry::append_drafts(Exposition& out) const {
+  if (constants_.max_drafts == 0) return;
+  const DraftCounts& d = drafts_;
+  const auto count = [&](const char* name, const char* help, std::int64_t value) {
+    out.counter(name, help, static_cast<double>(value));
+  };
+  // FastDeploy's rate is one of draft tokens with a draft layer, and one of tokens with n-grams.
+  const bool of_drafts = constants_.draft_method == config::DraftMethod::mtp;
+  out.gauge(
+      "fastdeploy:spec_decode_draft_acceptance_rate",
+      of_drafts ? "Share of draft tokens that were accepted" : "Share of tokens that were accepted drafts",
+      share(d.accepted, of_drafts ? d.drafted : d.emitted));
+  count("fastdeploy:spec_decode_num_accepted_tokens_total", "Draft tokens accepted", d.accepted);
+  count("fastdeploy:spec_decode_num_emitted_tokens_total", "Tokens of rows that may draft", d.emitted);
+  count("fastdeploy:spec_decode_num_draft_tokens_total", "Draft tokens verified", d.drafted);
+  out.gauge("fastdeploy:spec_decode_efficiency",
+            "Tokens of rows that may draft, as a share of the most possible",
+            share(d.emitted, d.rows + d.drafted));
+  const auto positions = std::min(static_cast<std::size_t>(constants_.max_drafts), DraftCounts::kPositions);
+  for (std::size_t i = 0; i < positions; ++i) {
+    out.gauge("fastdeploy:spec_decode_draft_single_head_acceptance_rate_" + std::to_string(i),
+              "Share of draft tokens accepted at this position where those before it were",
+              share(d.accepted_at[i], d.reached_at[i]));
+  }
+  count("troupe:draft_rows_total", "Rows that verified a draft token", d.with_drafts);
+  const auto each = [&](const char* name, const char* help, const DraftCounts::ByPosition& values) {
+    out.heading(name, help, "counter");
+    for (std::size_t i = 0; i < positions; ++i) {
+      out.sample(name, label("position", std::to_string(i)), static_cast<double>(values[i]));
+    }
+  };
+  each("troupe:draft_tokens_total", "Draft tokens verified, by their position in the row", d.drafted_at);
+  each("troupe:accepted_draft_tokens_total", "Draft tokens accepted, likewise", d.accepted_at);
 }
 
 void Registry::append_swap_space(Exposition& out) const {

@@ -23,7 +23,8 @@ struct SchedulerTotals {
   std::int64_t swapped_tokens = 0;  ///< and of those, in the swap space
   std::uint64_t fetches = 0;        ///< admissions that waited for copies from the swap space
   std::uint64_t failed_fetches = 0;
-  std::uint64_t encoded = 0;  ///< images and videos
+  std::uint64_t encoded = 0;    ///< images and videos
+  metrics::DraftCounts drafts;  ///< of all steps
 };
 
 /// Counts events; decides nothing.

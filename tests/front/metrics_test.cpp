@@ -153,6 +153,68 @@ TEST(Registry, EverySeriesHasHelpAndTypeOnce) {
   EXPECT_GE(types.size(), 30u);
 }
 
+TEST(DraftCounts, ARowCountsEachOfItsDrafts) {
+  DraftCounts counts;
+  counts.add_row(4, 2, 3);
+  counts.add_row(1, 1, 2);
+  counts.add_row(0, 0, 1);
+  counts.add_row(8, 8, 2);  // its sequence ended at the second
+  EXPECT_EQ(counts.rows, 4);
+  EXPECT_EQ(counts.with_drafts, 3);
+  EXPECT_EQ(counts.drafted, 13);
+  EXPECT_EQ(counts.accepted, 11);
+  EXPECT_EQ(counts.emitted, 8);
+  EXPECT_EQ(counts.drafted_at, (DraftCounts::ByPosition{3, 2, 2, 2, 1, 1, 1, 1}));
+  EXPECT_EQ(counts.accepted_at, (DraftCounts::ByPosition{3, 2, 1, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(counts.reached_at, (DraftCounts::ByPosition{3, 2, 2, 1, 1, 1, 1, 1}));
+  DraftCounts twice = counts;
+  twice += counts;
+  EXPECT_EQ(twice.emitted, 16);
+  EXPECT_EQ(twice.rows, 8);
+  EXPECT_EQ(twice.with_drafts, 6);
+  EXPECT_EQ(twice.reached_at[2], 4);
+  EXPECT_NE(twice, counts);
+}
+
+TEST(Registry, DraftsByPosition) {
+  Constants constants{"v", "m", 1, 64, "x", 1};
+  constants.draft_method = config::DraftMethod::mtp;
+  constants.max_drafts = 2;
+  Registry registry(constants);
+  StepStats step;
+  step.drafts.add_row(2, 1, 2);
+  step.drafts.add_row(2, 0, 1);
+  registry.add(step);
+  registry.add(step);
+  step.drafts = {};
+  step.drafts.add_row(0, 0, 1);
+  registry.add(step);
+  const std::string text = registry.text();
+  EXPECT_EQ(value(text, "fastdeploy:spec_decode_draft_acceptance_rate"), 0.25);
+  EXPECT_EQ(value(text, "fastdeploy:spec_decode_num_accepted_tokens_total"), 2);
+  EXPECT_EQ(value(text, "fastdeploy:spec_decode_num_emitted_tokens_total"), 7);
+  EXPECT_EQ(value(text, "fastdeploy:spec_decode_num_draft_tokens_total"), 8);
+  EXPECT_NEAR(value(text, "fastdeploy:spec_decode_efficiency"), 7.0 / 13, 1e-9);
+  EXPECT_EQ(value(text, "fastdeploy:spec_decode_draft_single_head_acceptance_rate_0"), 0.5);
+  EXPECT_EQ(value(text, "fastdeploy:spec_decode_draft_single_head_acceptance_rate_1"), 0);
+  EXPECT_EQ(value(text, "fastdeploy:spec_decode_draft_single_head_acceptance_rate_2"), -1);
+  EXPECT_EQ(value(text, "troupe:draft_rows_total"), 4);
+  EXPECT_EQ(value(text, "troupe:draft_tokens_total{position=\"1\"}"), 4);
+  EXPECT_EQ(value(text, "troupe:accepted_draft_tokens_total{position=\"0\"}"), 2);
+  EXPECT_EQ(value(text, "troupe:accepted_draft_tokens_total{position=\"2\"}"), -1);
+  constants.draft_method = config::DraftMethod::ngram;
+  Registry with_ngram(constants);
+  with_ngram.add(
+      StepStats{.drafts = {.rows = 4, .with_drafts = 2, .drafted = 4, .accepted = 2, .emitted = 8}});
+  EXPECT_EQ(value(with_ngram.text(), "fastdeploy:spec_decode_draft_acceptance_rate"), 0.25);
+}
+
+TEST(Registry, NoSeriesOfDraftsWithoutSpeculation) {
+  const std::string text = Registry(Constants{}).text();
+  EXPECT_EQ(text.find("spec_decode"), std::string::npos);
+  EXPECT_EQ(text.find("draft"), std::string::npos);
+}
+
 TEST(Registry, LabelsAreEscaped) {
   const std::string text = Registry(Constants{"v", "a\"b\\c\n", 1, 64, "x", 1}).text();
   EXPECT_NE(text.find("model=\"a\\\"b\\\\c\\n\""), std::string::npos);
