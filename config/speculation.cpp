@@ -6,6 +6,7 @@
 #include <optional>
 #include <utility>
 
+#include "config/in_quotes.h"
 #include "config/json_flags.h"
 #include "config/quantization.h"
 
@@ -33,8 +34,6 @@ constexpr std::pair<std::string_view, std::string_view> kWithoutEffect[] = {
     {"enf_gen_phase_tag", "the phases of an answer need no tag"},
     {"enable_draft_logprob", "answers have the logprobs of the model alone"},
 };
-
-std::string in_quotes(std::string_view text) { return "\"" + std::string(text.substr(0, 80)) + "\""; }
 
 /// A text whose keys and types check_speculative_config() has accepted.
 class Reader {

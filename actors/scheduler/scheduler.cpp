@@ -269,6 +269,7 @@ void Scheduler::commit_row(std::size_t index, const PlannedRow& row, const wire:
         finish = take_token(s, token);
         if (finish != Finish::none) break;
       }
+      if (row.from_last) counters_.drafted(*result, tokens.tokens, out.stats);
       out.stats.generated_tokens += tokens.tokens;
       counters_.tokens_discarded(result->count - tokens.tokens);
     }

@@ -33,6 +33,13 @@ class SchedulerCounters {
   void step_planned() { ++totals_.steps; }
   void row_stalled() { ++totals_.stalled_rows; }
   void tokens_discarded(std::int32_t count) { totals_.discarded_tokens += static_cast<std::uint64_t>(count); }
+  /// A row from a last token, of which `taken` tokens are reported.
+  void drafted(const wire::ResultRow& row, std::int32_t taken, StepStats& stats) {
+    metrics::DraftCounts counts;
+    counts.add_row(row.drafts, std::max(0, row.count - 1), taken);
+    stats.drafts += counts;
+    totals_.drafts += counts;
+  }
   void fetch_began() { ++totals_.fetches; }
   void fetch_failed() { ++totals_.failed_fetches; }
   void encoded(double seconds, bool cached) {
