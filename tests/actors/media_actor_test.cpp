@@ -38,9 +38,22 @@ class MediaActorTest : public ::testing::Test {
     };
     // What the header of the sample says.
     decoder_->grid = measure().grid;
-    media_ = system_.spawn(media_behavior, std::move(parts));
+    metrics_ = system_.spawn([told = told_](metrics_actor::pointer) -> metrics_actor::behavior_type {
+      return {answer_beat,
+              [](const StepStats&) {},
+              [](const RequestStats&) {},
+              [](const HttpStats&) {},
+              [](const DoorStats&) {},
+              [told](const MediaStats& stats) { told->push_back(stats); },
+              [](const ProcessReports&) {},
+              [](caf::get_atom) { return std::string(); }};
+    });
+    media_ = system_.spawn(media_behavior, std::move(parts), metrics_);
   }
-  ~MediaActorTest() override { caf::anon_send_exit(media_, caf::exit_reason::user_shutdown); }
+  ~MediaActorTest() override {
+    caf::anon_send_exit(media_, caf::exit_reason::user_shutdown);
+    caf::anon_send_exit(metrics_, caf::exit_reason::user_shutdown);
+  }
 
   static MeasuredFile measure() { return measure_file(sample("jpeg_420.jpg"), {}, {}, {}); }
 
@@ -68,6 +81,8 @@ class MediaActorTest : public ::testing::Test {
   caf::scoped_actor self_{system_};
   std::shared_ptr<FakeDecoder::Shared> decoder_ = std::make_shared<FakeDecoder::Shared>();
   std::unique_ptr<ipc::PatchRegion> region_;
+  std::shared_ptr<std::vector<MediaStats>> told_ = std::make_shared<std::vector<MediaStats>>();
+  metrics_actor metrics_;
   media_actor media_;
 };
 
@@ -87,6 +102,38 @@ TEST_F(MediaActorTest, ARequestIsMeasuredPreparedAndReleased) {
   ASSERT_EQ(again.items.size(), 1u);
   EXPECT_EQ(again.items[0].place, ready.items[0].place) << "it was kept";
   EXPECT_EQ(decoder_->asked, 1);
+}
+
+TEST_F(MediaActorTest, MetricsHearsOfEveryChange) {
+  const auto go = std::make_shared<std::atomic<bool>>(false);
+  decoder_->outcome = [go] {
+    while (!*go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    return Status();
+  };
+  const auto now = [this] { return ask<MediaStats>(caf::get_atom::value); };
+  EXPECT_EQ(now().file_limit, 256 << 20);
+  ask<MeasuredMedia>(job(1, sample("jpeg_420.jpg")));
+  EXPECT_GT(now().file_bytes, 0);
+  ask<MeasuredMedia>(job(2, sample("jpeg_444.jpg")));
+  auto first = self_->request(media_, caf::timespan(test::kPatience), PrepareMedia{0, 1});
+  auto second = self_->request(media_, caf::timespan(test::kPatience), PrepareMedia{0, 2});
+  EXPECT_EQ(now().decodes_running, 1) << "there is one decoder";
+  EXPECT_EQ(now().decodes_waiting, 1);
+  EXPECT_EQ(now().misses, 2);
+  *go = true;
+  for (auto* pending : {&first, &second}) pending->receive([](MediaReady&) {}, [](const caf::error&) {});
+  self_->send(media_, ReleaseMedia{0, 1});
+  const MediaStats last = now();
+  EXPECT_EQ(last.decodes_running + last.decodes_waiting, 0);
+  EXPECT_EQ(last.cached_entries, 1);
+  EXPECT_GT(last.cached_bytes, 0);
+  EXPECT_GT(last.patch_bytes, last.cached_bytes);
+  self_->request(metrics_, caf::timespan(test::kPatience), caf::get_atom::value)
+      .receive([](const std::string&) {}, [](const caf::error&) {});
+  ASSERT_FALSE(told_->empty());
+  EXPECT_EQ(told_->front().file_limit, 256 << 20) << "the limits are known from the start";
+  EXPECT_EQ(told_->back(), last);
+  for (std::size_t i = 1; i < told_->size(); ++i) EXPECT_NE((*told_)[i], (*told_)[i - 1]);
 }
 
 TEST_F(MediaActorTest, RefusalsAreAnswersAndEndTheRequest) {
