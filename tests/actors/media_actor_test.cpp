@@ -16,6 +16,7 @@ namespace troupe {
 namespace {
 
 using testing::FakeDecoder;
+using testing::FakeVideoDecoder;
 
 std::string sample(const std::string& name) {
   std::ifstream file(TROUPE_TEST_DATA "/media/" + name, std::ios::binary);
@@ -35,6 +36,9 @@ class MediaActorTest : public ::testing::Test {
     parts.threads.region = std::make_shared<ipc::PatchWriter>(*std::move(writer));
     parts.threads.make_decoder = [shared = decoder_](std::size_t, const Log&) {
       return std::make_unique<FakeDecoder>(shared);
+    };
+    parts.threads.make_video_decoder = [shared = video_](std::size_t, const Log&) {
+      return std::make_unique<FakeVideoDecoder>(shared);
     };
     // What the header of the sample says.
     decoder_->grid = measure().grid;
@@ -80,6 +84,7 @@ class MediaActorTest : public ::testing::Test {
   caf::actor_system system_{config_};
   caf::scoped_actor self_{system_};
   std::shared_ptr<FakeDecoder::Shared> decoder_ = std::make_shared<FakeDecoder::Shared>();
+  std::shared_ptr<FakeVideoDecoder::Shared> video_ = std::make_shared<FakeVideoDecoder::Shared>();
   std::unique_ptr<ipc::PatchRegion> region_;
   std::shared_ptr<std::vector<MediaStats>> told_ = std::make_shared<std::vector<MediaStats>>();
   metrics_actor metrics_;
@@ -106,7 +111,7 @@ TEST_F(MediaActorTest, ARequestIsMeasuredPreparedAndReleased) {
 
 TEST_F(MediaActorTest, MetricsHearsOfEveryChange) {
   const auto go = std::make_shared<std::atomic<bool>>(false);
-  decoder_->outcome = [go] {
+  decoder_->outcome = video_->outcome = [go] {
     while (!*go) std::this_thread::sleep_for(std::chrono::milliseconds(1));
     return Status();
   };
@@ -115,13 +120,24 @@ TEST_F(MediaActorTest, MetricsHearsOfEveryChange) {
   ask<MeasuredMedia>(job(1, sample("jpeg_420.jpg")));
   EXPECT_GT(now().file_bytes, 0);
   ask<MeasuredMedia>(job(2, sample("jpeg_444.jpg")));
-  auto first = self_->request(media_, caf::timespan(test::kPatience), PrepareMedia{0, 1});
-  auto second = self_->request(media_, caf::timespan(test::kPatience), PrepareMedia{0, 2});
-  EXPECT_EQ(now().decodes_running, 1) << "there is one decoder";
-  EXPECT_EQ(now().decodes_waiting, 1);
-  EXPECT_EQ(now().misses, 2);
+  for (const std::uint64_t exchange : {3u, 4u}) {
+    MeasureMedia video = job(exchange, exchange == 3 ? "AAAA" : "BBBB");
+    video.items.front().kind = MediaKind::video;
+    video.items.front().limits = {28 * 28, 28 * 28 * 16};
+    EXPECT_TRUE(ask<MeasuredMedia>(video).status.ok());
+  }
+  const auto prepare = [this](std::uint64_t exchange) {
+    return self_->request(media_, caf::timespan(test::kPatience), PrepareMedia{0, exchange});
+  };
+  auto first = prepare(1), second = prepare(2), third = prepare(3), fourth = prepare(4);
+  EXPECT_EQ(now().decodes_running, 2) << "there is one decoder, and one video at a time";
+  EXPECT_EQ(now().decodes_waiting, 2);
+  EXPECT_EQ(now().misses, 4);
   *go = true;
-  for (auto* pending : {&first, &second}) pending->receive([](MediaReady&) {}, [](const caf::error&) {});
+  for (auto* pending : {&first, &second, &third, &fourth}) {
+    pending->receive([](MediaReady& ready) { EXPECT_TRUE(ready.status.ok()) << ready.status.message; },
+                     [&](const caf::error& error) { ADD_FAILURE() << system_.render(error); });
+  }
   self_->send(media_, ReleaseMedia{0, 1});
   const MediaStats last = now();
   EXPECT_EQ(last.decodes_running + last.decodes_waiting, 0);
