@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import signal
+import tempfile
 import time
 import unittest
 
@@ -246,6 +247,29 @@ class Refusals(VisionCase):
             with self.subTest(url):
                 error = self.refused(user({"type": "image_url", "image_url": {"url": url}}))
                 self.assertRegex(error["message"], "--allowed-media-(domains|path)")
+
+
+class WithoutAPlace(VisionCase):
+    """A template that shows images, and no videos."""
+
+    @classmethod
+    def setUpClass(cls):
+        with tempfile.NamedTemporaryFile("w", suffix=".jinja") as template:
+            template.write("{% for m in messages %}{% for p in m.content %}{{ p.text if p.type == 'text' else "
+                           "'<|image@placeholder|>' if p.type == 'image_url' else '' }}{% endfor %}{% endfor %}")
+            template.flush()
+            cls.flags = (*FLAGS, "--chat-template", template.name)
+            super().setUpClass()
+            wait_until(cls.server.is_ready, "the template in memory")
+
+    def test_the_item_is_named(self):
+        image = part(solid_png(56, 56, (1, 2, 3)))
+        self.assertTrue(self.said(user(image, text("a")), max_tokens=2))
+        frames = "data:video/jpeg;base64," + ",".join([base64.b64encode(picture("jpeg_420.jpg")).decode()] * 2)
+        video = {"type": "video_url", "video_url": {"url": frames}}
+        answer = self.server.post(CHAT, {"messages": user(image, video, text("a")), "max_tokens": 2})
+        self.assertEqual((answer.status, answer.error["code"]), (400, "no_media_place"), answer.text)
+        self.assertTrue(answer.error["param"].startswith("messages.0.content.1"), answer.error)
 
 
 class OfTextModels(ServerCase):
