@@ -103,7 +103,7 @@ TROUPE_INSPECT(ReleaseMedia, x.io, x.exchange)
 TROUPE_INSPECT(TakeMedia)
 TROUPE_INSPECT(MediaWaited)
 TROUPE_INSPECT(Encode, x.request_id, x.api, x.source, x.bad_words, x.token_strs, x.echo, x.echo_tokens,
-               x.media)
+               x.media, x.media_fields)
 TROUPE_INSPECT(PromptText, x.text, x.chars)
 TROUPE_INSPECT(Encoded, x.status, x.prompts, x.media, x.texts, x.bans, x.answer)
 TROUPE_INSPECT(SequenceItem, x.item, x.contents, x.place)
@@ -183,6 +183,9 @@ TROUPE_INSPECT(RequestStats, x.ok, x.endings, x.gaps.counts, x.gaps.sum_s, x.pro
                x.output_tokens, x.max_tokens, x.queue_s, x.prefill_s, x.ttft_s, x.decode_s, x.e2e_s)
 TROUPE_INSPECT(HttpStats, x.path, x.status, x.generates)
 TROUPE_INSPECT(DoorStats, x.turned_away, x.failed_handshakes, x.faults)
+TROUPE_INSPECT(MediaStats, x.file_bytes, x.file_limit, x.patch_bytes, x.patch_limit, x.cached_bytes,
+               x.cached_limit, x.cached_entries, x.hits, x.misses, x.decodes_running, x.decodes_waiting,
+               x.requests_waiting, x.refused)
 TROUPE_INSPECT(ProcessReport, x.name, x.pid, x.restarts)
 TROUPE_INSPECT(ProcessReports, x.processes)
 TROUPE_INSPECT(SchedulerStatus, x.running, x.max_running, x.waiting, x.max_waiting, x.prompt_tokens,
@@ -190,7 +193,8 @@ TROUPE_INSPECT(SchedulerStatus, x.running, x.max_running, x.waiting, x.max_waiti
 TROUPE_INSPECT(ProbeAnswer, x.mailbox)
 TROUPE_INSPECT(ActorReport, x.name, x.number, x.answered, x.restarts, x.mailbox, x.answer_ns)
 TROUPE_INSPECT(ActorReports, x.actors)
-TROUPE_INSPECT(EngineStatus, x.state, x.scheduler, x.engines, x.cache, x.open_requests, x.max_requests)
+TROUPE_INSPECT(EngineStatus, x.state, x.scheduler, x.engines, x.cache, x.media, x.open_requests,
+               x.max_requests)
 TROUPE_INSPECT(Expire)
 TROUPE_INSPECT(Drain)
 TROUPE_INSPECT(ResetPrefixCache)

@@ -125,10 +125,11 @@ struct Encode {
   Api api = Api::chat;
   Source source;
   std::vector<std::string> bad_words;
-  bool token_strs = false;       ///< Api::tokenize: the tokens' text, too
-  bool echo = false;             ///< the prompts' text, too
-  std::int64_t echo_tokens = 0;  ///< with echo: of a prompt of ids, its last so many
-  std::vector<MediaGrid> media;  ///< what the conversation's images and videos are, in order
+  bool token_strs = false;                ///< Api::tokenize: the tokens' text, too
+  bool echo = false;                      ///< the prompts' text, too
+  std::int64_t echo_tokens = 0;           ///< with echo: of a prompt of ids, its last so many
+  std::vector<MediaGrid> media;           ///< what the conversation's images and videos are, in order
+  std::vector<std::string> media_fields;  ///< of each of them, the field that it came from, for errors
 };
 
 /// What an answer repeats of a prompt.

@@ -69,6 +69,24 @@ struct DoorStats {
   std::int32_t faults = 0;             ///< exceptions in the HTTP threads
 };
 
+/// What MEDIA holds now, and what it has counted since the front's start. Bytes are those of --media-memory.
+struct MediaStats {
+  std::int64_t file_bytes = 0;  ///< of files that are not decoded yet
+  std::int64_t file_limit = 0;
+  std::int64_t patch_bytes = 0;  ///< of patches; those of the processor cache among them
+  std::int64_t patch_limit = 0;
+  std::int64_t cached_bytes = 0;  ///< of images and videos that no request uses: the processor cache
+  std::int64_t cached_limit = 0;
+  std::int64_t cached_entries = 0;
+  std::int64_t hits = 0;              ///< items of requests whose patches were in memory or in the making
+  std::int64_t misses = 0;            ///< items that had to be decoded
+  std::int32_t decodes_running = 0;   ///< images and videos
+  std::int32_t decodes_waiting = 0;   ///< that have room in memory and no process yet
+  std::int32_t requests_waiting = 0;  ///< for room in memory
+  std::int64_t refused = 0;           ///< requests that found none: 429
+  friend bool operator==(const MediaStats&, const MediaStats&) = default;
+};
+
 struct SchedulerStatus {
   std::int32_t running = 0;
   std::int32_t max_running = 0;
@@ -83,6 +101,7 @@ struct EngineStatus {
   SchedulerStatus scheduler;             ///< of all engines
   std::vector<SchedulerStatus> engines;  ///< of each, by index; empty: of an engine alone
   CacheStatus cache;
+  MediaStats media;  ///< without limits: the model does not see, or MEDIA has not answered
   std::int32_t open_requests = 0;
   std::int32_t max_requests = 0;
 };

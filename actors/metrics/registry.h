@@ -43,6 +43,7 @@ class Registry {
   void add(const HttpStats& answer);
   void add(const DoorStats& door);
   void set(ProcessReports reports) { processes_ = std::move(reports); }
+  void set(const MediaStats& media) { media_ = media; }
 
   /// Reads /proc for what the processes use now.
   std::string text() const;
@@ -53,6 +54,7 @@ class Registry {
   void append_cache(Exposition& out) const;
   void append_batches(Exposition& out) const;
   void append_swap_space(Exposition& out) const;
+  void append_media(Exposition& out) const;
   void append_http(Exposition& out) const;
   void append_processes(Exposition& out) const;
 
@@ -92,6 +94,7 @@ class Registry {
   std::array<std::uint64_t, kEndings> endings_{};
   std::map<std::string, std::uint64_t> rejected_;  ///< by reason
   ProcessReports processes_;
+  MediaStats media_;
   std::uint64_t turned_away_ = 0;
   std::uint64_t failed_handshakes_ = 0;
   std::uint64_t faults_ = 0;

@@ -31,6 +31,7 @@ std::string Registry::text() const {
   append_engines(out);
   append_drafts(out);
   append_swap_space(out);
+  append_media(out);
   append_http(out);
   append_processes(out);
   return out.take();
@@ -127,11 +128,6 @@ void Registry::append_batches(Exposition& out) const {
   out.histogram("troupe:prefill_step_seconds", "Device time of a step with prompt tokens", prefill_step_);
   out.counter("troupe:prefill_step_predicted_seconds_total", "Device time predicted for those steps",
               predicted_s_);
-  out.counter("troupe:media_encoded_total", "Images and videos encoded", static_cast<double>(encoded_));
-  out.counter("troupe:media_encode_seconds_total",
-              "Time from the begin of each encoding to its end, steps in between included", encode_s_);
-  out.counter("troupe:encoder_cache_hits_total", "Images and videos whose encoder output was still there",
-              static_cast<double>(encodings_found_));
 }
 
 /// Of each engine; what stands elsewhere is of all.
@@ -205,6 +201,37 @@ void Registry::append_swap_space(Exposition& out) const {
          swap_total_.failed);
   blocks("troupe:swap_declined_blocks_total", "Blocks not copied because computing them again is faster",
          swap_total_.declined);
+}
+
+void Registry::append_media(Exposition& out) const {
+  const auto number = [](std::int64_t count) { return static_cast<double>(count); };
+  out.heading("troupe:media_memory_used_bytes", "Media memory in use, by what for", "gauge");
+  out.sample("troupe:media_memory_used_bytes", label("use", "files"), number(media_.file_bytes));
+  out.sample("troupe:media_memory_used_bytes", label("use", "patches"), number(media_.patch_bytes));
+  out.heading("troupe:media_memory_limit_bytes", "Media memory that there is, by what for", "gauge");
+  out.sample("troupe:media_memory_limit_bytes", label("use", "files"), number(media_.file_limit));
+  out.sample("troupe:media_memory_limit_bytes", label("use", "patches"), number(media_.patch_limit));
+  out.gauge("troupe:processor_cache_entries", "Prepared images and videos that no open request has",
+            number(media_.cached_entries));
+  out.gauge("troupe:processor_cache_bytes", "Media memory that these take", number(media_.cached_bytes));
+  out.gauge("troupe:processor_cache_limit_bytes", "Media memory that these may take",
+            number(media_.cached_limit));
+  out.counter("troupe:processor_cache_hits_total", "Images and videos of requests that were in memory",
+              number(media_.hits));
+  out.counter("troupe:processor_cache_misses_total", "Images and videos of requests that had to be decoded",
+              number(media_.misses));
+  out.gauge("troupe:media_decodes_running", "Images and videos that are being decoded",
+            media_.decodes_running);
+  out.gauge("troupe:media_decodes_waiting", "Images and videos that wait for a process to decode them",
+            media_.decodes_waiting);
+  out.gauge("troupe:media_requests_waiting", "Requests that wait for media memory", media_.requests_waiting);
+  out.counter("troupe:media_refused_total", "Requests that found no media memory in time: 429",
+              number(media_.refused));
+  out.counter("troupe:media_encoded_total", "Images and videos encoded", static_cast<double>(encoded_));
+  out.counter("troupe:media_encode_seconds_total",
+              "Time from the begin of each encoding to its end, steps in between included", encode_s_);
+  out.counter("troupe:encoder_cache_hits_total", "Images and videos whose encoder output was still there",
+              static_cast<double>(encodings_found_));
 }
 
 void Registry::append_http(Exposition& out) const {

@@ -141,6 +141,10 @@ void media_done(SchedulerSelf self, const MediaReport& report) {
         caf::make_error(caf::sec::runtime_error, "the worker has encoded what nobody asked for"));
   }
   if (verdict == Committed::stale) return;
+  for (const HostTokens& host : state.output.hosts) {
+    for (const SequenceTokens& lost : host.step.sequences)
+      state.parts.log.warning("patches_gone", {kv("host", host.host), kv("why", lost.error)});
+  }
   advance(self);
   tell_hosts(self);
 }

@@ -42,6 +42,7 @@ Session::Session(std::shared_ptr<const SessionContext> context, Ask ask)
 std::optional<MeasureMedia> Session::take_media() {
   if (closed_ || ask_.source.media.empty()) return std::nullopt;
   media_held_ = true;
+  for (const http::MediaSource& media : ask_.source.media) media_fields_.push_back(media.param);
   return MeasureMedia{ask_.io,     ask_.exchange,    ask_.request_id,
                       ask_.client, ask_.prefix.salt, std::exchange(ask_.source.media, {})};
 }
@@ -60,7 +61,8 @@ Encode Session::take_encode() {
              ask_.answer.return_token_ids,
              ask_.answer.echo,
              kept_tokens(*context_, ask_),
-             measured_};
+             measured_,
+             std::exchange(media_fields_, {})};
   ask_.source = {};
   ask_.source.keep_tokens = job.source.keep_tokens;
   return job;

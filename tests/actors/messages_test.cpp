@@ -77,12 +77,17 @@ TEST(Messages, AConversationKeepsItsValuesAndTheOrderOfItsKeys) {
   ASSERT_TRUE(messages.ok());
   job.source.conversation.messages = *std::move(messages);
   job.source.conversation.without_template = true;
+  job.media = {{MediaKind::video, {2, 4, 6}}};
+  job.media_fields = {"messages.0.content.1"};
   const Encode read = there_and_back(job);
   EXPECT_EQ(read.request_id, "r");
   EXPECT_EQ(http::to_text(read.source.conversation.messages),
             http::to_text(job.source.conversation.messages));
   EXPECT_TRUE(read.source.conversation.tools.is_null());
   EXPECT_TRUE(read.source.conversation.without_template);
+  ASSERT_EQ(read.media.size(), 1u);
+  EXPECT_EQ(read.media[0].grid, job.media[0].grid);
+  EXPECT_EQ(read.media_fields, job.media_fields);
 }
 
 TEST(Messages, EveryCutIsFoundAndSoIsWhatFollowsTheEnd) {

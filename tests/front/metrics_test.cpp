@@ -91,6 +91,39 @@ TEST(Registry, WhatProducedNoTokenHasNoLatencies) {
   EXPECT_EQ(value(text, "fastdeploy:infer_latency"), 0);
 }
 
+TEST(Registry, ShowsWhatMediaHolds) {
+  Registry registry(Constants{"v", "m", 1, 64, "x", 1});
+  MediaStats media;
+  media.file_bytes = 1;
+  media.file_limit = 2;
+  media.patch_bytes = 3;
+  media.patch_limit = 4;
+  media.cached_bytes = 5;
+  media.cached_limit = 6;
+  media.cached_entries = 7;
+  media.hits = 8;
+  media.misses = 9;
+  media.decodes_running = 10;
+  media.decodes_waiting = 11;
+  media.requests_waiting = 12;
+  media.refused = 13;
+  registry.set(media);
+  const std::string text = registry.text();
+  EXPECT_EQ(value(text, "troupe:media_memory_used_bytes{use=\"files\"}"), 1);
+  EXPECT_EQ(value(text, "troupe:media_memory_limit_bytes{use=\"files\"}"), 2);
+  EXPECT_EQ(value(text, "troupe:media_memory_used_bytes{use=\"patches\"}"), 3);
+  EXPECT_EQ(value(text, "troupe:media_memory_limit_bytes{use=\"patches\"}"), 4);
+  EXPECT_EQ(value(text, "troupe:processor_cache_bytes"), 5);
+  EXPECT_EQ(value(text, "troupe:processor_cache_limit_bytes"), 6);
+  EXPECT_EQ(value(text, "troupe:processor_cache_entries"), 7);
+  EXPECT_EQ(value(text, "troupe:processor_cache_hits_total"), 8);
+  EXPECT_EQ(value(text, "troupe:processor_cache_misses_total"), 9);
+  EXPECT_EQ(value(text, "troupe:media_decodes_running"), 10);
+  EXPECT_EQ(value(text, "troupe:media_decodes_waiting"), 11);
+  EXPECT_EQ(value(text, "troupe:media_requests_waiting"), 12);
+  EXPECT_EQ(value(text, "troupe:media_refused_total"), 13);
+}
+
 TEST(Registry, CountsHowChoicesEndedAndGapsOfTheirTokens) {
   Registry registry(Constants{"v", "m", 1, 64, "x", 1});
   RequestStats request;
