@@ -27,6 +27,8 @@ struct Case {
   bool tools = true;
 };
 
+std::ostream& operator<<(std::ostream& out, const Case& one) { return out << one.name; }
+
 const Case kCases[] = {
     {"Text", "plain text, 你好 and \xF0\x9F\x8E\xAD.\n\nbye"},
     {"Length", "cut in a \xE4\xBD", Finish::length},
@@ -241,7 +243,7 @@ TEST_P(SeveralTokensTest, TheAnswerIsThatOfOneTokenAStep) {
       ASSERT_GT(one.stats.output_tokens, 0);
       const auto equals = [&](const Outcome& other) {
         EXPECT_EQ(other.answer, one.answer) << json::diff(one.answer, other.answer);
-        EXPECT_EQ(other.cancelled, one.cancelled);
+        EXPECT_LE(other.cancelled, one.cancelled) << "what ends with its step needs no cancelling";
         EXPECT_EQ(other.stats.output_tokens, one.stats.output_tokens);
         EXPECT_EQ(other.stats.endings, one.stats.endings);
       };
@@ -290,7 +292,7 @@ class SpeculationUsageTest : public ::testing::Test {
     Effects effects;
     book.open(Ask(request));
     Encoded encoded;
-    encoded.prompts = {testing::parsing_ids("q")};
+    encoded.prompts = {testing::parsing_ids("q</think>")};
     encoded.prediction = std::move(prediction);
     sequences_ = book.encoded(5, std::move(encoded), 10, effects).sequences;
     const auto take = [&](const std::string& text, SequenceTokens tokens) {
@@ -352,7 +354,7 @@ TEST_F(SpeculationUsageTest, OnlyTheSequenceThatBringsThePromptBringsThePredicti
   Effects effects;
   book.open(Ask(request));
   Encoded encoded;
-  encoded.prompts = {testing::parsing_ids("q")};
+  encoded.prompts = {testing::parsing_ids("q</think>")};
   encoded.prediction = {7, 8};
   const auto sequences = book.encoded(5, std::move(encoded), 10, effects).sequences;
   ASSERT_EQ(sequences.size(), 2u);
