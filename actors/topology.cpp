@@ -384,7 +384,8 @@ EngineSystem::EngineSystem(EngineSetup setup) {
                             introduce("scheduler", workers),
                             {},
                             setup.log("scheduler"),
-                            grammar ? introduce("scheduler", grammar) : grammar};
+                            grammar ? introduce("scheduler", grammar) : grammar,
+                            setup.options.speculation.method};
   for (const auto& link : setup.fronts) scheduling.fronts.push_back(std::make_shared<FrontLinkPort>(link));
   auto scheduler = system().spawn(scheduler_behavior, std::move(scheduling));
   add("scheduler", scheduler);

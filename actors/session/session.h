@@ -192,7 +192,8 @@ class Session {
 
   const std::shared_ptr<const SessionContext> context_;
   Ask ask_;
-  Thinking thinking_;  ///< of every answer, once the prompt is known
+  Thinking thinking_;                ///< of every answer, once the prompt is known
+  std::vector<TokenId> prediction_;  ///< likewise
   const std::unique_ptr<AnswerWriter> writer_;
   AnswerContent content_;
   bool changed_ = false;  ///< there is something for flush() to send

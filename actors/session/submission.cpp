@@ -179,6 +179,13 @@ KeySource::KeySource() {
   next_ = {word(), word()};
 }
 
+std::vector<TokenId> usable_prediction(const SessionContext& context, std::vector<TokenId>&& ids) {
+  const auto foreign = [&](TokenId id) { return id < 0 || id >= context.vocab_size; };
+  if (!context.speculates || std::ranges::any_of(ids, foreign)) return {};
+  ids.resize(std::min(ids.size(), static_cast<std::size_t>(std::max(context.max_model_len, 0))));
+  return std::move(ids);
+}
+
 SequenceSpec make_sequence(const SessionContext& context, const Ask& ask, const Thinking& thinking,
                            std::int32_t prompt_tokens, std::int32_t candidate) {
   const Generation& generation = ask.generation;

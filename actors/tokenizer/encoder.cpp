@@ -108,7 +108,19 @@ Status Encoder::encode_source(Encode& job, Encoded& out) const {
   for (auto& ids : job.source.ids) out.prompts.push_back(std::move(ids));
   if (Status status = check_placeholders(job, out); !status.ok()) return status;
   if (!http::generates(job.api)) out.answer = tokenized(job, out);
+  if (!job.source.prediction.empty()) out.prediction = predicted(job.source.prediction);
   return ban_words(job.bad_words, out.bans);
+}
+
+/// What the model may answer is text of its own: it names no special token. Of what is longer than an answer
+/// can be, the beginning is read.
+std::vector<TokenId> Encoder::predicted(std::string_view text) const {
+  std::size_t end = std::min(text.size(), bounds_.max_text_bytes);
+  while (end < text.size() && end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  auto ids = tokenizer_->encode(text.substr(0, end), SpecialTokens::plain);
+  if (bounds_.max_model_len > 0)
+    ids.resize(std::min(ids.size(), static_cast<std::size_t>(bounds_.max_model_len)));
+  return ids;
 }
 
 /// What the answer repeats of the prompts: texts as they came, ids as text. A prompt that is too long for the

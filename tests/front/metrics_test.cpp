@@ -6,6 +6,8 @@
 #include <set>
 #include <sstream>
 
+#include "actors/metrics/draft_alarm.h"
+
 namespace troupe::metrics {
 namespace {
 
@@ -207,6 +209,34 @@ TEST(DraftCounts, ARowCountsEachOfItsDrafts) {
   EXPECT_EQ(twice.with_drafts, 6);
   EXPECT_EQ(twice.reached_at[2], 4);
   EXPECT_NE(twice, counts);
+}
+
+/// Steps of ten rows with a draft token each, of which the first `accepted` are accepted.
+std::size_t alarms(DraftAlarm& alarm, int steps, int accepted) {
+  std::size_t count = 0;
+  for (int i = 0; i < steps; ++i) {
+    DraftCounts counts;
+    for (int row = 0; row < 10; ++row) counts.add_row(1, row < accepted ? 1 : 0, 1);
+    if (const auto share = alarm.observe(counts)) {
+      EXPECT_LT(*share, DraftAlarm::kLeastAccepted);
+      ++count;
+    }
+  }
+  return count;
+}
+
+TEST(DraftAlarm, SpeaksOnceWhileNearlyAllDraftsAreWrong) {
+  DraftAlarm alarm;
+  EXPECT_EQ(alarms(alarm, 99, 0), 0u) << "too few drafts to judge";
+  EXPECT_EQ(alarms(alarm, 1, 0), 1u);
+  EXPECT_EQ(alarms(alarm, 1000, 0), 0u) << "it was said";
+  EXPECT_EQ(alarms(alarm, 100, 1), 0u) << "one in ten is enough";
+  EXPECT_EQ(alarms(alarm, 100, 0), 1u) << "once more";
+  EXPECT_EQ(alarms(alarm, 1000, 5), 0u);
+  DraftAlarm exact;
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(alarms(exact, 1, i % 2), 0u) << "5 % is enough";
+  DraftAlarm idle;
+  EXPECT_FALSE(idle.observe({}).has_value());
 }
 
 TEST(Registry, DraftsByPosition) {
