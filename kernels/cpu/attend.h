@@ -94,11 +94,11 @@ void expand_codes(void* to, const std::byte* codes, int inputs) {
   }
 }
 
-/// Online softmax of one row over the first `visible` tokens of a tile: writes the probabilities to P and
+/// Online softmax of one row over the first `visible` tokens of a tile but for the first `hidden`: writes the probabilities to P and
 /// updates m, l and o. Overwrites the scores. Scales of 8-bit K and V, else null: with them a probability
 /// times its V scale is rounded to bf16 (fp32: not rounded).
 template <class V, DType T>
-void softmax_tile(float* scores, Operand<V, T>* P, int visible, float scale, const float* key_scales,
+void softmax_tile(float* scores, Operand<V, T>* P, int hidden, int visible, float scale, const float* key_scales,
                   const float* value_scales, float& m, float& l, float* o, int width) {
   using F = typename V::F;
   const F nothing = V::set1(-std::numeric_limits<float>::infinity());
@@ -107,6 +107,7 @@ void softmax_tile(float* scores, Operand<V, T>* P, int visible, float scale, con
     for (int i = 0; i < kBlockTokens; i += V::kLanes)
       V::store(scores + i, V::mul(V::load(scores + i), V::load(key_scales + i)));
   }
+  for (int i = 0; i < hidden; ++i) scores[i] = -std::numeric_limits<float>::infinity();
   for (int i = visible; i < kBlockTokens; ++i) scores[i] = -std::numeric_limits<float>::infinity();
   for (int i = 0; i < kBlockTokens; i += V::kLanes) {
     const F s = V::mul(V::load(scores + i), V::set1(scale));
@@ -130,6 +131,7 @@ void softmax_tile(float* scores, Operand<V, T>* P, int visible, float scale, con
   }
   // The scale of a token that the row does not see may be a NaN.
   if (value_scales != nullptr) {
+    for (int i = 0; i < hidden; ++i) P[i] = 0;
     for (int i = visible; i < kBlockTokens; ++i) P[i] = 0;
   }
   if (top != m) {
@@ -277,8 +279,8 @@ class Attend {
         __builtin_memset(P_ + row * kBlockTokens, 0, kBlockTokens * sizeof(Op));
         continue;
       }
-      softmax_tile<V, T>(scores_ + row * kBlockTokens, P_ + row * kBlockTokens, count, a_.scale, scales(keys),
-                         scales(values), m_[row], l_[row], o_ + row * width_, width_);
+      softmax_tile<V, T>(scores_ + row * kBlockTokens, P_ + row * kBlockTokens, start == 0 ? a_.first : 0,
+                         count, a_.scale, scales(keys), scales(values), m_[row], l_[row], o_ + row * width_, width_);
     }
     for (int p = 0; p * kPanel < width_; ++p) {
       const std::size_t at = static_cast<std::size_t>(p) * value_panel;
