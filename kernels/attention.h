@@ -27,7 +27,7 @@ struct Attention {
   /// `batch`, its block tables, and the keys and values of the tokens before each row's own are settled
   /// (kernels/cuda/launch.cuh): a device on which ops overlap may read them while the previous op runs.
   bool settled = false;
-  /// Tokens before it are not attended to, and their keys and values need only be finite; 0 or 1, on Cuda 0.
+  /// Tokens before it are not attended to, and their keys and values may be anything; 0 or 1, on Cuda 0.
   /// Every row's position is at least this.
   int first = 0;
 };

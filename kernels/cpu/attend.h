@@ -17,6 +17,7 @@
 #include <limits>
 
 #include "kernels/batch.h"
+#include "kernels/cpu/layout.h"
 #include "kernels/cpu/rows.h"
 
 namespace troupe::kernels {
@@ -240,6 +241,16 @@ class Attend {
     });
   }
 
+  /// A copy of a panel of V with zeros for the tokens before a_.first, which may be anything.
+  const std::byte* without_first(const std::byte* panel, std::size_t bytes) {
+    auto* const copy = reinterpret_cast<St*>(panel_);
+    __builtin_memcpy(copy, panel, bytes);
+    for (int token = 0; token < a_.first; ++token) {
+      for (int lane = 0; lane < kPanel; ++lane) copy[packed_index(T, kBlockTokens, lane, token)] = 0;
+    }
+    return reinterpret_cast<const std::byte*>(copy);
+  }
+
   void tile_at(int start) {
     const std::byte* block =
         a_.kv + static_cast<std::size_t>(a_.blocks[start / kBlockTokens]) * a_.block_bytes;
@@ -284,7 +295,8 @@ class Attend {
     }
     for (int p = 0; p * kPanel < width_; ++p) {
       const std::size_t at = static_cast<std::size_t>(p) * value_panel;
-      with_panel(values + at, most_visible, next + at, [&](auto&& multiply) {
+      const bool hides = plain && start == 0 && a_.first > 0;
+      with_panel(hides ? without_first(values + at, value_panel) : values + at, most_visible, next + at, [&](auto&& multiply) {
         for (int row = 0; row < rows_; row += V::kTileRows) {
           const int rows = rows_ - row < V::kTileRows ? rows_ - row : V::kTileRows;
           const int count = visible(row + rows - 1, start);

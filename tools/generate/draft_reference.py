@@ -7,7 +7,8 @@ A position p has the token t(p) and the hidden row h(p), the output of the last 
     logits of token i + 1 = W norm(v(i); model.norm)
 
 h is taken after model.norm. To draft further tokens the layer runs again: h(i) is then norm(v(i); model.norm), t(i + 1) the
-drafted token. Computes in the dtype of the tensors. Models with experts compute their routers in fp32.
+drafted token. Two switches leave these norms out, as other implementations do: of h where `normed_hidden` is false, before W where
+`normed_output` is. Computes in the dtype of the tensors. Models with experts compute their routers in fp32.
 """
 import torch
 
@@ -30,8 +31,9 @@ def rotate(x, positions, theta):
 class Model:
     """`tensors`: under -PT names, linears as [outputs, inputs]. `config`: config.json's keys."""
 
-    def __init__(self, config, tensors):
+    def __init__(self, config, tensors, normed_hidden=True, normed_output=True):
         self.config, self.tensors = config, tensors
+        self.normed_hidden, self.normed_output = normed_hidden, normed_output
         self.heads, self.kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
         self.head_dim = config.get("head_dim") or config["hidden_size"] // self.heads
         self.theta = config.get("rope_theta") or config["rope_parameters"]["rope_theta"]
@@ -95,12 +97,18 @@ class Model:
     def final_norm(self, h):
         return norm(h, self.weight("model.norm"), self.eps)
 
+    def as_hidden(self, h):
+        return self.final_norm(h) if self.normed_hidden else h
+
+    def draft_head(self, v):
+        return self.head(self.final_norm(v) if self.normed_output else v)
+
     def hidden(self, ids):
-        """[tokens, hidden]: the rows after the final norm."""
+        """[tokens, hidden]: the rows h."""
         h, positions = self.weight("model.embed_tokens")[ids], torch.arange(len(ids))
         for n in range(self.config["num_hidden_layers"]):
             h, _ = self.layer(f"model.layers.{n}.", h, positions)
-        return self.final_norm(h)
+        return self.as_hidden(h)
 
     def draft_input(self, ids, hidden):
         embedding = norm(self.weight("model.embed_tokens")[ids], self.weight("model.mtp_emb_norm.0"), self.eps)
@@ -112,8 +120,8 @@ class Model:
         for each element of `chained`, tokens [n], the logits that follow when row i goes on with chained[...][i]."""
         block, count = "model.mtp_block.0.", len(ids) - 1
         out, (keys, values) = self.layer(block, self.draft_input(ids[1:], hidden[:count]), torch.arange(1, count + 1))
-        logits = [self.head(self.final_norm(out))]
-        rows = [self.final_norm(out[i:i + 1]) for i in range(count)]
+        logits = [self.draft_head(out)]
+        rows = [self.as_hidden(out[i:i + 1]) for i in range(count)]
         past = [(keys[:, :i + 1], values[:, :i + 1]) for i in range(count)]
         for step, tokens in enumerate(chained):
             made = []
@@ -121,7 +129,7 @@ class Model:
                 u = self.draft_input(tokens[i:i + 1], rows[i])
                 v, (k, w) = self.layer(block, u, torch.tensor([i + 2 + step]), past[i])
                 past[i] = (torch.cat((past[i][0], k), 1), torch.cat((past[i][1], w), 1))
-                rows[i] = self.final_norm(v)
-                made.append(self.head(rows[i]))
+                rows[i] = self.as_hidden(v)
+                made.append(self.draft_head(v))
             logits.append(torch.cat(made))
         return logits

@@ -7,6 +7,7 @@ NAME beside it (make_goldens.py), whose logits the reference has to give first. 
     ids      I32 [T]            the golden's prompt, without its end
     logits   F32 [3, T-1, vocab]  drafted from the rows 1 ... T-1: by the first run, and by two more on its output
     chained  I32 [2, T-1]       the tokens that these two runs read: the highest logit of the run before
+    hidden_as_it_is, output_as_it_is  F32 [3, S, vocab]  the same logits after S rows, without one of the norms
 
 The projection is [hidden, 2 * hidden] in one folder and [2 * hidden, hidden] in another; a third has -Paddle names. The files
 are committed, so the tests need none of this. To make them again:
@@ -23,6 +24,7 @@ from draft_reference import Model
 from safetensors.torch import load_file, save_file
 
 TOKENS = 80  # past a block border of 64
+SWITCHED_TOKENS = 12  # of the logits without a norm
 MAX_BF16_ERROR = 1.5e-2  # the tests allow 2e-2 in bf16
 # name of the golden: -Paddle names, projection as [2 * hidden, hidden], dtype of the file
 CASES = {
@@ -77,6 +79,15 @@ def compute(model, ids):
     return model.draft(ids, hidden, chained), chained
 
 
+def switched(config, tensors, ids, chained):
+    ids, chained = ids[:SWITCHED_TOKENS], [tokens[:SWITCHED_TOKENS - 1] for tokens in chained]
+    made = {}
+    for name, norms in (("hidden_as_it_is", (False, True)), ("output_as_it_is", (True, False))):
+        model = Model(config, tensors, *norms)
+        made[name] = torch.stack(model.draft(ids, model.hidden(ids), chained)).contiguous()
+    return made
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     root = pathlib.Path(__file__).resolve().parent.parent.parent / "tests/data/goldens"
@@ -95,21 +106,25 @@ def main():
         for seed in range(1000):
             drawn = draw(config, base.head_dim, seed, dtype)
             model = Model(config, own | drawn)
-            logits, chained = compute(model, ids)
             low = model.to(torch.bfloat16)
+            first = [m.draft(ids, m.hidden(ids))[0] for m in (model, low)]
+            if error(*first) > MAX_BF16_ERROR:
+                continue
+            logits, chained = compute(model, ids)
             rounded = low.draft(ids, low.hidden(ids), chained)
             if max(error(a, b) for a, b in zip(logits, rounded, strict=True)) <= MAX_BF16_ERROR:
                 break
         else:
             raise SystemExit(f"{name}: no seed gives a small bf16 error")
+        stored = dict(drawn)
         if transposed:
-            drawn["model.mtp_linear_proj.0.weight"] = drawn["model.mtp_linear_proj.0.weight"].T
-        tensors = to_paddle(drawn) if paddle else drawn
+            stored["model.mtp_linear_proj.0.weight"] = stored["model.mtp_linear_proj.0.weight"].T
+        tensors = to_paddle(stored) if paddle else stored
         folder = arguments.out / f"draft_{name}"
         folder.mkdir(parents=True, exist_ok=True)
         save_file({k: t.to(dtype).contiguous() for k, t in tensors.items()}, folder / "model.safetensors", {"format": "pt"})
         save_file({"ids": ids.to(torch.int32), "logits": torch.stack(logits).contiguous(),
-                   "chained": torch.stack(chained).to(torch.int32)}, folder / "golden.safetensors")
+                   "chained": torch.stack(chained).to(torch.int32)} | switched(config, own | drawn, ids, chained), folder / "golden.safetensors")
         (folder / "config.json").write_text(json.dumps({"hidden_size": config["hidden_size"], "num_hidden_layers": 1}, indent=2) + "\n")
         for file in folder.iterdir():
             file.chmod(0o644)
