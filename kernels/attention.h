@@ -9,7 +9,7 @@ inline constexpr int kMostHeadDim = 256;  ///< the largest head_dim that every d
 inline constexpr int kMostGroup = 48;     ///< the most query heads per KV head that every device supports
 
 /// Row r at position p, head j, with KV head j / (heads / kv_heads):
-/// out[r][j] = sum over t <= p of softmax_t(scale * q[r][j] · K[t]) * V[t].
+/// out[r][j] = sum over first <= t <= p of softmax_t(scale * q[r][j] · K[t]) * V[t].
 /// The batch's own keys and values must already be in KV memory. Softmax is computed in fp32; probabilities
 /// are rounded to kv.dtype before the product with V. With 8-bit KV, K[t] and V[t] are codes times their
 /// token's scale: K's scale multiplies the fp32 score, and V's the probability, which is then rounded to bf16
@@ -27,6 +27,9 @@ struct Attention {
   /// `batch`, its block tables, and the keys and values of the tokens before each row's own are settled
   /// (kernels/cuda/launch.cuh): a device on which ops overlap may read them while the previous op runs.
   bool settled = false;
+  /// Tokens before it are not attended to, and their keys and values may be anything; 0 or 1, on Cuda 0.
+  /// Every row's position is at least this.
+  int first = 0;
 };
 
 void run(Cpu& device, const Attention& op);

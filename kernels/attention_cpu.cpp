@@ -128,6 +128,7 @@ void run(Cpu& device, const Attention& op) {
               .format = op.kv.format,
               .scales_offset = op.kv.code_bytes(),
               .position = s.position + piece.token,
+              .first = op.first,
               .tokens = piece.tokens,
               .group = plan.group(),
               .head_dim = head_dim,

@@ -4,7 +4,9 @@ namespace troupe::model {
 
 Activations Activations::make(const ModelSpec& spec, DType dtype, const DecoderLimits& limits, View memory) {
   Arena arena(memory);
-  const auto rows = static_cast<std::size_t>(limits.rows);
+  // The draft layer may run a row more of every sequence than the step has.
+  const int most_rows = limits.rows + (spec.draft_layers > 0 ? limits.sequences : 0);
+  const auto rows = static_cast<std::size_t>(most_rows);
   const auto picked = static_cast<std::size_t>(limits.sequences + limits.drafts);
   const auto half_head = static_cast<std::size_t>(spec.head_dim / 2);
   const auto stored = [&](std::size_t count, int columns) {
@@ -20,9 +22,9 @@ Activations Activations::make(const ModelSpec& spec, DType dtype, const DecoderL
   made.x = stored(rows, spec.hidden);
   made.q = stored(rows, spec.q_width());
   made.attended = stored(rows, spec.q_width());
-  made.mlp = stored(rows, spec.moe_layers() < spec.layers ? spec.intermediate : 0);
+  made.mlp = stored(rows, spec.has_dense_mlp() ? spec.intermediate : 0);
   const kernels::KvCache kv{nullptr, dtype, spec.layers, spec.kv_heads, spec.head_dim, limits.kv_format};
-  made.kv = arena.take_bytes(kv.unquantised_bytes(limits.rows));
+  made.kv = arena.take_bytes(kv.unquantised_bytes(most_rows));
   made.rope = arena.take<float>(rows * half_head * 2);
   made.picked = stored(picked, spec.hidden);
   made.logits = fp32(picked, spec.vocab);
@@ -31,6 +33,12 @@ Activations Activations::make(const ModelSpec& spec, DType dtype, const DecoderL
   made.tops = arena.take<kernels::TopLogprob>(static_cast<std::size_t>(limits.tops));
   made.inverse_frequencies = arena.take<float>(half_head);
   if (spec.vision) made.rope_axes = arena.take<std::uint8_t>(half_head);
+  if (spec.draft_layers > 0) {
+    made.hidden = stored(rows, spec.hidden);
+    made.kept_hidden = stored(picked, spec.hidden);
+    made.drafted = stored(picked, spec.hidden);
+    made.joined = stored(rows, 2 * spec.hidden);
+  }
   made.bytes = arena.used();
   return made;
 }

@@ -47,6 +47,8 @@ class Names {
     switch (source.weight) {
       case Weight::final_norm:
       case Weight::input_norm:
+      case Weight::draft_embedding_norm:
+      case Weight::draft_hidden_norm:
       case Weight::post_norm: return true;
       case Weight::vision: return tower_[static_cast<std::size_t>(source.layer)].matrix == nullptr;
       default: return false;

@@ -15,6 +15,7 @@
 #include "kernels/sample.h"
 #include "kernels/top_logprobs.h"
 #include "model/checkpoint/spec.h"
+#include "model/draft_layer.h"
 #include "model/ranks/collective.h"
 #include "model/stage.h"
 #include "model/step_batch.h"
@@ -82,6 +83,11 @@ struct Activations {
   float* inverse_frequencies = nullptr;      ///< (head_dim / 2), constant
   std::uint8_t* rope_axes =
       nullptr;            ///< (head_dim / 2), constant: by what a pair turns in a vision-language model
+  // Of the draft layer; null without one.
+  void* hidden = nullptr;       ///< (rows, hidden) of dtype: the step's hidden rows, which the layer reads
+  void* kept_hidden = nullptr;  ///< (sequences, hidden) of dtype: a slot's last hidden row
+  void* drafted = nullptr;      ///< (sequences, hidden) of dtype: the layer's outputs as hidden rows
+  void* joined = nullptr;       ///< (rows, 2 · hidden) of dtype: what the layer projects
   std::size_t bytes = 0;  ///< all of the above; correct even if they were laid out in an empty View
 
   /// `spec`: of the model, or of a rank's part of it.
@@ -103,6 +109,9 @@ struct ForwardStep {
 
 template <class D, class R>
 struct ForwardPass;
+template <class D, class R>
+struct DraftPass;
+struct DraftBatch;
 
 /// For one thread. The device must outlive it. step() allocates nothing after the largest batch has run once.
 template <Device D>
@@ -144,6 +153,31 @@ class Decoder {
   /// Where sample() and score() write the entries that their `tops` ask for; limits.tops elements.
   const kernels::TopLogprob* tops() const { return memory_.tops; }
 
+  /// After a step, before the next: runs the draft layer on the step's rows as `drafts` says, at most one of
+  /// a sequence, and samples a draft for each that has a `next`, in their order; sizes must match. Keeps the
+  /// last hidden row of every sequence in `drafts`. batch.slots say where, below limits.sequences. `logits`, if
+  /// not empty, gets the raw logits of each result, (results.size(), vocab).
+  void draft_rows(const StepBatch& batch, std::span<const DraftRows> drafts,
+                  std::span<kernels::SampleResult> results, std::span<float> logits = {})
+    requires RunsDraftLayer<D>;
+  /// After draft_rows() or draft_again(), whose results may each be named once: the layer runs again on its
+  /// own output and the drafted token. The next draft_rows() overwrites the keys and values that this
+  /// writes.
+  void draft_again(std::span<const DraftAgain> drafts, std::span<kernels::SampleResult> results,
+                   std::span<float> logits = {})
+    requires RunsDraftLayer<D>;
+  /// The hidden row that draft_rows() has kept for a slot, as hidden_bytes() bytes, to give it to another
+  /// one.
+  void save_hidden(std::uint32_t slot, std::span<std::byte> to)
+    requires RunsDraftLayer<D>;
+  void load_hidden(std::uint32_t slot, std::span<const std::byte> from)
+    requires RunsDraftLayer<D>;
+  std::size_t hidden_bytes() const {
+    return static_cast<std::size_t>(kernels::padded(spec_.hidden)) * size_of(dtype_);
+  }
+  /// For checkpoints that were trained otherwise; before the first step.
+  void set_draft_norms(const DraftNorms& norms) { draft_norms_ = norms; }
+
   void copy_blocks(std::span<const kernels::BlockPair> pairs);
   const kernels::KvCache& kv() const { return kv_; }
   const VisionWeights& vision_weights() const { return weights_.layout().vision; }
@@ -167,7 +201,16 @@ class Decoder {
 
   ForwardPass<D, Collective<D>> pass() { return {device_, spec_, dtype_, ranks_, token_ranges_}; }
   DeviceStep stage_batch(const StepBatch& batch);
-  const kernels::SampleRow* stage_samples(const StepBatch& batch);
+  const kernels::SampleRow* stage_samples(std::span<const kernels::SampleRow> samples);
+  DraftPass<D, Collective<D>> draft_pass()
+    requires RunsDraftLayer<D>
+  {
+    return {pass()};
+  }
+  void keep_hidden(int rows)
+    requires RunsDraftLayer<D>;
+  void run_drafts(const void* hidden, std::span<kernels::SampleResult> results, std::span<float> logits)
+    requires RunsDraftLayer<D>;
   void logits_of(const std::int32_t* picks, int count);
   void find_tops(const kernels::TopRow* rows, int count);
   void fetch(std::span<kernels::SampleResult> results);
@@ -192,6 +235,8 @@ class Decoder {
   std::vector<kernels::SampleRow> samples_;
   std::vector<kernels::ScoreRow> scores_;
   std::vector<kernels::TopRow> tops_;
+  DraftNorms draft_norms_;
+  std::shared_ptr<DraftBatch> draft_batch_;  ///< null without a draft layer
 };
 
 }  // namespace troupe::model

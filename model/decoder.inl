@@ -5,6 +5,7 @@
 
 #include "kernels/rope_table.h"
 #include "model/decoder.h"
+#include "model/draft_layer.inl"
 #include "model/forward_pass.inl"
 #include "model/plan_check.h"
 #include "model/ranks/part.h"
@@ -22,6 +23,9 @@ void Decoder<D>::forward(const DeviceStep& step) {
                  .axes = step.axes,
                  .kinds = step.kinds,
                  .embedded = step.embedded});
+  if constexpr (RunsDraftLayer<D>) {
+    if (spec_.draft_layers > 0) keep_hidden(step.batch.rows);
+  }
 }
 
 template <Device D>
@@ -104,7 +108,7 @@ template <Device D>
 void Decoder<D>::finish(const StepBatch& batch, std::span<kernels::SampleResult> samples) {
   TROUPE_CHECK(samples.size() == batch.samples.size());
   if (samples.empty()) return;
-  draw(stage_samples(batch), static_cast<int>(samples.size()));
+  draw(stage_samples(batch.samples), static_cast<int>(samples.size()));
   fetch(samples);
 }
 
@@ -170,8 +174,8 @@ DeviceStep Decoder<D>::stage_batch(const StepBatch& batch) {
 }
 
 template <Device D>
-const kernels::SampleRow* Decoder<D>::stage_samples(const StepBatch& batch) {
-  samples_ = batch.samples;
+const kernels::SampleRow* Decoder<D>::stage_samples(std::span<const kernels::SampleRow> samples) {
+  samples_.assign(samples.begin(), samples.end());
   for (kernels::SampleRow& row : samples_) {
     const bool penalised =
         row.repetition_penalty != 1 || row.presence_penalty != 0 || row.frequency_penalty != 0;
@@ -227,6 +231,7 @@ Result<std::unique_ptr<Decoder<D>>> Decoder<D>::make(D& device, const ModelSpec&
   decoder->arena_ = std::move(*arena);
   decoder->memory_ = Activations::make(spec, dtype, limits, decoder->arena_.view());
 
+  if (spec.draft_layers > 0) decoder->draft_batch_ = std::make_shared<DraftBatch>();
   decoder->kv_ = kv_shape(spec, formats);
   decoder->kv_.format = limits.kv_format;
   decoder->kv_.ids = limits.kv_ids;

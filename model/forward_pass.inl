@@ -43,8 +43,10 @@ struct ForwardPass {
   /// - 1.
   void logits(const WeightLayout& weights, const Activations& memory, const std::int32_t* picks,
               int count) const;
+  /// The logits of rows 0 … count - 1 of memory.picked, to memory.logits.
+  void head(const WeightLayout& weights, const Activations& memory, int count) const;
 
- private:
+ protected:
   float* sum_of_ranks(const Activations& memory, int rows) const;
   void add_up(float* part, kernels::AddRmsNorm& norm) const;
 };
@@ -208,6 +210,11 @@ void ForwardPass<D, R>::logits(const WeightLayout& weights, const Activations& m
                                   .rows = count,
                                   .cols = spec.hidden,
                                   .eps = spec.rms_norm_eps});
+  head(weights, memory, count);
+}
+
+template <class D, class R>
+void ForwardPass<D, R>::head(const WeightLayout& weights, const Activations& memory, int count) const {
   float* const logits = ranks == nullptr ? memory.logits : memory.held_logits;
   run(device,
       kernels::LmHead{.logits = logits, .x = memory.picked, .weight = weights.lm_head, .rows = count});

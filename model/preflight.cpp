@@ -8,6 +8,7 @@
 
 #include "base/counted.h"
 #include "model/bytes_text.h"
+#include "model/checkpoint/draft_files.h"
 #include "model/checkpoint/generation_config.h"
 #include "model/checkpoint/model_files.h"
 #include "model/host_memory.h"
@@ -196,10 +197,10 @@ Result<Preflight> preflight(const config::Options& options, const GpuProbes& pro
     if (echo) echo->sequences_at_full_length = sequences_at_full_length(echo->capacity);
     return echo;
   }
-  Result<ModelFiles> files = open_model(options.model, made.shard);
+  Result<ModelFiles> files = open_model(options.model, made.shard, options.speculation);
   if (!files) return files.status();
   for (Shard other = made.shard; files->of_rank && ++other.rank < other.ranks;) {
-    if (const Result<ModelFiles> its = open_model(options.model, other); !its) return its.status();
+    if (const Result<ModelFiles> its = open_model(options.model, other, options.speculation); !its) return its.status();
   }
   if (files->spec.vision && made.device == config::Device::cpu) {
     memory.reserved += static_cast<std::uint64_t>(options.media.memory_bytes) / workers;
@@ -208,6 +209,7 @@ Result<Preflight> preflight(const config::Options& options, const GpuProbes& pro
   if (Status s = check_generation(options.model.directory, files->spec); !s.ok()) return s;
   if (Status s = check_tokenizer_files(options.model); !s.ok()) return s;
   if (Status s = files->choose(made.device, options.quantization); !s.ok()) return s;
+  if (Status s = check_draft_device(*files, made.device); !s.ok()) return s;
   if (on_gpu) {
     if (Status s = check_gpu(files->formats, gpu.capability); !s.ok()) return s;
   }

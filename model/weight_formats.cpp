@@ -119,6 +119,7 @@ Result<WeightFormats> choose_formats(const ModelSpec& spec, DType dtype, config:
   if (Status s = check_fp8(spec, device, formats); !s.ok()) return s;
   if (options.lm_head == LmHeadDType::int8) formats.lm_head = {WeightKind::int8, dtype};
   if (options.lm_head == LmHeadDType::int4) formats.lm_head = {WeightKind::int4, dtype, group};
+  formats.draft = formats.attention;
   if (kv_cache == KvCacheDType::int8) formats.kv = KvFormat::int8;
   if (kv_cache == KvCacheDType::fp8) formats.kv = KvFormat::fp8;
   return formats;
@@ -141,11 +142,16 @@ std::uint64_t storage_hash(const ModelSpec& spec, const config::Options& options
                           static_cast<int>(q.kv_cache)}) {
     mix(hash, static_cast<std::uint64_t>(value));
   }
+  const config::SpeculationOptions& speculation = options.speculation;
+  if (speculation.method == config::DraftMethod::mtp) {  // a layer more in weights and KV blocks
+    mix(hash, 1);
+    for (const char c : speculation.quantization) mix(hash, static_cast<unsigned char>(c));
+  }
   return hash;
 }
 
 kernels::KvCache kv_shape(const ModelSpec& spec, const WeightFormats& formats) {
-  return {nullptr, formats.activations, spec.layers, spec.kv_heads, spec.head_dim, formats.kv};
+  return {nullptr, formats.activations, spec.kv_layers(), spec.kv_heads, spec.head_dim, formats.kv};
 }
 
 kernels::KvCache cuda_kv_shape(const ModelSpec& spec, const WeightFormats& formats) {
@@ -157,7 +163,7 @@ kernels::KvCache cuda_kv_shape(const ModelSpec& spec, const WeightFormats& forma
 std::int64_t kv_bytes_per_token(const ModelSpec& spec, const WeightFormats& formats) {
   if (formats.kv == KvFormat::plain) return spec.kv_bytes_per_token(formats.activations);
   const std::int64_t head = spec.head_dim + std::int64_t{sizeof(float)};
-  return std::int64_t{2} * spec.layers * spec.kv_heads * head;
+  return std::int64_t{2} * spec.kv_layers() * spec.kv_heads * head;
 }
 
 std::string to_string(const WeightFormats& formats, const ModelSpec& spec) {
@@ -192,6 +198,7 @@ std::vector<FormatSize> format_sizes(const ModelSpec& spec, const WeightFormats&
     if (!made) return;
     WeightFormats made_here = *made;
     made_here.kv = formats.kv;
+    made_here.draft = formats.draft;
     found |= made_here == formats;
     add(name, made_here, made_here == formats);
   };

@@ -24,11 +24,18 @@ struct WeightFormats {
   kernels::WeightFormat embedding{};
   kernels::WeightFormat
       lm_head{};  ///< a tied head of another format than the embedding is a matrix of its own
+  kernels::WeightFormat draft{};  ///< every matrix of the draft layer
   kernels::KvFormat kv = kernels::KvFormat::plain;
 
   constexpr WeightFormats() = default;
   constexpr WeightFormats(DType dtype)  // NOLINT: without quantisation a dtype says it all
-      : activations(dtype), attention(dtype), mlp(dtype), experts(dtype), embedding(dtype), lm_head(dtype) {}
+      : activations(dtype),
+        attention(dtype),
+        mlp(dtype),
+        experts(dtype),
+        embedding(dtype),
+        lm_head(dtype),
+        draft(dtype) {}
 
   bool operator==(const WeightFormats&) const = default;
   bool fp8() const { return attention.fp8() || mlp.fp8() || experts.fp8() || lm_head.fp8(); }

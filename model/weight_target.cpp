@@ -20,7 +20,7 @@ WeightTarget target_of(const WeightLayout& layout, const ModelSpec& spec, Weight
     return tensor.matrix != nullptr ? WeightTarget{.matrix = *tensor.matrix}
                                     : WeightTarget{.vector = const_cast<float*>(*tensor.vector)};
   }
-  const LayerWeights& l = layout.layers[static_cast<std::size_t>(layer)];
+  const LayerWeights& l = layout.layer(layer);
   const bool dense = expert == WeightSource::kNoExpert;
   const auto vector = [](const float* to) { return WeightTarget{.vector = const_cast<float*>(to)}; };
   switch (weight) {
@@ -43,6 +43,9 @@ WeightTarget target_of(const WeightLayout& layout, const ModelSpec& spec, Weight
     case Weight::vision_down: return {l.vision.down.at(expert)};
     case Weight::vision_router: return {l.vision.router};
     case Weight::vision_router_bias: return vector(l.vision.router_bias);
+    case Weight::draft_embedding_norm: return vector(layout.draft.embedding_norm);
+    case Weight::draft_hidden_norm: return vector(layout.draft.hidden_norm);
+    case Weight::draft_projection: return {layout.draft.projection};
     case Weight::vision: break;  // above
   }
   TROUPE_CHECK(false);

@@ -20,16 +20,22 @@ WeightLayout WeightLayout::make(const ModelSpec& spec, const WeightFormats& form
                        ? layout.embedding
                        : matrix(formats.lm_head, spec.tokens_held(), spec.hidden);
   layout.final_norm = norm();
+  const auto attention = [&](LayerWeights& layer, const kernels::WeightFormat& format) {
+    layer.input_norm = norm();
+    layer.qkv = matrix(format, spec.q_width() + 2 * spec.kv_width(), spec.hidden);
+    layer.attention_out = matrix(format, spec.hidden, spec.q_width());
+    layer.post_norm = norm();
+  };
+  const auto mlp = [&](LayerWeights& layer, const kernels::WeightFormat& format) {
+    layer.gate_up = matrix(format, kernels::gate_up_outputs(spec.intermediate), spec.hidden);
+    layer.down = matrix(format, spec.hidden, spec.intermediate);
+  };
   layout.layers.reserve(static_cast<std::size_t>(spec.layers));
   for (int i = 0; i < spec.layers; ++i) {
     LayerWeights layer;
-    layer.input_norm = norm();
-    layer.qkv = matrix(formats.attention, spec.q_width() + 2 * spec.kv_width(), spec.hidden);
-    layer.attention_out = matrix(formats.attention, spec.hidden, spec.q_width());
-    layer.post_norm = norm();
+    attention(layer, formats.attention);
     if (!spec.moe_layer(i)) {
-      layer.gate_up = matrix(formats.mlp, kernels::gate_up_outputs(spec.intermediate), spec.hidden);
-      layer.down = matrix(formats.mlp, spec.hidden, spec.intermediate);
+      mlp(layer, formats.mlp);
     } else {
       layer.router = matrix(DType::f32, spec.experts, spec.hidden);
       layer.router_bias = arena.take<float>(static_cast<std::size_t>(spec.experts));
@@ -49,12 +55,21 @@ WeightLayout WeightLayout::make(const ModelSpec& spec, const WeightFormats& form
   if (spec.vision) {
     layout.vision = VisionWeights::make(*spec.vision, spec.hidden, formats.activations, arena);
   }
+  if (spec.draft_layers > 0) {
+    layout.draft.embedding_norm = norm();
+    layout.draft.hidden_norm = norm();
+    layout.draft.projection = matrix(formats.draft, spec.hidden, 2 * spec.hidden);
+    attention(layout.draft.block, formats.draft);
+    mlp(layout.draft.block, formats.draft);
+  }
   layout.bytes = arena.used();
   return layout;
 }
 
 std::string weight_name(Weight weight, int layer, int expert) {
-  const std::string at = "model.layers." + std::to_string(layer) + ".";
+  const std::string at = layer == WeightSource::kDraftLayer
+                             ? "model.mtp_block.0."
+                             : "model.layers." + std::to_string(layer) + ".";
   std::string mlp = at + "mlp.";
   if (weight >= Weight::vision_gate && weight <= Weight::vision_down) mlp += "vision_";
   if (expert != WeightSource::kNoExpert) mlp += "experts." + std::to_string(expert) + ".";
@@ -79,6 +94,9 @@ std::string weight_name(Weight weight, int layer, int expert) {
     case Weight::vision_router: return at + "mlp.gate.weight_1";
     case Weight::vision_router_bias: return at + "mlp.moe_statics.vision_e_score_correction_bias";
     case Weight::vision: return "vision." + std::to_string(layer);
+    case Weight::draft_embedding_norm: return "model.mtp_emb_norm.0.weight";
+    case Weight::draft_hidden_norm: return "model.mtp_hidden_norm.0.weight";
+    case Weight::draft_projection: return "model.mtp_linear_proj.0.weight";
   }
   return {};
 }

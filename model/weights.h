@@ -45,6 +45,16 @@ struct LayerWeights {
   bool moe() const { return expert_gate_up.count > 0; }
 };
 
+/// The layer that drafts the token after the next one: see draft_pass.inl.
+struct DraftWeights {
+  const float* embedding_norm = nullptr;
+  const float* hidden_norm = nullptr;
+  kernels::Matrix projection{};  ///< hidden outputs; inputs: hidden of the embedding, then as many of the hidden row
+  LayerWeights block{};          ///< dense
+
+  bool loaded() const { return projection.outputs > 0; }
+};
+
 /// The place of every weight in one piece of memory. With a null View only `bytes` is meaningful.
 struct WeightLayout {
   kernels::Matrix embedding{};
@@ -52,9 +62,15 @@ struct WeightLayout {
   const float* final_norm = nullptr;
   std::vector<LayerWeights> layers;
   VisionWeights vision{};  ///< of a vision-language model
+  DraftWeights draft{};    ///< with ModelSpec::draft_layers
   std::size_t bytes = 0;
 
   static WeightLayout make(const ModelSpec& spec, const WeightFormats& formats, bool tied, View memory);
+
+  /// `layer` as in WeightSource.
+  const LayerWeights& layer(int layer) const {
+    return layer == WeightSource::kDraftLayer ? draft.block : layers[static_cast<std::size_t>(layer)];
+  }
 
   /// A tied head that is a matrix of its own, because its format differs from the embedding's.
   bool head_copies_embedding(bool tied) const { return tied && lm_head.format != embedding.format; }

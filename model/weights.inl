@@ -175,6 +175,12 @@ Result<Weights<D>> Weights<D>::dummy(D& device, const ModelSpec& spec, const Wei
     fill(Weight::vision_up, layer, width, spec.hidden, expert);
     fill(Weight::vision_down, layer, spec.hidden, width, expert);
   };
+  const auto fill_attention = [&](int layer) {
+    fill(Weight::query, layer, spec.q_width(), spec.hidden);
+    fill(Weight::key, layer, spec.kv_width(), spec.hidden);
+    fill(Weight::value, layer, spec.kv_width(), spec.hidden);
+    fill(Weight::attention_out, layer, spec.hidden, spec.q_width());
+  };
   const auto fill_mlp = [&](int layer, int width, int expert = WeightSource::kNoExpert) {
     fill(Weight::gate, layer, width, spec.hidden, expert);
     fill(Weight::up, layer, width, spec.hidden, expert);
@@ -192,10 +198,7 @@ Result<Weights<D>> Weights<D>::dummy(D& device, const ModelSpec& spec, const Wei
   for (int layer = 0; layer < spec.layers; ++layer) {
     norm(Weight::input_norm, layer);
     norm(Weight::post_norm, layer);
-    fill(Weight::query, layer, spec.q_width(), spec.hidden);
-    fill(Weight::key, layer, spec.kv_width(), spec.hidden);
-    fill(Weight::value, layer, spec.kv_width(), spec.hidden);
-    fill(Weight::attention_out, layer, spec.hidden, spec.q_width());
+    fill_attention(layer);
     if (!spec.moe_layer(layer)) {
       fill_mlp(layer, spec.intermediate);
       continue;
@@ -212,6 +215,15 @@ Result<Weights<D>> Weights<D>::dummy(D& device, const ModelSpec& spec, const Wei
       for (int e = 0; e < spec.experts; ++e) fill_vision_expert(layer, spec.vision->expert_intermediate, e);
     }
     for (int e = 0; e < spec.experts + spec.shared_experts; ++e) fill_mlp(layer, spec.expert_intermediate, e);
+  }
+  if (spec.draft_layers > 0) {
+    constexpr int kDraft = WeightSource::kDraftLayer;
+    for (const Weight weight : {Weight::draft_embedding_norm, Weight::draft_hidden_norm, Weight::input_norm,
+                                Weight::post_norm})
+      norm(weight, kDraft);
+    fill(Weight::draft_projection, kDraft, spec.hidden, 2 * spec.hidden);
+    fill_attention(kDraft);
+    fill_mlp(kDraft, spec.intermediate);
   }
   if (spec.vision) {
     VisionWeights unused;

@@ -17,6 +17,7 @@
 #include <limits>
 
 #include "kernels/batch.h"
+#include "kernels/cpu/layout.h"
 #include "kernels/cpu/rows.h"
 
 namespace troupe::kernels {
@@ -94,11 +95,11 @@ void expand_codes(void* to, const std::byte* codes, int inputs) {
   }
 }
 
-/// Online softmax of one row over the first `visible` tokens of a tile: writes the probabilities to P and
+/// Online softmax of one row over the first `visible` tokens of a tile but for the first `hidden`: writes the probabilities to P and
 /// updates m, l and o. Overwrites the scores. Scales of 8-bit K and V, else null: with them a probability
 /// times its V scale is rounded to bf16 (fp32: not rounded).
 template <class V, DType T>
-void softmax_tile(float* scores, Operand<V, T>* P, int visible, float scale, const float* key_scales,
+void softmax_tile(float* scores, Operand<V, T>* P, int hidden, int visible, float scale, const float* key_scales,
                   const float* value_scales, float& m, float& l, float* o, int width) {
   using F = typename V::F;
   const F nothing = V::set1(-std::numeric_limits<float>::infinity());
@@ -107,6 +108,7 @@ void softmax_tile(float* scores, Operand<V, T>* P, int visible, float scale, con
     for (int i = 0; i < kBlockTokens; i += V::kLanes)
       V::store(scores + i, V::mul(V::load(scores + i), V::load(key_scales + i)));
   }
+  for (int i = 0; i < hidden; ++i) scores[i] = -std::numeric_limits<float>::infinity();
   for (int i = visible; i < kBlockTokens; ++i) scores[i] = -std::numeric_limits<float>::infinity();
   for (int i = 0; i < kBlockTokens; i += V::kLanes) {
     const F s = V::mul(V::load(scores + i), V::set1(scale));
@@ -130,6 +132,7 @@ void softmax_tile(float* scores, Operand<V, T>* P, int visible, float scale, con
   }
   // The scale of a token that the row does not see may be a NaN.
   if (value_scales != nullptr) {
+    for (int i = 0; i < hidden; ++i) P[i] = 0;
     for (int i = visible; i < kBlockTokens; ++i) P[i] = 0;
   }
   if (top != m) {
@@ -238,6 +241,16 @@ class Attend {
     });
   }
 
+  /// A copy of a panel of V with zeros for the tokens before a_.first, which may be anything.
+  const std::byte* without_first(const std::byte* panel, std::size_t bytes) {
+    auto* const copy = reinterpret_cast<St*>(panel_);
+    __builtin_memcpy(copy, panel, bytes);
+    for (int token = 0; token < a_.first; ++token) {
+      for (int lane = 0; lane < kPanel; ++lane) copy[packed_index(T, kBlockTokens, lane, token)] = 0;
+    }
+    return reinterpret_cast<const std::byte*>(copy);
+  }
+
   void tile_at(int start) {
     const std::byte* block =
         a_.kv + static_cast<std::size_t>(a_.blocks[start / kBlockTokens]) * a_.block_bytes;
@@ -277,12 +290,13 @@ class Attend {
         __builtin_memset(P_ + row * kBlockTokens, 0, kBlockTokens * sizeof(Op));
         continue;
       }
-      softmax_tile<V, T>(scores_ + row * kBlockTokens, P_ + row * kBlockTokens, count, a_.scale, scales(keys),
-                         scales(values), m_[row], l_[row], o_ + row * width_, width_);
+      softmax_tile<V, T>(scores_ + row * kBlockTokens, P_ + row * kBlockTokens, start == 0 ? a_.first : 0,
+                         count, a_.scale, scales(keys), scales(values), m_[row], l_[row], o_ + row * width_, width_);
     }
     for (int p = 0; p * kPanel < width_; ++p) {
       const std::size_t at = static_cast<std::size_t>(p) * value_panel;
-      with_panel(values + at, most_visible, next + at, [&](auto&& multiply) {
+      const bool hides = plain && start == 0 && a_.first > 0;
+      with_panel(hides ? without_first(values + at, value_panel) : values + at, most_visible, next + at, [&](auto&& multiply) {
         for (int row = 0; row < rows_; row += V::kTileRows) {
           const int rows = rows_ - row < V::kTileRows ? rows_ - row : V::kTileRows;
           const int count = visible(row + rows - 1, start);

@@ -86,6 +86,7 @@ struct AttendArgs {
   KvFormat format = KvFormat::plain;
   std::size_t scales_offset = 0;  ///< of an 8-bit format: from a piece's codes to its scales
   int position = 0;               ///< of the first token
+  int first = 0;                  ///< Attention::first
   int tokens = 0;
   int group = 0;  ///< heads; tokens * group <= kAttendRows
   int head_dim = 0;

@@ -34,24 +34,35 @@ class Expectations {
 
   Result<std::vector<Expected>> list() {
     expect_all();
+    return finish();
+  }
+
+  Result<std::vector<Expected>> list_draft() {
+    const int hidden = spec_.hidden;
+    layer_ = WeightSource::kDraftLayer;
+    expect(whole("model.mtp_emb_norm.0.weight", Form::norm, Weight::draft_embedding_norm, 1, hidden));
+    expect(whole("model.mtp_hidden_norm.0.weight", Form::norm, Weight::draft_hidden_norm, 1, hidden));
+    expect(whole("model.mtp_linear_proj.0.weight", Form::projection, Weight::draft_projection, hidden,
+                 2 * hidden));
+    const std::string at = "model.mtp_block.0.";
+    expect_attention(at);
+    expect_mlp({.at = at + "mlp.", .width = spec_.intermediate});
+    return finish();
+  }
+
+ private:
+  Result<std::vector<Expected>> finish() {
     if (!status_.ok()) return status_;
     if (!missing_.empty()) return does_not_fit("missing tensors", missing_);
     return std::move(expected_);
   }
 
- private:
   void expect_all() {
-    const int hidden = spec_.hidden, q = spec_.q_width(), kv = spec_.kv_width();
+    const int hidden = spec_.hidden;
     expect(whole("model.embed_tokens.weight", Form::table, Weight::embedding, spec_.tokens_held(), hidden));
     for (layer_ = 0; layer_ < spec_.layers; ++layer_) {
       const std::string at = "model.layers." + std::to_string(layer_) + ".";
-      expect(whole(at + "input_layernorm.weight", Form::norm, Weight::input_norm, 1, hidden));
-      expect_joined(at + "self_attn.qkv_proj.weight",
-                    {whole(at + "self_attn.q_proj.weight", Form::linear, Weight::query, q, hidden),
-                     whole(at + "self_attn.k_proj.weight", Form::linear, Weight::key, kv, hidden),
-                     whole(at + "self_attn.v_proj.weight", Form::linear, Weight::value, kv, hidden)});
-      expect(whole(at + "self_attn.o_proj.weight", Form::linear, Weight::attention_out, hidden, q));
-      expect(whole(at + "post_attention_layernorm.weight", Form::norm, Weight::post_norm, 1, hidden));
+      expect_attention(at);
       if (spec_.moe_layer(layer_)) {
         expect_experts(at + "mlp.");
       } else {
@@ -63,6 +74,18 @@ class Expectations {
     if (spec_.vision) expect_vision();
     expect(whole("model.norm.weight", Form::norm, Weight::final_norm, 1, hidden));
     if (!tied_) expect(whole("lm_head.weight", Form::linear, Weight::lm_head, spec_.tokens_held(), hidden));
+  }
+
+  // Attention and the two norms of a layer.
+  void expect_attention(const std::string& at) {
+    const int hidden = spec_.hidden, q = spec_.q_width(), kv = spec_.kv_width();
+    expect(whole(at + "input_layernorm.weight", Form::norm, Weight::input_norm, 1, hidden));
+    expect_joined(at + "self_attn.qkv_proj.weight",
+                  {whole(at + "self_attn.q_proj.weight", Form::linear, Weight::query, q, hidden),
+                   whole(at + "self_attn.k_proj.weight", Form::linear, Weight::key, kv, hidden),
+                   whole(at + "self_attn.v_proj.weight", Form::linear, Weight::value, kv, hidden)});
+    expect(whole(at + "self_attn.o_proj.weight", Form::linear, Weight::attention_out, hidden, q));
+    expect(whole(at + "post_attention_layernorm.weight", Form::norm, Weight::post_norm, 1, hidden));
   }
 
   void expect_dense(const std::string& at) {
@@ -252,8 +275,12 @@ Result<std::vector<Expected>> expected_tensors(const ModelSpec& spec, bool tied,
   return Expectations(spec, tied, names).list();
 }
 
+Result<std::vector<Expected>> expected_draft_tensors(const ModelSpec& spec, const TensorNames& names) {
+  return Expectations(spec, true, names).list_draft();
+}
+
 Status does_not_fit(const std::string& message) {
-  return invalid("The checkpoint does not fit its config.json: " + message);
+  return invalid(std::string(kDoesNotFit) + message);
 }
 
 Status does_not_fit(const std::string& what, const TensorNames& names) {

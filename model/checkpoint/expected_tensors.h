@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/status.h"
@@ -19,6 +20,7 @@ enum class Form {
   linear,  ///< [outputs, inputs], or [inputs, outputs] in transposed checkpoints
   stack,   ///< several linears of one shape, [count, …]
   router,  ///< a linear with an orientation of its own, if its shape shows it
+  projection,  ///< the same, and it may be stored quantised
   table,   ///< [outputs, inputs] always: the embedding
   norm,    ///< [inputs]
   bias,    ///< [outputs, inputs], or [inputs] for one output
@@ -47,6 +49,8 @@ struct Expected {
 
   /// True if it has the checkpoint's orientation.
   bool oriented() const { return form == Form::linear || form == Form::stack; }
+  /// True if a checkpoint may have it quantised.
+  bool may_be_stored() const { return form == Form::linear || form == Form::projection; }
 
   /// The shape in the file. `transposed` matters for linears, stacks and routers alone.
   std::vector<std::int64_t> shape(bool transposed) const;
@@ -56,7 +60,16 @@ struct Expected {
 /// which are missing, or in which layer the spec and the names disagree about its kind.
 Result<std::vector<Expected>> expected_tensors(const ModelSpec& spec, bool tied, const TensorNames& names);
 
-/// "The checkpoint does not fit its config.json: " and the message.
+/// What the names of the draft layer's tensors begin with.
+inline constexpr std::string_view kDraftPrefix = "model.mtp_";
+
+/// The same of the draft layer's tensors: two norms, a projection and a dense layer's block.
+Result<std::vector<Expected>> expected_draft_tensors(const ModelSpec& spec, const TensorNames& names);
+
+/// What messages of does_not_fit() begin with.
+inline constexpr std::string_view kDoesNotFit = "The checkpoint does not fit its config.json: ";
+
+/// kDoesNotFit and the message.
 Status does_not_fit(const std::string& message);
 
 /// The same for a list of names, "2 missing tensors: 'a', 'b'"; a long list is cut.

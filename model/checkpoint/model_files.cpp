@@ -4,6 +4,7 @@
 #include <system_error>
 #include <vector>
 
+#include "model/checkpoint/draft_files.h"
 #include "model/ranks/part.h"
 #include "model/weight_target.h"
 
@@ -48,7 +49,9 @@ DType compute_type(const config::ModelOptions& options, const ModelFiles& files)
 Status check_stored(const ModelFiles& files) {
   const WeightLayout layout = WeightLayout::make(files.spec, files.formats, files.tied, {});
   for (const WeightSource& source : files.map.sources) {
-    if (source.weight == Weight::lm_head && !source.stored) continue;  // --lm-head-dtype may quantise it
+    // --lm-head-dtype and the draft layer's own quantization may quantise them while they are loaded.
+    const bool draft = source.layer == WeightSource::kDraftLayer;
+    if ((source.weight == Weight::lm_head || draft) && !source.stored) continue;
     const kernels::WeightFormat format =
         target_of(layout, files.spec, source.weight, source.layer, source.expert).matrix.format;
     if (!source.stored && !format.quantised()) continue;
@@ -73,7 +76,8 @@ Status check_stored(const ModelFiles& files) {
   return {};
 }
 
-/// The directory of the checkpoint, which of a model that is cut for several ranks is the rank's.
+}  // namespace
+
 Result<fs::path> checkpoint_directory(const fs::path& directory, const Shard& shard) {
   std::error_code error;
   int ranks = 0;
@@ -93,14 +97,13 @@ Result<fs::path> checkpoint_directory(const fs::path& directory, const Shard& sh
   return directory / ("rank" + std::to_string(shard.rank));
 }
 
-}  // namespace
-
 Result<TensorMap> ModelFiles::map_of(const Shard& shard) const {
   if (of_rank) return map;
   return part_of(map, spec, shard);
 }
 
-Result<ModelFiles> open_model(const config::ModelOptions& options, const Shard& shard) {
+Result<ModelFiles> open_model(const config::ModelOptions& options, const Shard& shard,
+                              const config::SpeculationOptions& speculation) {
   if (Status s = check_directory(options.directory); !s.ok()) return s;
   Result<ModelSpec> spec = read_spec(options.directory, options.model_config_name);
   if (!spec) return spec.status();
@@ -122,6 +125,9 @@ Result<ModelFiles> open_model(const config::ModelOptions& options, const Shard& 
   }
   files.dtype = compute_type(options, files);
   files.formats = files.dtype;
+  if (speculation.method == config::DraftMethod::mtp) {
+    if (Status s = add_draft_layer(files, options.directory, speculation, shard); !s.ok()) return s;
+  }
   return files;
 }
 
@@ -133,6 +139,11 @@ Status ModelFiles::choose(config::Device device, const config::QuantizationOptio
   Result<WeightFormats> chosen = choose_formats(spec, dtype, device, options);
   if (!chosen) return chosen.status();
   formats = *chosen;
+  if (spec.draft_layers > 0) {
+    const Result<kernels::WeightFormat> draft = draft_format(*this, device);
+    if (!draft) return draft.status();
+    formats.draft = *draft;
+  }
   return spec.stored_quantisation ? check_stored(*this) : Status{};
 }
 
@@ -170,6 +181,11 @@ Status check_ranks(const ModelFiles& files, const Shard& shard) {
                            {"num_key_value_heads * head_dim", part->kv_width(), formats.attention, false}};
   if (part->moe_layers() < part->layers)
     cuts.push_back({"intermediate_size", part->intermediate, formats.mlp, true});
+  if (part->draft_layers > 0) {
+    cuts.push_back({"num_attention_heads * head_dim", part->q_width(), formats.draft, true});
+    cuts.push_back({"num_key_value_heads * head_dim", part->kv_width(), formats.draft, false});
+    cuts.push_back({"intermediate_size", part->intermediate, formats.draft, true});
+  }
   if (part->experts > 0 && !shard.expert_parallel) {
     cuts.push_back({"moe_intermediate_size", part->expert_intermediate, formats.experts, true});
     if (part->vision) {

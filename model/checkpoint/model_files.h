@@ -1,5 +1,6 @@
 #pragma once
 // A model directory, opened: its description, and its weights' headers checked against it.
+#include <filesystem>
 #include <optional>
 #include <string>
 
@@ -20,6 +21,8 @@ struct ModelFiles {
   bool tied = true;                      ///< as it will be loaded
   std::optional<Checkpoint> checkpoint;  ///< none with dummy weights
   TensorMap map;                         ///< into the checkpoint
+  std::optional<Checkpoint> draft_checkpoint;  ///< of a draft layer that has files of its own; the map leads into it
+  std::string draft_quantization;              ///< of the draft layer, as --quantization; empty: as the model
   bool of_rank = false;                  ///< the checkpoint and the map hold what one rank has of the model
 
   /// The part of the map that the rank holds. Errors as part_of().
@@ -32,8 +35,13 @@ struct ModelFiles {
 /// Opens options.directory and reads the headers; weights are not read. A directory that is cut for N ranks
 /// has the folders rank0 … rankN-1, each a checkpoint with the tensors that a rank holds: that of `shard` is
 /// opened. Errors say which file is missing, truncated, corrupt, of another architecture, or does not fit the
-/// others.
-Result<ModelFiles> open_model(const config::ModelOptions& options, const Shard& shard = {});
+/// others. With method mtp the draft layer is part of the model (draft_files.h).
+Result<ModelFiles> open_model(const config::ModelOptions& options, const Shard& shard = {},
+                              const config::SpeculationOptions& speculation = {});
+
+/// The directory of the checkpoint in `directory`, which of a model that is cut for several ranks is the
+/// rank's.
+Result<std::filesystem::path> checkpoint_directory(const std::filesystem::path& directory, const Shard& shard);
 
 /// Whether these ranks can run the model: its shape can be cut, and so can its formats.
 Status check_ranks(const ModelFiles& files, const Shard& shard);

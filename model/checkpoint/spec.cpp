@@ -209,7 +209,7 @@ std::vector<TokenId> eos_ids(SpecReader& config, int vocab) {
 }  // namespace
 
 std::int64_t ModelSpec::kv_bytes_per_token(DType type) const {
-  return std::int64_t{2} * layers * kv_width() * static_cast<std::int64_t>(size_of(type));
+  return std::int64_t{2} * kv_layers() * kv_width() * static_cast<std::int64_t>(size_of(type));
 }
 
 int ModelSpec::moe_layers() const {
@@ -229,7 +229,9 @@ std::int64_t count_parameters(const ModelSpec& spec, int taken) {
   const std::int64_t moe = router + 3 * h * spec.expert_intermediate * (taken + spec.shared_experts);
   const std::int64_t tables = (spec.tied.value_or(true) ? 1 : 2) * h * spec.vocab;
   const std::int64_t moe_layers = spec.moe_layers();
-  return tables + spec.layers * (attention + 2 * h) + (spec.layers - moe_layers) * mlp + moe_layers * moe + h;
+  const std::int64_t draft = spec.draft_layers * (attention + mlp + 2 * h * h + 4 * h);
+  return tables + spec.layers * (attention + 2 * h) + (spec.layers - moe_layers) * mlp + moe_layers * moe + h +
+         draft;
 }
 
 }  // namespace
@@ -303,6 +305,7 @@ Result<ModelSpec> parse_spec(std::string_view text, const std::string& where, co
   spec.tied = config.boolean("tie_word_embeddings");
   spec.stored = stored_type(config);
   spec.eos_ids = eos_ids(config, spec.vocab);
+  spec.nextn_layers = static_cast<int>(config.integer_or("num_nextn_predict_layers", 0, 0, kMaxLayers));
   if (!config.status().ok()) return config.status();
   if (config.has("quantization_config")) {
     Result<StoredQuantisation> stored =

@@ -47,6 +47,10 @@ struct ModelSpec {
   std::optional<DType> stored;                            ///< dtype of the weights, if the file names it
   std::optional<StoredQuantisation> stored_quantisation;  ///< of a checkpoint that is quantised already
   std::vector<TokenId> eos_ids;  ///< of config.json; generation_config.json may name more
+  int nextn_layers = 0;  ///< draft layers that the file says the checkpoint has (num_nextn_predict_layers)
+  /// Draft layers that are loaded, 0 or 1: set where the model is opened, never by the file. Keys and values
+  /// of the draft layer follow those of the model's layers.
+  int draft_layers = 0;
   /// Of a vision-language model, whose experts above are those of text rows.
   std::optional<VisionSpec> vision;
 
@@ -63,11 +67,14 @@ struct ModelSpec {
 
   int q_width() const { return heads * head_dim; }
   int kv_width() const { return kv_heads * head_dim; }
+  int kv_layers() const { return layers + draft_layers; }
   /// True if the layer is a mixture of experts, false if it is a dense MLP.
   bool moe_layer(int layer) const {
     return experts > 0 && (layer + 1) % moe_interval == 0 && layer >= moe_start && layer <= moe_end;
   }
   int moe_layers() const;  ///< number of layers that are mixtures of experts
+  /// True if there is an MLP of the width `intermediate`.
+  bool has_dense_mlp() const { return moe_layers() < layers || draft_layers > 0; }
   /// Bytes of one token's keys and values in all layers.
   std::int64_t kv_bytes_per_token(DType type) const;
   /// Elements of all weights; an untied head counts.

@@ -11,14 +11,16 @@ namespace {
 
 class Mapper {
  public:
-  Mapper(const ModelSpec& spec, const Checkpoint& checkpoint) : spec_(spec), checkpoint_(checkpoint) {}
+  Mapper(const ModelSpec& spec, const Checkpoint& checkpoint, bool draft)
+      : spec_(spec), checkpoint_(checkpoint), draft_(draft) {}
 
   Result<TensorMap> map() {
     index_names();
     if (status_.ok()) name_stored();
     if (!status_.ok()) return status_;
     skip_known();
-    Result<std::vector<Expected>> expected = expected_tensors(spec_, map_.tied, names_);
+    Result<std::vector<Expected>> expected =
+        draft_ ? expected_draft_tensors(spec_, names_) : expected_tensors(spec_, map_.tied, names_);
     if (!expected) return expected.status();
     find_orientation(*expected);
     for (const Expected& e : *expected) take(e);
@@ -35,6 +37,7 @@ class Mapper {
       const bool paddle = name.starts_with(kPaddle);
       paddle_prefix_ |= paddle;
       std::string common = paddle ? "model." + name.substr(kPaddle.size()) : name;
+      if (draft_ && !common.starts_with(kDraftPrefix)) continue;
       if (spec_.vision) rename_vision(common);
       if (name.ends_with(".quant_weight")) return refuse_paddle(name);
       if (take_stored(common, tensor)) continue;
@@ -104,7 +107,7 @@ class Mapper {
   void skip_known() {
     map_.tied = spec_.tied.value_or(!names_.contains("lm_head.weight"));
     for (auto it = names_.begin(); it != names_.end();) {
-      const bool draft = it->first.starts_with("model.mtp_");
+      const bool draft = !draft_ && it->first.starts_with(kDraftPrefix);
       const bool rotation = it->first.ends_with(".rotary_emb.inv_freq");
       const bool copy = map_.tied && it->first == "lm_head.weight";
       if (!draft && !rotation && !copy) {
@@ -153,7 +156,7 @@ class Mapper {
   void take_fp8(const Expected& expected) {
     const auto config = configured(expected);
     const std::string& name = names_.at(expected.name);
-    if (!config || !config->fp8 || expected.form != Form::linear) return (void)not_configured(name);
+    if (!config || !config->fp8 || !expected.may_be_stored()) return (void)not_configured(name);
     const FileTensor &codes = tensor(expected), &scales = *stored_.at(expected.name).at("_scale_inv");
     constexpr int kBlock = kernels::kFp8Block;
     const std::int64_t rows = (expected.outputs + kBlock - 1) / kBlock,
@@ -201,7 +204,7 @@ class Mapper {
     const FileTensor& codes = *parts.at("_packed");
     const FileTensor& scales = *parts.at("_scale");
     const auto config = configured(expected);
-    if (!config || config->fp8 || expected.form != Form::linear)
+    if (!config || config->fp8 || !expected.may_be_stored())
       return not_configured(expected.name + "_packed");
     const std::int64_t words = (expected.inputs * config->bits + 31) / 32;
     const std::int64_t groups =
@@ -269,7 +272,7 @@ class Mapper {
     const auto named = names_.find(expected.name);
     const FileTensor& tensor = *checkpoint_.find(named->second);
     bool transposed = map_.transposed && expected.oriented();
-    if (expected.form == Form::router) {
+    if (expected.form == Form::router || expected.form == Form::projection) {
       transposed =
           expected.outputs == expected.inputs ? map_.transposed : tensor.shape == expected.shape(true);
     }
@@ -280,7 +283,7 @@ class Mapper {
       fail("the tensor '" + named->second + "' has the shape " + shape_text(tensor.shape) + "; expected is " +
            shape_text(shape) + ".");
     }
-    if (tensor.type == FileType::f8_e4m3 && expected.form == Form::linear) {
+    if (tensor.type == FileType::f8_e4m3 && expected.may_be_stored()) {
       fail("the tensor '" + named->second + "' is F8_E4M3 and has no scales, '" + named->second +
            "_scale_inv'.");
     }
@@ -312,6 +315,7 @@ class Mapper {
 
   const ModelSpec& spec_;
   const Checkpoint& checkpoint_;
+  const bool draft_;  // the draft layer's tensors alone
   std::map<std::string, std::map<std::string, const FileTensor*>> stored_;  // by weight and suffix
   TensorNames names_;  // names that are left at the end are unknown
   bool paddle_prefix_ = false;
@@ -344,7 +348,11 @@ std::uint64_t WeightSource::span() const {
 }
 
 Result<TensorMap> map_tensors(const ModelSpec& spec, const Checkpoint& checkpoint) {
-  return Mapper(spec, checkpoint).map();
+  return Mapper(spec, checkpoint, false).map();
+}
+
+Result<TensorMap> map_draft_tensors(const ModelSpec& spec, const Checkpoint& checkpoint) {
+  return Mapper(spec, checkpoint, true).map();
 }
 
 }  // namespace troupe::model

@@ -47,12 +47,15 @@ enum class Weight {
   vision_router,
   vision_router_bias,  // the same for vision rows
   vision,              // a tensor of the tower or the resampler
+  draft_embedding_norm,
+  draft_hidden_norm,
+  draft_projection,  // of the draft layer, whose block has the weights of a dense layer
 };
 
 /// A part of a tensor, as a matrix of outputs × inputs. Norms and biases are one output row.
 struct WeightSource {
   Weight weight{};
-  int layer = 0;                       ///< of Weight::vision its index in vision_tensors()
+  int layer = 0;                       ///< or kDraftLayer; of Weight::vision its index in vision_tensors()
   int expert = kNoExpert;              ///< shared experts come after the others
   const FileTensor* tensor = nullptr;  ///< in the Checkpoint
   std::string name;                    ///< in the file
@@ -82,6 +85,7 @@ struct WeightSource {
   std::uint64_t span() const;        ///< from the first element to the last
 
   static constexpr int kNoExpert = -1;
+  static constexpr int kDraftLayer = -1;
 };
 
 struct TensorMap {
@@ -95,5 +99,9 @@ struct TensorMap {
 /// Assigns every tensor. The error says which tensors are missing, unknown, or of the wrong shape or type, or
 /// in which layer the checkpoint has experts and the config does not, or the other way round.
 Result<TensorMap> map_tensors(const ModelSpec& spec, const Checkpoint& checkpoint);
+
+/// Assigns the tensors of the draft layer alone, "model.mtp_…", and looks at no others. `spec`: the model's,
+/// with the stored_quantisation of this checkpoint. The projection is read in either orientation.
+Result<TensorMap> map_draft_tensors(const ModelSpec& spec, const Checkpoint& checkpoint);
 
 }  // namespace troupe::model

@@ -77,7 +77,7 @@ Result<ModelSpec> part_of(const ModelSpec& spec, const Shard& shard) {
                        std::to_string(kMostRanks) + ".",
                    "tensor-parallel-size");
   }
-  const bool dense = spec.moe_layers() < spec.layers;
+  const bool dense = spec.has_dense_mlp();
   if (spec.heads % n != 0) return uneven("num_attention_heads", spec.heads, n);
   if (spec.kv_heads % n != 0 && n % spec.kv_heads != 0)
     return uneven("num_key_value_heads", spec.kv_heads, n);

@@ -10,6 +10,7 @@
 //   experts of vision    the same: a rank has experts of the same numbers for text rows and for vision rows
 //   shared experts       cut like an MLP; with expert_parallel their slices are spread
 //   norms, router, bias  whole
+//   draft layer          its block as a dense layer; its projection whole
 //   tower, resampler     whole: each rank encodes every item, and so has all of its embeddings without an
 //   exchange
 //
