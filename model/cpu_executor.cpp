@@ -155,9 +155,10 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, con
     if (!made) return made.status();
     tower = std::make_unique<Tower>(std::move(*made));
   }
+  std::unique_ptr<Drafter> drafter = make_drafter(options.speculation, capacity, decoder->get());
   return std::unique_ptr<Executor>(std::make_unique<CpuExecutor>(
       capacity, std::move(device), std::move(ranks), std::move(*decoder), std::move(swap), std::move(tower),
-      kept_media_tokens(options, capacity), make_drafter(options.speculation, capacity)));
+      kept_media_tokens(options, capacity), std::move(drafter)));
 }
 
 }  // namespace troupe::model

@@ -66,7 +66,7 @@ class EchoExecutor final : public QueuedExecutor {
 std::unique_ptr<Executor> make_echo_executor(const wire::Capacity& capacity,
                                              const config::SpeculationOptions& speculation) {
   return std::make_unique<EchoExecutor>(capacity, nullptr, std::nullopt, 0,
-                                        make_drafter(speculation, capacity));
+                                        make_drafter(speculation, capacity, nullptr));
 }
 
 }  // namespace troupe::model

@@ -69,8 +69,8 @@ Status check_speculation(const config::SpeculationOptions& speculation, config::
         "the CUDA device does not speculate yet; run with --device cpu or without "
         "--speculative-config");
   }
-  if (speculation.method == config::DraftMethod::mtp) {
-    return refused("method \"mtp\" is not offered yet; method \"ngram\" works");
+  if (device == config::Device::echo && speculation.method == config::DraftMethod::mtp) {
+    return refused("the echo device has no draft layer; method \"ngram\" works");
   }
   return {};
 }
@@ -200,7 +200,8 @@ Result<Preflight> preflight(const config::Options& options, const GpuProbes& pro
   Result<ModelFiles> files = open_model(options.model, made.shard, options.speculation);
   if (!files) return files.status();
   for (Shard other = made.shard; files->of_rank && ++other.rank < other.ranks;) {
-    if (const Result<ModelFiles> its = open_model(options.model, other, options.speculation); !its) return its.status();
+    if (const Result<ModelFiles> its = open_model(options.model, other, options.speculation); !its)
+      return its.status();
   }
   if (files->spec.vision && made.device == config::Device::cpu) {
     memory.reserved += static_cast<std::uint64_t>(options.media.memory_bytes) / workers;

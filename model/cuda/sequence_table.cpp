@@ -88,6 +88,7 @@ void WorkerSequences::add_row(const wire::PlanRow& row, StepBatch& batch) {
   place_row(row, *slot, row.position, row.tokens, batch);
   if (slot->sampling.prompt_logprobs >= 0) add_scores(row, *slot, first_row, batch);
   if (samples) {
+    slot->wanted_drafts = slot->max_tokens > 0 ? kMostDrafts : 0;
     add_sample(row.slot, *slot, end, gated, batch);
     batch.sample_rows.push_back(first_row + row.tokens - 1);
   }
@@ -118,6 +119,7 @@ void WorkerSequences::add_row_from_last(const wire::PlanRow& row, Slot& slot, St
     batch.outcomes.push_back({.slot = row.slot, .position = known, .idle = true});
     return;
   }
+  slot.wanted_drafts = row.tokens - 1;
   const std::int32_t drafts =
       add_drafts(row.slot.slot, std::min({row.tokens - 1, slot.max_tokens - known - 1, room - known}));
   const auto first_row = static_cast<std::int32_t>(batch.tokens.size());
@@ -194,14 +196,18 @@ void WorkerSequences::add_media(const Slot& slot, SlotRef ref, const kernels::Se
 // Samples the token behind the first `known` ids.
 void WorkerSequences::add_sample(SlotRef ref, const Slot& slot, std::int32_t known, bool gated,
                                  StepBatch& batch) {
+  const auto index = static_cast<std::int32_t>(batch.samples.size());
+  batch.outcomes.push_back(
+      {ref, known, index, gated, batch.add_tops(batch.sample_tops, index, slot.sampling.logprobs)});
+  batch.samples.push_back(sample_row(slot, known));
+  batch.samples.back().logits_row = index;
+}
+
+kernels::SampleRow WorkerSequences::sample_row(const Slot& slot, std::int32_t known) {
   const wire::Sampling& sampling = slot.sampling;
   const std::int32_t outputs = known - slot.prompt_tokens;
   const bool banned = outputs < sampling.min_tokens;
-  const auto index = static_cast<std::int32_t>(batch.samples.size());
-  batch.outcomes.push_back(
-      {ref, known, index, gated, batch.add_tops(batch.sample_tops, index, sampling.logprobs)});
-  batch.samples.push_back({
-      .logits_row = index,
+  return {
       .temperature = sampling.temperature,
       .top_p = sampling.top_p,
       .min_p = sampling.min_p,
@@ -220,7 +226,7 @@ void WorkerSequences::add_sample(SlotRef ref, const Slot& slot, std::int32_t kno
       .bias = slot.bias.data(),
       .bias_count = static_cast<std::int32_t>(slot.bias.size()),
       .logprobs = sampling.logprobs,
-  });
+  };
 }
 
 // The logits of position p are for token p + 1: a row scores the prompt tokens after each of its own.
@@ -253,6 +259,38 @@ void WorkerSequences::commit(const StepBatch& batch, std::span<const kernels::Sa
       slot->ids.push_back(result.error == kernels::SampleError::none ? result.token : 0);
     }
   }
+  if (drafter_ != nullptr) advance(batch, results);
+}
+
+// Tells the drafter of every sequence of the batch. Those that sample have their outcomes in the same order.
+void WorkerSequences::advance(const StepBatch& batch, std::span<const kernels::SampleResult> results) {
+  advanced_.clear();
+  std::size_t at = 0;
+  const auto samples_none = [&] { return at < batch.outcomes.size() && batch.outcomes[at].sample < 0; };
+  for (std::size_t i = 0; i < batch.sequences.size(); ++i) {
+    const kernels::SequenceRows& rows = batch.sequences[i];
+    const Slot& slot = slots_[batch.slots[i]];
+    Advanced one{.sequence = static_cast<std::int32_t>(i),
+                 .slot = batch.slots[i],
+                 .rows = rows.tokens,
+                 .blocks = slot.blocks};
+    while (samples_none()) ++at;
+    if (at < batch.outcomes.size()) {
+      const SamplingOutcome& outcome = batch.outcomes[at];
+      const std::int32_t row = batch.sample_rows[static_cast<std::size_t>(outcome.sample)];
+      if (row < rows.row + rows.tokens) {
+        const auto known = static_cast<std::int32_t>(slot.ids.size());
+        if (outcome.drafts > 0) one.rows = batch.yield(at, results);
+        one.next = slot.ids.back();
+        one.drafts = std::min(slot.wanted_drafts, slot.max_tokens - known - 1);
+        one.sample = sample_row(slot, known);
+        one.sample.logprobs = -1;
+        at += 1 + static_cast<std::size_t>(outcome.drafts);
+      }
+    }
+    advanced_.push_back(one);
+  }
+  drafter_->advance(batch, advanced_);
 }
 
 }  // namespace troupe::model

@@ -64,6 +64,7 @@ class WorkerSequences {
     std::uint32_t generation = 0;
     std::int32_t prompt_tokens = 0;
     std::int32_t max_tokens = 0;
+    std::int32_t wanted_drafts = 0;   // by the last row that samples
     std::int32_t last_block_at = -1;  // last_block is a copy of blocks[last_block_at]; -1: of none
     BlockId last_block = 0;
     wire::Sampling sampling{};
@@ -83,6 +84,8 @@ class WorkerSequences {
   void place_row(const wire::PlanRow& row, Slot& slot, std::int32_t position, std::int32_t tokens,
                  StepBatch& batch);
   void add_sample(SlotRef ref, const Slot& slot, std::int32_t known, bool gated, StepBatch& batch);
+  static kernels::SampleRow sample_row(const Slot& slot, std::int32_t known);
+  void advance(const StepBatch& batch, std::span<const kernels::SampleResult> results);
   void describe_media(StepBatch& batch) const;
   void add_media(const Slot& slot, SlotRef ref, const kernels::SequenceRows& rows, StepBatch& batch) const;
   void add_scores(const wire::PlanRow& row, const Slot& slot, std::int32_t first_row, StepBatch& batch);
@@ -91,6 +94,7 @@ class WorkerSequences {
   const std::optional<VisionSpec> vision_;
   const std::unique_ptr<Drafter> drafter_;
   std::map<SlotRef, std::unique_ptr<const Media>> announced_;
+  std::vector<Advanced> advanced_;  // scratch
 };
 
 }  // namespace troupe::model

@@ -56,16 +56,23 @@ std::int32_t NgramDrafter::common(std::span<const TokenId> ids, std::int32_t end
   return count;
 }
 
-std::size_t NgramDrafter::draft(std::uint32_t slot, std::span<const TokenId> ids, std::span<TokenId> out) {
-  const auto size = static_cast<std::int32_t>(ids.size());
-  if (size <= shortest_) return 0;
+std::size_t NgramDrafter::draft_behind(std::uint32_t slot, std::span<const TokenId> ids,
+                                       std::span<const TokenId> guessed, std::span<TokenId> out) {
   Index& index = indexes_[slot];
+  std::span<const TokenId> text = ids;
+  if (!guessed.empty()) {
+    text_.assign(ids.begin(), ids.end());
+    text_.insert(text_.end(), guessed.begin(), guessed.end());
+    text = text_;
+  }
+  const auto size = static_cast<std::int32_t>(text.size());
+  if (static_cast<std::int32_t>(ids.size()) <= shortest_) return 0;
   add(index, ids);
   std::int32_t best = shortest_ - 1, from = kNone, places = 0;
-  for (std::int32_t at = index.newest[bucket(index, ids, size)];
+  for (std::int32_t at = index.newest[bucket(index, text, size)];
        at != kNone && best < longest_ && places < kMostPlaces;
        at = index.earlier[static_cast<std::size_t>(at)], ++places) {
-    if (const std::int32_t length = common(ids, at); length > best) {
+    if (const std::int32_t length = common(text, at); length > best) {
       best = length;
       from = at;
     }
@@ -73,7 +80,7 @@ std::size_t NgramDrafter::draft(std::uint32_t slot, std::span<const TokenId> ids
   if (from == kNone) return 0;
   for (std::size_t i = 0; i < out.size(); ++i) {
     const std::size_t at = static_cast<std::size_t>(from) + i;
-    out[i] = at < ids.size() ? ids[at] : out[at - ids.size()];
+    out[i] = at < text.size() ? text[at] : out[at - text.size()];
   }
   return out.size();
 }

@@ -20,7 +20,12 @@ class NgramDrafter final : public Drafter {
   NgramDrafter(int slots, int shortest, int longest);
 
   void start(std::uint32_t slot) override;
-  std::size_t draft(std::uint32_t slot, std::span<const TokenId> ids, std::span<TokenId> out) override;
+  std::size_t draft(std::uint32_t slot, std::span<const TokenId> ids, std::span<TokenId> out) override {
+    return draft_behind(slot, ids, {}, out);
+  }
+  /// As if the sequence went on with `guessed`.
+  std::size_t draft_behind(std::uint32_t slot, std::span<const TokenId> ids, std::span<const TokenId> guessed,
+                           std::span<TokenId> out);
 
  private:
   static constexpr std::int32_t kNone = -1;
@@ -40,6 +45,7 @@ class NgramDrafter final : public Drafter {
   const std::int32_t shortest_;
   const std::int32_t longest_;
   std::vector<Index> indexes_;
+  std::vector<TokenId> text_;  ///< scratch: ids and guessed
 };
 
 }  // namespace troupe::model
