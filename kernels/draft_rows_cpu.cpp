@@ -17,7 +17,8 @@ void run(Cpu& device, const DraftInput& op) {
   const auto norm = routine.norm[static_cast<int>(op.dtype)];
   const auto expand = routine.expand[static_cast<int>(op.dtype)];
   const std::size_t size = size_of(op.dtype);
-  const auto ld = static_cast<std::size_t>(padded(op.cols)), out_ld = static_cast<std::size_t>(padded(2 * op.cols));
+  const auto ld = static_cast<std::size_t>(padded(op.cols)),
+             out_ld = static_cast<std::size_t>(padded(2 * op.cols));
   const std::size_t half = static_cast<std::size_t>(op.cols) * size;
   // A lane's memory: a hidden row as fp32, then a norm with its padding, for which a half has no room.
   device.reserve_lanes(2 * ld * sizeof(float));

@@ -81,13 +81,13 @@ struct Activations {
   kernels::TopLogprob* tops = nullptr;       ///< (limits.tops)
   float* inverse_frequencies = nullptr;      ///< (head_dim / 2), constant
   std::uint8_t* rope_axes =
-      nullptr;            ///< (head_dim / 2), constant: by what a pair turns in a vision-language model
+      nullptr;  ///< (head_dim / 2), constant: by what a pair turns in a vision-language model
   // Of the draft layer; null without one.
   void* hidden = nullptr;       ///< (rows, hidden) of dtype: the step's hidden rows, which the layer reads
   void* kept_hidden = nullptr;  ///< (sequences, hidden) of dtype: a slot's last hidden row
   void* drafted = nullptr;      ///< (sequences, hidden) of dtype: the layer's outputs as hidden rows
   void* joined = nullptr;       ///< (rows, 2 · hidden) of dtype: what the layer projects
-  std::size_t bytes = 0;  ///< all of the above; correct even if they were laid out in an empty View
+  std::size_t bytes = 0;        ///< all of the above; correct even if they were laid out in an empty View
 
   /// `spec`: of the model, or of a rank's part of it.
   static Activations make(const ModelSpec& spec, DType dtype, const DecoderLimits& limits, View memory);
@@ -154,23 +154,20 @@ class Decoder {
 
   /// After a step, before the next: runs the draft layer on the step's rows as `drafts` says, at most one of
   /// a sequence, and samples a draft for each that has a `next`, in their order; sizes must match. Keeps the
-  /// last hidden row of every sequence in `drafts`. batch.slots say where, below limits.sequences. `logits`, if
-  /// not empty, gets the raw logits of each result, (results.size(), vocab).
+  /// last hidden row of every sequence in `drafts`. batch.slots say where, below limits.sequences. `logits`,
+  /// if not empty, gets the raw logits of each result, (results.size(), vocab).
   void draft_rows(const StepBatch& batch, std::span<const DraftRows> drafts,
-                  std::span<kernels::SampleResult> results, std::span<float> logits = {})
-    requires RunsDraftLayer<D>;
+                  std::span<kernels::SampleResult> results,
+                  std::span<float> logits = {}) requires RunsDraftLayer<D>;
   /// After draft_rows() or draft_again(), whose results may each be named once: the layer runs again on its
   /// own output and the drafted token. The next draft_rows() overwrites the keys and values that this
   /// writes.
   void draft_again(std::span<const DraftAgain> drafts, std::span<kernels::SampleResult> results,
-                   std::span<float> logits = {})
-    requires RunsDraftLayer<D>;
+                   std::span<float> logits = {}) requires RunsDraftLayer<D>;
   /// The hidden row that draft_rows() has kept for a slot, as hidden_bytes() bytes, to give it to another
   /// one.
-  void save_hidden(std::uint32_t slot, std::span<std::byte> to)
-    requires RunsDraftLayer<D>;
-  void load_hidden(std::uint32_t slot, std::span<const std::byte> from)
-    requires RunsDraftLayer<D>;
+  void save_hidden(std::uint32_t slot, std::span<std::byte> to) requires RunsDraftLayer<D>;
+  void load_hidden(std::uint32_t slot, std::span<const std::byte> from) requires RunsDraftLayer<D>;
   std::size_t hidden_bytes() const {
     return static_cast<std::size_t>(kernels::padded(spec_.hidden)) * size_of(dtype_);
   }
@@ -201,15 +198,10 @@ class Decoder {
   ForwardPass<D, Collective<D>> pass() { return {device_, spec_, dtype_, ranks_, token_ranges_}; }
   DeviceStep stage_batch(const StepBatch& batch);
   const kernels::SampleRow* stage_samples(std::span<const kernels::SampleRow> samples);
-  DraftPass<D, Collective<D>> draft_pass()
-    requires RunsDraftLayer<D>
-  {
-    return {pass()};
-  }
-  void keep_hidden(int rows)
-    requires RunsDraftLayer<D>;
-  void run_drafts(const void* hidden, std::span<kernels::SampleResult> results, std::span<float> logits)
-    requires RunsDraftLayer<D>;
+  DraftPass<D, Collective<D>> draft_pass() requires RunsDraftLayer<D> { return {pass()}; }
+  void keep_hidden(int rows) requires RunsDraftLayer<D>;
+  void run_drafts(const void* hidden, std::span<kernels::SampleResult> results,
+                  std::span<float> logits) requires RunsDraftLayer<D>;
   void logits_of(const std::int32_t* picks, int count);
   void find_tops(const kernels::TopRow* rows, int count);
   void fetch(std::span<kernels::SampleResult> results);

@@ -183,7 +183,8 @@ Result<Preflight> preflight(const config::Options& options, const GpuProbes& pro
   Result<ModelFiles> files = open_model(options.model, made.shard, options.speculation);
   if (!files) return files.status();
   for (Shard other = made.shard; files->of_rank && ++other.rank < other.ranks;) {
-    if (const Result<ModelFiles> its = open_model(options.model, other, options.speculation); !its) return its.status();
+    if (const Result<ModelFiles> its = open_model(options.model, other, options.speculation); !its)
+      return its.status();
   }
   if (files->spec.vision && made.device == config::Device::cpu) {
     memory.reserved += static_cast<std::uint64_t>(options.media.memory_bytes) / workers;

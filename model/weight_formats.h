@@ -23,7 +23,7 @@ struct WeightFormats {
   kernels::WeightFormat experts{};    ///< with the shared slices
   kernels::WeightFormat embedding{};
   kernels::WeightFormat
-      lm_head{};  ///< a tied head of another format than the embedding is a matrix of its own
+      lm_head{};                  ///< a tied head of another format than the embedding is a matrix of its own
   kernels::WeightFormat draft{};  ///< every matrix of the draft layer
   kernels::KvFormat kv = kernels::KvFormat::plain;
 

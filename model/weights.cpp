@@ -67,9 +67,8 @@ WeightLayout WeightLayout::make(const ModelSpec& spec, const WeightFormats& form
 }
 
 std::string weight_name(Weight weight, int layer, int expert) {
-  const std::string at = layer == WeightSource::kDraftLayer
-                             ? "model.mtp_block.0."
-                             : "model.layers." + std::to_string(layer) + ".";
+  const std::string at = layer == WeightSource::kDraftLayer ? "model.mtp_block.0."
+                                                            : "model.layers." + std::to_string(layer) + ".";
   std::string mlp = at + "mlp.";
   if (weight >= Weight::vision_gate && weight <= Weight::vision_down) mlp += "vision_";
   if (expert != WeightSource::kNoExpert) mlp += "experts." + std::to_string(expert) + ".";

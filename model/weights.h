@@ -49,8 +49,9 @@ struct LayerWeights {
 struct DraftWeights {
   const float* embedding_norm = nullptr;
   const float* hidden_norm = nullptr;
-  kernels::Matrix projection{};  ///< hidden outputs; inputs: hidden of the embedding, then as many of the hidden row
-  LayerWeights block{};          ///< dense
+  kernels::Matrix
+      projection{};      ///< hidden outputs; inputs: hidden of the embedding, then as many of the hidden row
+  LayerWeights block{};  ///< dense
 
   bool loaded() const { return projection.outputs > 0; }
 };

@@ -95,12 +95,13 @@ void expand_codes(void* to, const std::byte* codes, int inputs) {
   }
 }
 
-/// Online softmax of one row over the first `visible` tokens of a tile but for the first `hidden`: writes the probabilities to P and
-/// updates m, l and o. Overwrites the scores. Scales of 8-bit K and V, else null: with them a probability
-/// times its V scale is rounded to bf16 (fp32: not rounded).
+/// Online softmax of one row over the first `visible` tokens of a tile but for the first `hidden`: writes the
+/// probabilities to P and updates m, l and o. Overwrites the scores. Scales of 8-bit K and V, else null: with
+/// them a probability times its V scale is rounded to bf16 (fp32: not rounded).
 template <class V, DType T>
-void softmax_tile(float* scores, Operand<V, T>* P, int hidden, int visible, float scale, const float* key_scales,
-                  const float* value_scales, float& m, float& l, float* o, int width) {
+void softmax_tile(float* scores, Operand<V, T>* P, int hidden, int visible, float scale,
+                  const float* key_scales, const float* value_scales, float& m, float& l, float* o,
+                  int width) {
   using F = typename V::F;
   const F nothing = V::set1(-std::numeric_limits<float>::infinity());
   F largest = nothing;
@@ -291,25 +292,27 @@ class Attend {
         continue;
       }
       softmax_tile<V, T>(scores_ + row * kBlockTokens, P_ + row * kBlockTokens, start == 0 ? a_.first : 0,
-                         count, a_.scale, scales(keys), scales(values), m_[row], l_[row], o_ + row * width_, width_);
+                         count, a_.scale, scales(keys), scales(values), m_[row], l_[row], o_ + row * width_,
+                         width_);
     }
     for (int p = 0; p * kPanel < width_; ++p) {
       const std::size_t at = static_cast<std::size_t>(p) * value_panel;
       const bool hides = plain && start == 0 && a_.first > 0;
-      with_panel(hides ? without_first(values + at, value_panel) : values + at, most_visible, next + at, [&](auto&& multiply) {
-        for (int row = 0; row < rows_; row += V::kTileRows) {
-          const int rows = rows_ - row < V::kTileRows ? rows_ - row : V::kTileRows;
-          const int count = visible(row + rows - 1, start);
-          if (count == 0) continue;
-          multiply(TileArgs{.x = P_ + row * kBlockTokens,
-                            .ldx = kBlockTokens,
-                            .inputs = count,
-                            .rows = rows,
-                            .c = o_ + row * width_ + p * kPanel,
-                            .ldc = static_cast<std::size_t>(width_),
-                            .accumulate = true});
-        }
-      });
+      with_panel(hides ? without_first(values + at, value_panel) : values + at, most_visible, next + at,
+                 [&](auto&& multiply) {
+                   for (int row = 0; row < rows_; row += V::kTileRows) {
+                     const int rows = rows_ - row < V::kTileRows ? rows_ - row : V::kTileRows;
+                     const int count = visible(row + rows - 1, start);
+                     if (count == 0) continue;
+                     multiply(TileArgs{.x = P_ + row * kBlockTokens,
+                                       .ldx = kBlockTokens,
+                                       .inputs = count,
+                                       .rows = rows,
+                                       .c = o_ + row * width_ + p * kPanel,
+                                       .ldc = static_cast<std::size_t>(width_),
+                                       .accumulate = true});
+                   }
+                 });
     }
   }
 

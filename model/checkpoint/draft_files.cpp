@@ -26,7 +26,8 @@ Status refused(const fs::path& directory, Status status) {
   std::string message = std::move(status.message);
   if (message.starts_with(kDoesNotFit)) message.erase(0, kDoesNotFit.size());
   if (message.ends_with('.')) message.pop_back();
-  return refused("the draft layer in " + directory.string() + " does not fit the model: " + message, status.code);
+  return refused("the draft layer in " + directory.string() + " does not fit the model: " + message,
+                 status.code);
 }
 
 /// config.json beside the layer's tensors; an empty object if there is none.
@@ -80,14 +81,16 @@ Result<TensorMap> map_other(ModelFiles& files, const fs::path& directory, const 
   if (!opened) return opened.status();
   files.draft_checkpoint = *std::move(opened);
   if (!has_draft_layer(*files.draft_checkpoint)) {
-    return refused(directory.string() + " has no tensor of a draft layer, such as 'model.mtp_linear_proj.0.weight'");
+    return refused(directory.string() +
+                   " has no tensor of a draft layer, such as 'model.mtp_linear_proj.0.weight'");
   }
   const Result<nlohmann::json> config = read_config(directory);
   if (!config) return config.status();
   Result<ModelSpec> spec = part_of(files.spec, of_rank ? shard : Shard{});
   if (!spec) return spec.status();
   spec->stored_quantisation.reset();
-  if (const auto stored = config->find("quantization_config"); stored != config->end() && stored->is_object()) {
+  if (const auto stored = config->find("quantization_config");
+      stored != config->end() && stored->is_object()) {
     Result<StoredQuantisation> parsed =
         StoredQuantisation::parse(stored->dump(), (directory / "config.json").string());
     if (!parsed) return parsed.status();

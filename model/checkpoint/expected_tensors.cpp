@@ -279,9 +279,7 @@ Result<std::vector<Expected>> expected_draft_tensors(const ModelSpec& spec, cons
   return Expectations(spec, true, names).list_draft();
 }
 
-Status does_not_fit(const std::string& message) {
-  return invalid(std::string(kDoesNotFit) + message);
-}
+Status does_not_fit(const std::string& message) { return invalid(std::string(kDoesNotFit) + message); }
 
 Status does_not_fit(const std::string& what, const TensorNames& names) {
   constexpr std::size_t kShown = 5;

@@ -17,13 +17,13 @@ using TensorNames = std::map<std::string, std::string>;
 
 /// How a tensor's shape follows from the matrix that it holds.
 enum class Form {
-  linear,  ///< [outputs, inputs], or [inputs, outputs] in transposed checkpoints
-  stack,   ///< several linears of one shape, [count, …]
-  router,  ///< a linear with an orientation of its own, if its shape shows it
+  linear,      ///< [outputs, inputs], or [inputs, outputs] in transposed checkpoints
+  stack,       ///< several linears of one shape, [count, …]
+  router,      ///< a linear with an orientation of its own, if its shape shows it
   projection,  ///< the same, and it may be stored quantised
-  table,   ///< [outputs, inputs] always: the embedding
-  norm,    ///< [inputs]
-  bias,    ///< [outputs, inputs], or [inputs] for one output
+  table,       ///< [outputs, inputs] always: the embedding
+  norm,        ///< [inputs]
+  bias,        ///< [outputs, inputs], or [inputs] for one output
 };
 
 /// A weight of the network, and its place in a tensor.

@@ -21,9 +21,10 @@ struct ModelFiles {
   bool tied = true;                      ///< as it will be loaded
   std::optional<Checkpoint> checkpoint;  ///< none with dummy weights
   TensorMap map;                         ///< into the checkpoint
-  std::optional<Checkpoint> draft_checkpoint;  ///< of a draft layer that has files of its own; the map leads into it
-  std::string draft_quantization;              ///< of the draft layer, as --quantization; empty: as the model
-  bool of_rank = false;                  ///< the checkpoint and the map hold what one rank has of the model
+  std::optional<Checkpoint>
+      draft_checkpoint;            ///< of a draft layer that has files of its own; the map leads into it
+  std::string draft_quantization;  ///< of the draft layer, as --quantization; empty: as the model
+  bool of_rank = false;            ///< the checkpoint and the map hold what one rank has of the model
 
   /// The part of the map that the rank holds. Errors as part_of().
   Result<TensorMap> map_of(const Shard& shard) const;
@@ -41,7 +42,8 @@ Result<ModelFiles> open_model(const config::ModelOptions& options, const Shard& 
 
 /// The directory of the checkpoint in `directory`, which of a model that is cut for several ranks is the
 /// rank's.
-Result<std::filesystem::path> checkpoint_directory(const std::filesystem::path& directory, const Shard& shard);
+Result<std::filesystem::path> checkpoint_directory(const std::filesystem::path& directory,
+                                                   const Shard& shard);
 
 /// Whether these ranks can run the model: its shape can be cut, and so can its formats.
 Status check_ranks(const ModelFiles& files, const Shard& shard);

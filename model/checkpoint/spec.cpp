@@ -230,8 +230,8 @@ std::int64_t count_parameters(const ModelSpec& spec, int taken) {
   const std::int64_t tables = (spec.tied.value_or(true) ? 1 : 2) * h * spec.vocab;
   const std::int64_t moe_layers = spec.moe_layers();
   const std::int64_t draft = spec.draft_layers * (attention + mlp + 2 * h * h + 4 * h);
-  return tables + spec.layers * (attention + 2 * h) + (spec.layers - moe_layers) * mlp + moe_layers * moe + h +
-         draft;
+  return tables + spec.layers * (attention + 2 * h) + (spec.layers - moe_layers) * mlp + moe_layers * moe +
+         h + draft;
 }
 
 }  // namespace

@@ -204,8 +204,7 @@ class Mapper {
     const FileTensor& codes = *parts.at("_packed");
     const FileTensor& scales = *parts.at("_scale");
     const auto config = configured(expected);
-    if (!config || config->fp8 || !expected.may_be_stored())
-      return not_configured(expected.name + "_packed");
+    if (!config || config->fp8 || !expected.may_be_stored()) return not_configured(expected.name + "_packed");
     const std::int64_t words = (expected.inputs * config->bits + 31) / 32;
     const std::int64_t groups =
         config->group == 0 ? 1 : (expected.inputs + config->group - 1) / config->group;
@@ -315,7 +314,7 @@ class Mapper {
 
   const ModelSpec& spec_;
   const Checkpoint& checkpoint_;
-  const bool draft_;  // the draft layer's tensors alone
+  const bool draft_;                                                        // the draft layer's tensors alone
   std::map<std::string, std::map<std::string, const FileTensor*>> stored_;  // by weight and suffix
   TensorNames names_;  // names that are left at the end are unknown
   bool paddle_prefix_ = false;

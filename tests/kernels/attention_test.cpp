@@ -105,7 +105,8 @@ class AttentionLayer {
   std::vector<float> frequencies_;
 };
 
-/// The same in double precision, without blocks, for the positions from layer.first() on; q, k, v and probabilities rounded as the op does.
+/// The same in double precision, without blocks, for the positions from layer.first() on; q, k, v and
+/// probabilities rounded as the op does.
 std::vector<double> reference(const AttentionLayer& layer, DType dtype, AttentionLayerShape s,
                               const Rows& x) {
   const int tokens = x.rows(), outputs = (s.heads + 2 * s.kv_heads) * s.head_dim;
@@ -115,7 +116,8 @@ std::vector<double> reference(const AttentionLayer& layer, DType dtype, Attentio
       y[std::size_t(t * outputs + o)] = layer.weight().dot(o, [&](int i) { return x.at(t, i); });
     }
     for (int o = 0; o < (s.heads + s.kv_heads) * s.head_dim; o += 2) {
-      const double angle = double(float(t + layer.first()) * layer.frequencies()[std::size_t(o % s.head_dim / 2)]);
+      const double angle =
+          double(float(t + layer.first()) * layer.frequencies()[std::size_t(o % s.head_dim / 2)]);
       double& even = y[std::size_t(t * outputs + o)];
       double& odd = y[std::size_t(t * outputs + o + 1)];
       const double a = even * std::cos(angle) - odd * std::sin(angle);
@@ -158,7 +160,8 @@ std::vector<BlockId> blocks_from(int first, int count) {
 
 class PagedAttention : public OpTest {
  protected:
-  void expect_reference(const AttentionLayer& layer, AttentionLayerShape shape, const Rows& x, const Rows& out) {
+  void expect_reference(const AttentionLayer& layer, AttentionLayerShape shape, const Rows& x,
+                        const Rows& out) {
     const int tokens = x.rows();
     const auto expected = reference(layer, dtype(), shape, x);
     double worst = 0;
@@ -202,7 +205,8 @@ TEST_P(PagedAttention, FromASecondTokenOn) {
     AttentionLayerShape shape;
     int tokens;
   };
-  for (const auto& [shape, tokens] : {Case{{3, 1, 16, 24}, 600}, Case{{6, 2, 32, 33}, 1}, Case{{2, 2, 48, 31}, 150}}) {
+  for (const auto& [shape, tokens] :
+       {Case{{3, 1, 16, 24}, 600}, Case{{6, 2, 32, 33}, 1}, Case{{2, 2, 48, 31}, 150}}) {
     AttentionLayer layer(device(), dtype(), shape, 12);
     layer.poison(12);
     layer.attend_from(1);

@@ -36,7 +36,8 @@ std::string name_of(const ::testing::TestParamInfo<DraftGoldens::ParamType>& inf
 // Without the final norm on the hidden rows, or before the head.
 TEST(DraftNorms, LeaveANormOut) {
   for (const char* model : kCases) {
-    const auto file = Checkpoint::open_file(test::golden_directory(std::string("draft_") + model) / "golden.safetensors");
+    const auto file =
+        Checkpoint::open_file(test::golden_directory(std::string("draft_") + model) / "golden.safetensors");
     const auto files = test::open_with_draft(model);
     ASSERT_TRUE(files.ok()) << files.status().message;
     for (const DraftNorms norms : {DraftNorms{.hidden = false}, DraftNorms{.output = false}}) {
@@ -58,12 +59,11 @@ TEST(DraftNorms, LeaveANormOut) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, DraftGoldens,
-                         ::testing::Combine(::testing::ValuesIn(kCases),
-                                            ::testing::Values(DType::f32, DType::bf16, DType::f16),
-                                            ::testing::Values(Isa::baseline, Isa::avx2, Isa::avx512,
-                                                              Isa::avx512_bf16)),
-                         name_of);
+INSTANTIATE_TEST_SUITE_P(
+    All, DraftGoldens,
+    ::testing::Combine(::testing::ValuesIn(kCases), ::testing::Values(DType::f32, DType::bf16, DType::f16),
+                       ::testing::Values(Isa::baseline, Isa::avx2, Isa::avx512, Isa::avx512_bf16)),
+    name_of);
 
 }  // namespace
 }  // namespace troupe::model

@@ -203,7 +203,8 @@ TEST_P(DraftLayer, SeveralSequencesChainOnOrStop) {
     for (DraftSequence* one : {&a, &b, &c}) {
       one->done = 0;
       one->add_to(batch, 20 + static_cast<std::int32_t>(one->slot));
-      rows.push_back(after(*one, 20 + static_cast<std::int32_t>(one->slot), one->next(), static_cast<std::int32_t>(rows.size())));
+      rows.push_back(after(*one, 20 + static_cast<std::int32_t>(one->slot), one->next(),
+                           static_cast<std::int32_t>(rows.size())));
     }
     run_layers(*decoder_, batch);
     auto results = test::results_of(3);
@@ -215,7 +216,9 @@ TEST_P(DraftLayer, SeveralSequencesChainOnOrStop) {
     std::vector<float> logits(again.size() * vocab());
     auto more = test::results_of(again.size());
     decoder_->draft_again(again, more, logits);
-    if (all) logits.erase(logits.begin() + static_cast<std::ptrdiff_t>(vocab()), logits.begin() + 2 * static_cast<std::ptrdiff_t>(vocab()));
+    if (all)
+      logits.erase(logits.begin() + static_cast<std::ptrdiff_t>(vocab()),
+                   logits.begin() + 2 * static_cast<std::ptrdiff_t>(vocab()));
     return logits;
   };
   EXPECT_EQ(run_three(true), run_three(false));
@@ -248,10 +251,13 @@ TEST_P(DraftLayer, WithoutTheLayerNothingIsReserved) {
   ModelSpec plain = files_.spec;
   plain.draft_layers = 0;
   const WeightFormats formats(DType::bf16);
-  const auto bytes = [&](const ModelSpec& spec) { return Activations::make(spec, DType::bf16, test::kGoldenLimits, {}); };
+  const auto bytes = [&](const ModelSpec& spec) {
+    return Activations::make(spec, DType::bf16, test::kGoldenLimits, {});
+  };
   EXPECT_EQ(bytes(plain).hidden, nullptr);
   EXPECT_LT(bytes(plain).bytes, bytes(files_.spec).bytes);
-  EXPECT_LT(WeightLayout::make(plain, formats, true, {}).bytes, WeightLayout::make(files_.spec, formats, true, {}).bytes);
+  EXPECT_LT(WeightLayout::make(plain, formats, true, {}).bytes,
+            WeightLayout::make(files_.spec, formats, true, {}).bytes);
   EXPECT_EQ(kv_shape(files_.spec, formats).block_bytes() * 2, kv_shape(plain, formats).block_bytes() * 3);
   EXPECT_EQ(kv_bytes_per_token(files_.spec, formats) * 2, kv_bytes_per_token(plain, formats) * 3);
 }
@@ -269,7 +275,8 @@ class QuantisedDraft : public ::testing::TestWithParam<DraftQuantisation> {};
 
 TEST_P(QuantisedDraft, IsCloseToTheReference) {
   const DraftQuantisation& which = GetParam();
-  config::SpeculationOptions speculation = test::with_draft(test::golden_directory(std::string("draft_") + which.model));
+  config::SpeculationOptions speculation =
+      test::with_draft(test::golden_directory(std::string("draft_") + which.model));
   speculation.quantization = which.draft;
   auto files = test::open_with_draft(which.model, speculation);
   ASSERT_TRUE(files.ok()) << files.status().message;
@@ -289,15 +296,17 @@ INSTANTIATE_TEST_SUITE_P(All, QuantisedDraft,
                          ::testing::Values(DraftQuantisation{"gqa3_tied", "", "wint8", 0.05},
                                            DraftQuantisation{"gqa3_tied", "wint8", "", 0.1},
                                            DraftQuantisation{"gqa5_untied", "", "wint8", 0.05},
-                                           DraftQuantisation{"gqa5_untied", "", "wint4", 0.5},
-                                           DraftQuantisation{"moe_shared2", "wint8", "wint4", 0.5}),
+                                           DraftQuantisation{"gqa5_untied", "", "wint4", 0.35},
+                                           DraftQuantisation{"moe_shared2", "wint8", "wint4", 0.35}),
                          [](const auto& info) {
-                           return std::string(info.param.model) + "_" + info.param.method + "_" + info.param.draft;
+                           return std::string(info.param.model) + "_" + info.param.method + "_" +
+                                  info.param.draft;
                          });
 
 TEST(DraftFormat, TheFormatFollowsTheModelOrTheField) {
   const auto draft_format_of = [](const char* model, const char* method, const char* draft) {
-    config::SpeculationOptions speculation = test::with_draft(test::golden_directory(std::string("draft_") + model));
+    config::SpeculationOptions speculation =
+        test::with_draft(test::golden_directory(std::string("draft_") + model));
     speculation.quantization = draft;
     auto files = test::open_with_draft(model, speculation);
     EXPECT_TRUE(files.ok() && files->choose(config::Device::cpu, {.method = method}).ok());
@@ -379,11 +388,14 @@ TEST(DummyDraft, WeightsOfRanksAreTheModels) {
   Cpu device({.threads = 2, .pin = false});
   const auto whole = Weights<Cpu>::dummy(device, spec, DType::f32, 3);
   ASSERT_TRUE(whole.ok());
-  const auto floats = [](const kernels::Matrix& m) { return std::span(static_cast<const float*>(m.data), 64); };
+  const auto floats = [](const kernels::Matrix& m) {
+    return std::span(static_cast<const float*>(m.data), 64);
+  };
   const auto first = floats(whole->layout().draft.projection);
   EXPECT_TRUE(std::ranges::any_of(first, [](float f) { return f != 0; }));
   EXPECT_FALSE(std::ranges::equal(first, floats(whole->layout().layers[0].qkv)));
-  EXPECT_FALSE(std::ranges::equal(floats(whole->layout().draft.block.qkv), floats(whole->layout().layers[0].qkv)));
+  EXPECT_FALSE(
+      std::ranges::equal(floats(whole->layout().draft.block.qkv), floats(whole->layout().layers[0].qkv)));
   for (int rank = 0; rank < 2; ++rank) {
     const auto part = Weights<Cpu>::dummy(device, spec, DType::f32, 3, {rank, 2, false});
     ASSERT_TRUE(part.ok());

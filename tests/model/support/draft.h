@@ -68,7 +68,8 @@ inline std::vector<kernels::SampleResult> results_of(std::size_t count) {
   return std::vector<kernels::SampleResult>(count);
 }
 
-/// Drafts for `tokens` and twice more on the drafts of the golden. Appends the logits of each run to out[run].
+/// Drafts for `tokens` and twice more on the drafts of the golden. Appends the logits of each run to
+/// out[run].
 inline void draft_three(Decoder<Cpu>& decoder, const StepBatch& batch, std::span<const DraftRows> drafts,
                         const DraftGolden& golden, std::span<const std::int32_t> positions,
                         std::vector<float> (&out)[3]) {
@@ -92,13 +93,15 @@ inline void draft_three(Decoder<Cpu>& decoder, const StepBatch& batch, std::span
 
 /// Runs the golden's prompt token by token, and drafts three tokens behind each: every chained run writes
 /// keys and values that the next first run has to overwrite.
-inline void draft_token_by_token(Decoder<Cpu>& decoder, const DraftGolden& golden, std::vector<float> (&out)[3]) {
+inline void draft_token_by_token(Decoder<Cpu>& decoder, const DraftGolden& golden,
+                                 std::vector<float> (&out)[3]) {
   DraftSequence sequence{golden.ids, {6, 0, 3}, 5};
   while (sequence.done + 1 < static_cast<std::int32_t>(golden.ids.size())) {
     StepBatch batch;
     sequence.add_to(batch, 1);
     run_layers(decoder, batch);
-    const DraftRows draft{.rows = 1, .blocks = sequence.blocks.data(), .next = sequence.next(), .sample = {.temperature = 0}};
+    const DraftRows draft{
+        .rows = 1, .blocks = sequence.blocks.data(), .next = sequence.next(), .sample = {.temperature = 0}};
     draft_three(decoder, batch, {&draft, 1}, golden, {&sequence.done, 1}, out);
   }
 }
