@@ -102,7 +102,9 @@ TEST(Allocation, NoneInDrafts) {
     const long before = allocations.load();
     (*decoder)->draft_rows(batch, rows, results);
     for (int i = 0; i < 2; ++i) (*decoder)->draft_again(again, results);
-    if (step > 1) ASSERT_EQ(allocations.load(), before) << step;
+    if (step > 1) {
+      ASSERT_EQ(allocations.load(), before) << step;
+    }
   }
 }
 
