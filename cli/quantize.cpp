@@ -10,6 +10,7 @@
 #include "config/fields.h"
 #include "config/validate.h"
 #include "model/bytes_text.h"
+#include "model/checkpoint/draft_files.h"
 #include "model/quantised_copy.h"
 #include "model/sizing.h"
 
@@ -38,6 +39,9 @@ Status quantise(config::Options& options, const std::string& into) {
   }
   if (Status s = config::resolve_model(options.model, config::Device::cpu, {}); !s.ok()) return s;
   auto files = model::open_model(options.model);
+  if (files.ok() && files->checkpoint && model::has_draft_layer(*files->checkpoint)) {
+    files = model::open_model(options.model, {}, {.method = config::DraftMethod::mtp});
+  }
   if (!files.ok()) return files.status();
   // The copy may be for another machine: what any device that runs the model multiplies is allowed.
   const config::Device device = files->spec.vision ? config::Device::cpu : config::Device::cuda;

@@ -8,9 +8,14 @@
 namespace troupe::model {
 
 MtpDrafter::MtpDrafter(Decoder<Cpu>& decoder, int slots, int steps, std::unique_ptr<NgramDrafter> more)
-    : decoder_(decoder), steps_(steps), more_(std::move(more)), slots_(static_cast<std::size_t>(slots)) {}
+    : decoder_(decoder),
+      steps_(steps),
+      more_(std::move(more)),
+      slots_(static_cast<std::size_t>(slots)),
+      no_hidden_(decoder.hidden_bytes()) {}
 
 void MtpDrafter::start(std::uint32_t slot) {
+  slots_[slot].fresh = true;
   slots_[slot].carried = false;
   slots_[slot].drafts.clear();
   if (more_ != nullptr) more_->start(slot);
@@ -22,6 +27,13 @@ void MtpDrafter::advance(const StepBatch& batch, std::span<const Advanced> seque
   for (const Advanced& one : sequences) {
     Slot& slot = slots_[one.slot];
     const kernels::SequenceRows& ran = batch.sequences[static_cast<std::size_t>(one.sequence)];
+    // Blocks from the prefix cache lie before it, without the hidden row that its first slot is made with. A
+    // sequence that begins within a block has been forked, and has that slot.
+    if (slot.fresh && ran.position > 0 && ran.position % kernels::kBlockTokens == 0) {
+      decoder_.load_hidden(one.slot, no_hidden_);
+      slot.carried = true;
+    }
+    slot.fresh = false;
     const std::int32_t next_at = ran.position + one.rows;
     // Behind the token at `next_at` the layer fills a KV slot for each draft token but the last.
     const auto room = static_cast<std::int32_t>(one.blocks.size()) * kernels::kBlockTokens - next_at;

@@ -26,6 +26,7 @@ class MtpDrafter final : public Drafter {
 
  private:
   struct Slot {
+    bool fresh = true;        ///< its sequence has run nothing here
     bool carried = false;     ///< the last row of its last step is to be made up for
     std::int32_t behind = 0;  ///< tokens of the sequence when `drafts` were made
     std::vector<TokenId> drafts;
@@ -43,6 +44,7 @@ class MtpDrafter final : public Drafter {
   const std::int32_t steps_;
   const std::unique_ptr<NgramDrafter> more_;
   std::vector<Slot> slots_;
+  const std::vector<std::byte> no_hidden_;  ///< a hidden row of zeros
 
   // Of the step; memory is reused.
   std::vector<DraftRows> rows_;

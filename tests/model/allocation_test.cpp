@@ -7,6 +7,7 @@
 
 #include "model/checkpoint/model_files.h"
 #include "model/cpu_executor.h"
+#include "model/support/draft.h"
 #include "model/support/files.h"
 #include "model/support/plans.h"
 
@@ -77,6 +78,33 @@ TEST(Allocation, NoneInASteadyState) {
       }
     }
     ASSERT_TRUE(*(*executor)->poll(out, Clock::now()));
+  }
+}
+
+TEST(Allocation, NoneInDrafts) {
+  const auto files = test::open_with_draft("gqa3_tied");
+  ASSERT_TRUE(files.ok());
+  Cpu device({.threads = 2, .pin = false});
+  const auto decoder = test::make_decoder(device, files->spec, files->formats, files->map);
+  ASSERT_TRUE(decoder.ok());
+  const test::DraftGolden golden = test::load_draft_golden("gqa3_tied");
+  test::DraftSequence a{golden.ids, {1, 2}, 0}, b{golden.ids, {3, 4}, 1};
+  StepBatch batch;
+  kernels::SampleResult results[2];
+  for (int step = 0; step < 70; ++step) {
+    batch.clear();
+    a.add_to(batch, 1);
+    b.add_to(batch, 1);
+    test::run_layers(**decoder, batch);
+    const DraftRows rows[] = {{.sequence = 0, .rows = 1, .blocks = a.blocks.data(), .next = a.next()},
+                              {.sequence = 1, .rows = 1, .blocks = b.blocks.data(), .next = b.next()}};
+    const DraftAgain again[] = {{.of = 1, .token = 5}, {.of = 0, .token = 6}};
+    const long before = allocations.load();
+    (*decoder)->draft_rows(batch, rows, results);
+    for (int i = 0; i < 2; ++i) (*decoder)->draft_again(again, results);
+    if (step > 1) {
+      ASSERT_EQ(allocations.load(), before) << step;
+    }
   }
 }
 
