@@ -8,7 +8,7 @@
 namespace troupe::kernels {
 namespace {
 
-constexpr int kHidden = 40, kWidth = 24, kExperts = 5, kChosen = 2;
+constexpr int kHidden = 40, kWidth = 24, kExperts = 20, kChosen = 3;
 
 /// An op with experts of its own, for `rows` rows.
 class Mixture {
