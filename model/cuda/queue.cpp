@@ -89,6 +89,7 @@ Status CudaQueue::submit_record(const wire::RecordView& record) {
 
 Status CudaQueue::encode(const wire::EncodeMedia& command, std::span<const std::byte> patches) {
   if (!broken_.ok()) return broken_;
+  if (model_.ranks && model_.ranks->abandoned()) return {};  // nor does SequenceMedia come through then
   if (Status s = media_.admit(command, patches.size()); !s.ok()) return s;
   model_.encoder->add(command, media_.items(command.slot)[static_cast<std::size_t>(command.item)], patches);
   return {};
