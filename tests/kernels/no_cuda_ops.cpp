@@ -55,6 +55,8 @@ void run(Cuda&, const Score&) { TROUPE_CHECK(false); }
 void run(Cuda&, const StepInputs&) { TROUPE_CHECK(false); }
 void run(Cuda&, const TopLogprobs&) { TROUPE_CHECK(false); }
 
+std::size_t packed_bytes(const Cuda&, const FrameAttention&) { return 0; }
+
 namespace cuda {
 void run(Cuda&, const Linear&) { TROUPE_CHECK(false); }
 void run_generic(Cuda&, const Linear&) { TROUPE_CHECK(false); }
