@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "kernels/batch.h"
+#include "kernels/cuda/attention/frame.h"
+#include "kernels/cuda/scratch.h"
 #include "model/bytes_text.h"
 #include "model/cuda/step_memory.h"
 #include "model/cuda/step_scratch.h"
@@ -126,6 +128,13 @@ int kept_media_tokens(const config::Options& options, const wire::Capacity& capa
   return asked < 0 ? capacity.max_tokens_per_step : asked;
 }
 
+std::uint64_t encoder_output_bytes(const wire::Capacity& capacity, const ModelSpec& spec,
+                                   const WeightFormats& formats, const config::Options& options) {
+  const std::int64_t tokens = std::int64_t{capacity.media_tokens} + kept_media_tokens(options, capacity);
+  return static_cast<std::uint64_t>(tokens) * static_cast<std::uint64_t>(kernels::padded(spec.hidden)) *
+         size_of(formats.activations);
+}
+
 int sequences_at_full_length(const wire::Capacity& capacity) {
   return static_cast<int>(
       std::min<std::int64_t>(capacity.max_slots, capacity.kv_blocks / blocks_for(capacity.max_model_len)));
@@ -153,10 +162,7 @@ Status with_format(Status refused, const std::vector<FormatSize>& sizes, Fits&& 
 std::uint64_t size_encoder_output(wire::Capacity& capacity, const ModelSpec& spec,
                                   const WeightFormats& formats, const config::Options& options) {
   capacity.media_tokens = capacity.max_model_len;
-  const std::int64_t tokens = std::int64_t{capacity.media_tokens} + kept_media_tokens(options, capacity);
-  const std::uint64_t bytes = static_cast<std::uint64_t>(tokens) *
-                              static_cast<std::uint64_t>(kernels::padded(spec.hidden)) *
-                              size_of(formats.activations);
+  const std::uint64_t bytes = encoder_output_bytes(capacity, spec, formats, options);
   capacity.arena_bytes += bytes;
   return bytes;
 }
@@ -172,7 +178,7 @@ Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& forma
   capacity.arena_bytes = Activations::make(spec, formats.activations, limits, {}).bytes;
   if (spec.vision) {
     capacity.arena_bytes +=
-        TowerMemory::make(*spec.vision, spec.hidden, formats.activations, kMostFramePatches, {}).bytes;
+        TowerMemory::make(*spec.vision, spec.hidden, formats.activations, kMostFramePatches, 0, {}).bytes;
   }
   const std::uint64_t fixed = capacity.weight_bytes + capacity.arena_bytes;
   const std::uint64_t usable = usable_bytes(memory);
@@ -247,6 +253,18 @@ Result<wire::Capacity> size_cpu(const ModelSpec& spec, const WeightFormats& form
       [&](const WeightFormats& other) { return try_cpu(spec, other, tied, options, memory).ok(); });
 }
 
+namespace {
+
+// The vision tower's memory on a GPU, working memory of its ops included.
+std::uint64_t cuda_tower_bytes(const VisionSpec& spec, int hidden, DType dtype) {
+  const std::size_t packed =
+      kernels::cuda::packed_bytes(frame_attention_of(spec, dtype, kMostFramePatches), kernels::cuda::kH200);
+  return TowerMemory::make(spec, hidden, dtype, kMostFramePatches, packed, {}).bytes +
+         kernels::cuda::kBiasedSums;
+}
+
+}  // namespace
+
 Result<wire::Capacity> cuda_limits(const ModelSpec& spec, const WeightFormats& formats, bool tied,
                                    const config::Options& options, int sequences) {
   Result<wire::Capacity> made =
@@ -254,7 +272,11 @@ Result<wire::Capacity> cuda_limits(const ModelSpec& spec, const WeightFormats& f
   if (!made) return made;
   const DecoderLimits limits = limits_of(*made, formats);
   made->weight_bytes = WeightLayout::make(spec, formats, tied, {}).bytes;
-  made->arena_bytes =
+  if (spec.vision) {
+    size_encoder_output(*made, spec, formats, options);
+    made->arena_bytes += cuda_tower_bytes(*spec.vision, spec.hidden, formats.activations);
+  }
+  made->arena_bytes +=
       Activations::make(spec, formats.activations, limits, {}).bytes + StepMemory::make(*made, {}).bytes;
   return made;
 }
