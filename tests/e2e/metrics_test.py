@@ -50,6 +50,20 @@ class Metrics(ServerCase):
             self.assertEqual(shown.pop(OF_A_HEAD + str(position)), explained[OF_A_HEAD + "0"])
         self.assertEqual(shown, explained)
 
+    def test_usage_tells_of_drafts_and_of_a_prediction(self):
+        told = {"draft_tokens", "accepted_draft_tokens"}
+        body = {"model": "default", "messages": [{"role": "user", "content": "Hi"}], "max_tokens": 3}
+        usage = self.server.post("/v1/chat/completions", body).json["usage"]
+        self.assertEqual(usage["speculation"].keys(), told)
+        self.assertNotIn("accepted_prediction_tokens", usage["completion_tokens_details"])
+        prediction = {"type": "content", "content": [{"type": "text", "text": "Hi"}]}
+        usage = self.server.post("/v1/chat/completions", body | {"prediction": prediction}).json["usage"]
+        self.assertGreaterEqual(usage["completion_tokens_details"]["accepted_prediction_tokens"], 0)
+        usage = self.server.post("/v1/messages", body).json["usage"]
+        self.assertEqual(usage["speculation"].keys(), told)
+        usage = self.server.post("/v1/responses", {"model": "default", "input": "Hi", "max_output_tokens": 3}).json["usage"]
+        self.assertEqual(usage["speculation"].keys(), told)
+
     def test_what_board_and_alerts_ask_for_is_there(self):
         shown = families(self.server.get("/metrics").text)
         board = json.loads(BOARD.read_text())
