@@ -79,13 +79,13 @@ typename I::result_type inspect(I& f, AnswerForm& x) {
 }
 
 TROUPE_INSPECT(MediaSource, x.kind, x.file, x.frames, x.url, x.name, x.limits, x.sampling, x.param)
-TROUPE_INSPECT(Source, x.conversation, x.media, x.texts, x.ids, x.keep_tokens)
+TROUPE_INSPECT(Source, x.conversation, x.media, x.texts, x.ids, x.keep_tokens, x.prediction)
 TROUPE_INSPECT(AnswerLimits, x.tools, x.parallel_calls, x.response, x.thinking, x.thinking_share)
 TROUPE_INSPECT(Generation, x.sampling, x.choices, x.best_of, x.max_tokens, x.ignore_eos, x.stop_ids,
                x.logit_bias, x.bad_words, x.stop, x.include_stop, x.form, x.limits)
 TROUPE_INSPECT(PrefixUse, x.enabled, x.salt)
 TROUPE_INSPECT(Answer, x.id, x.model, x.created_s, x.stream, x.include_usage, x.continuous_usage, x.echo,
-               x.return_token_ids, x.tokens_per_event, x.function_call, x.settings)
+               x.return_token_ids, x.tokens_per_event, x.function_call, x.settings, x.has_prediction)
 }  // namespace http
 
 TROUPE_INSPECT(Ask, x.api, x.timeout_ns, x.priority, x.together, x.source, x.generation, x.prefix, x.answer,
@@ -103,12 +103,13 @@ TROUPE_INSPECT(ReleaseMedia, x.io, x.exchange)
 TROUPE_INSPECT(TakeMedia)
 TROUPE_INSPECT(MediaWaited)
 TROUPE_INSPECT(Encode, x.request_id, x.api, x.source, x.bad_words, x.token_strs, x.echo, x.echo_tokens,
-               x.media)
+               x.media, x.media_fields)
 TROUPE_INSPECT(PromptText, x.text, x.chars)
-TROUPE_INSPECT(Encoded, x.status, x.prompts, x.media, x.texts, x.bans, x.answer)
+TROUPE_INSPECT(Encoded, x.status, x.prompts, x.media, x.texts, x.bans, x.answer, x.prediction)
 TROUPE_INSPECT(SequenceItem, x.item, x.contents, x.place)
 TROUPE_INSPECT(SequenceSpec, x.key, x.parent, x.host, x.prompt, x.media, x.prompt_tokens, x.max_output_tokens,
-               x.sampling, x.stop_ids, x.logit_bias, x.grammar, x.gated_from, x.output, x.scored)
+               x.sampling, x.stop_ids, x.logit_bias, x.grammar, x.gated_from, x.output, x.scored,
+               x.prediction)
 TROUPE_INSPECT(FormText, x.kind, x.value, x.param, x.places)
 TROUPE_INSPECT(Compile, x.request_id, x.form, x.thinking, x.client, x.io, x.exchange)
 TROUPE_INSPECT(CancelCompile, x.io, x.exchange)
@@ -127,7 +128,8 @@ TROUPE_INSPECT(Submit, x.sequences, x.request_id, x.prefix, x.priority, x.exchan
 TROUPE_INSPECT(Cancel, x.keys)
 TROUPE_INSPECT(PositionLogprobs, x.position, x.chosen, x.first_top, x.tops)
 TROUPE_INSPECT(SequenceTokens, x.key, x.first_token, x.tokens, x.first_score, x.scores, x.finish, x.error,
-               x.attempt, x.position, x.scheduled_ns, x.cached_tokens)
+               x.attempt, x.position, x.scheduled_ns, x.cached_tokens, x.drafted, x.accepted,
+               x.predicted_accepted, x.predicted_rejected)
 TROUPE_INSPECT(StepTokens, x.engine, x.sequences, x.tokens, x.scores, x.tops)
 TROUPE_INSPECT(SwapStatus, x.total, x.free, x.cached, x.moving, x.out, x.in, x.evicted, x.failed, x.declined)
 TROUPE_INSPECT(CacheStatus, x.total, x.free, x.cached, x.leased, x.moving, x.evicted, x.swap)
@@ -171,13 +173,21 @@ TROUPE_INSPECT(RankMediaReport, x.rank, x.record)
 TROUPE_INSPECT(RankCacheReport, x.rank, x.record)
 TROUPE_INSPECT(RankUp, x.rank, x.link)
 TROUPE_INSPECT(RankDown, x.rank, x.why)
+namespace metrics {
+TROUPE_INSPECT(DraftCounts, x.rows, x.with_drafts, x.drafted, x.accepted, x.emitted, x.drafted_at,
+               x.accepted_at, x.reached_at)
+}
+
 TROUPE_INSPECT(StepStats, x.engine, x.running, x.waiting, x.prompt_tokens, x.generated_tokens, x.preempted,
                x.admitted, x.admitted_hits, x.admitted_tokens, x.cached_tokens, x.swapped_tokens, x.kv,
-               x.step_s, x.predicted_s, x.encoded, x.encode_s, x.encodings_found)
+               x.step_s, x.predicted_s, x.encoded, x.encode_s, x.encodings_found, x.drafts)
 TROUPE_INSPECT(RequestStats, x.ok, x.endings, x.gaps.counts, x.gaps.sum_s, x.prompt_tokens, x.cached_tokens,
                x.output_tokens, x.max_tokens, x.queue_s, x.prefill_s, x.ttft_s, x.decode_s, x.e2e_s)
 TROUPE_INSPECT(HttpStats, x.path, x.status, x.generates)
 TROUPE_INSPECT(DoorStats, x.turned_away, x.failed_handshakes, x.faults)
+TROUPE_INSPECT(MediaStats, x.file_bytes, x.file_limit, x.patch_bytes, x.patch_limit, x.cached_bytes,
+               x.cached_limit, x.cached_entries, x.hits, x.misses, x.decodes_running, x.decodes_waiting,
+               x.requests_waiting, x.refused)
 TROUPE_INSPECT(ProcessReport, x.name, x.pid, x.restarts)
 TROUPE_INSPECT(ProcessReports, x.processes)
 TROUPE_INSPECT(SchedulerStatus, x.running, x.max_running, x.waiting, x.max_waiting, x.prompt_tokens,
@@ -185,7 +195,8 @@ TROUPE_INSPECT(SchedulerStatus, x.running, x.max_running, x.waiting, x.max_waiti
 TROUPE_INSPECT(ProbeAnswer, x.mailbox)
 TROUPE_INSPECT(ActorReport, x.name, x.number, x.answered, x.restarts, x.mailbox, x.answer_ns)
 TROUPE_INSPECT(ActorReports, x.actors)
-TROUPE_INSPECT(EngineStatus, x.state, x.scheduler, x.engines, x.cache, x.open_requests, x.max_requests)
+TROUPE_INSPECT(EngineStatus, x.state, x.scheduler, x.engines, x.cache, x.media, x.open_requests,
+               x.max_requests)
 TROUPE_INSPECT(Expire)
 TROUPE_INSPECT(Drain)
 TROUPE_INSPECT(ResetPrefixCache)

@@ -125,10 +125,11 @@ struct Encode {
   Api api = Api::chat;
   Source source;
   std::vector<std::string> bad_words;
-  bool token_strs = false;       ///< Api::tokenize: the tokens' text, too
-  bool echo = false;             ///< the prompts' text, too
-  std::int64_t echo_tokens = 0;  ///< with echo: of a prompt of ids, its last so many
-  std::vector<MediaGrid> media;  ///< what the conversation's images and videos are, in order
+  bool token_strs = false;                ///< Api::tokenize: the tokens' text, too
+  bool echo = false;                      ///< the prompts' text, too
+  std::int64_t echo_tokens = 0;           ///< with echo: of a prompt of ids, its last so many
+  std::vector<MediaGrid> media;           ///< what the conversation's images and videos are, in order
+  std::vector<std::string> media_fields;  ///< of each of them, the field that it came from, for errors
 };
 
 /// What an answer repeats of a prompt.
@@ -144,6 +145,7 @@ struct Encoded {
   std::vector<PromptText> texts;      ///< with Encode::echo: of the prompts
   std::vector<wire::LogitBias> bans;  ///< of the bad words
   std::string answer;                 ///< of what the model does not run for: the whole answer
+  std::vector<TokenId> prediction;    ///< of Source::prediction, at most as many as the model takes
 };
 
 // ------------------------------------------------------------------------- grammar
@@ -270,7 +272,9 @@ struct SequenceSpec {
   std::int32_t gated_from = 0;  ///< with a grammar: output tokens before the first that waits for a mask
   std::vector<TokenId>
       output;  ///< what it has yielded in an engine that has ended: it goes on behind these tokens
-  std::int32_t scored = 0;  ///< the logprobs of prompt positions below this have been reported
+  std::int32_t scored = 0;          ///< the logprobs of prompt positions below this have been reported
+  std::vector<TokenId> prediction;  ///< what the client takes the answer to be like, at most max_model_len;
+                                    ///< empty: nothing is known, or there is a parent, which has it
 };
 
 /// All sequences of one Ask that have not ended; accepted or refused as a whole.
@@ -320,6 +324,10 @@ struct SequenceTokens {
   std::int32_t position = 0;      ///< output tokens of the sequence before these, of all attempts
   std::int64_t scheduled_ns = 0;  ///< when it first entered a plan; set with its first tokens of this attempt
   std::int32_t cached_tokens = 0;  ///< prompt tokens whose KV was found at its first admission; likewise
+  std::int32_t drafted = 0;        ///< draft tokens that the step verified, those of a prediction too, and
+  std::int32_t accepted = 0;       ///< those of them that the model sampled: the first of `tokens`
+  std::int32_t predicted_accepted = 0;  ///< of `accepted`, tokens of SequenceSpec::prediction;
+  std::int32_t predicted_rejected = 0;  ///< such tokens that were verified and are not what the model sampled
 };
 
 /// Results of one step for all sequences of one SESSION HOST.

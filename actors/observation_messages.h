@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "actors/messages.h"
+#include "actors/metrics/draft_counts.h"
 #include "actors/metrics/gap_counts.h"
 #include "actors/metrics/process_report.h"
 
@@ -31,6 +32,7 @@ struct StepStats {
   double encode_s = 0;               ///< from the beginning of each to its end, steps in between included
   std::int32_t encodings_found = 0;  ///< images and videos of which the worker still had what it had made
   std::uint32_t engine = 0;          ///< whose step; the front, which numbers engines, sets it
+  metrics::DraftCounts drafts;       ///< of the step
 };
 
 /// How a choice of a request ended, as /metrics counts it.
@@ -67,6 +69,24 @@ struct DoorStats {
   std::int32_t faults = 0;             ///< exceptions in the HTTP threads
 };
 
+/// What MEDIA holds now, and what it has counted since the front's start. Bytes are those of --media-memory.
+struct MediaStats {
+  std::int64_t file_bytes = 0;  ///< of files that are not decoded yet
+  std::int64_t file_limit = 0;
+  std::int64_t patch_bytes = 0;  ///< of patches; those of the processor cache among them
+  std::int64_t patch_limit = 0;
+  std::int64_t cached_bytes = 0;  ///< of images and videos that no request uses: the processor cache
+  std::int64_t cached_limit = 0;
+  std::int64_t cached_entries = 0;
+  std::int64_t hits = 0;              ///< items of requests whose patches were in memory or in the making
+  std::int64_t misses = 0;            ///< items that had to be decoded
+  std::int32_t decodes_running = 0;   ///< images and videos
+  std::int32_t decodes_waiting = 0;   ///< that have room in memory and no process yet
+  std::int32_t requests_waiting = 0;  ///< for room in memory
+  std::int64_t refused = 0;           ///< requests that found none: 429
+  friend bool operator==(const MediaStats&, const MediaStats&) = default;
+};
+
 struct SchedulerStatus {
   std::int32_t running = 0;
   std::int32_t max_running = 0;
@@ -81,6 +101,7 @@ struct EngineStatus {
   SchedulerStatus scheduler;             ///< of all engines
   std::vector<SchedulerStatus> engines;  ///< of each, by index; empty: of an engine alone
   CacheStatus cache;
+  MediaStats media;  ///< without limits: the model does not see, or MEDIA has not answered
   std::int32_t open_requests = 0;
   std::int32_t max_requests = 0;
 };

@@ -76,6 +76,8 @@ using metrics_actor = caf::typed_actor<caf::reacts_to<Beat>,
                                        caf::reacts_to<HttpStats>,
                                        // Adds connections that were not served; from GATEWAY.
                                        caf::reacts_to<DoorStats>,
+                                       // What is in memory of images and videos; from MEDIA.
+                                       caf::reacts_to<MediaStats>,
                                        // Which processes there are, and how often each was restarted; from
                                        // the engine's main thread.
                                        caf::reacts_to<ProcessReports>,
@@ -235,7 +237,9 @@ using media_actor = caf::typed_actor<caf::reacts_to<Beat>,
                                      // Its threads have ended work; from them.
                                      caf::reacts_to<TakeMedia>,
                                      // Waits for memory may be over; from itself.
-                                     caf::reacts_to<MediaWaited>>;
+                                     caf::reacts_to<MediaWaited>,
+                                     // What it holds and has counted; from the front's main thread.
+                                     caf::replies_to<caf::get_atom>::with<MediaStats>>;
 
 /// ENGINE LINK ×engine: the front's end of the link to it.
 using engine_link_actor =

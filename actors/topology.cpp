@@ -196,13 +196,12 @@ FrontSystem::FrontSystem(FrontSetup setup) {
     tokenizers.push_back(system().spawn(tokenizer_behavior, std::move(parts)));
     add("tokenizer", tokenizers.back());
   }
-  media_actor media;
   if (setup.media) {
     setup.media->log = setup.media->threads.log = setup.log("media");
     watch_thread(
         "media's files", [pulse = setup.media->threads.pulse] { return pulse->beats(); }, kFileSilence);
-    media = system().spawn(media_behavior, *std::move(setup.media));
-    add("media", media);
+    media_ = system().spawn(media_behavior, *std::move(setup.media), introduce("media", metrics_));
+    add("media", media_);
   }
   auto hosts = std::make_shared<std::vector<session_host_actor>>();
 
@@ -215,7 +214,7 @@ FrontSystem::FrontSystem(FrontSetup setup) {
     parts.tokenizers = tokenizers;
     parts.engines = sides;
     parts.metrics = introduce("session", metrics_);
-    if (media) parts.media = introduce("session", media);
+    if (media_) parts.media = introduce("session", media_);
     parts.deliver = setup.deliver;
     parts.log = setup.log("session");
     parts.quarantine = quarantine;
@@ -252,7 +251,7 @@ FrontSystem::FrontSystem(FrontSetup setup) {
 
 namespace {
 
-/// Asks GATEWAY, then the engines all at once; those that have not answered by then are left out.
+/// Asks GATEWAY, then MEDIA and the engines all at once; those that have not answered by then are left out.
 struct StatusRound {
   EngineStatus status;
   std::vector<std::optional<SchedulerStatus>> engines;
@@ -274,13 +273,22 @@ std::future<std::optional<EngineStatus>> FrontSystem::ask_status(Duration patien
   auto round = std::make_shared<StatusRound>();
   round->promise = std::make_shared<std::promise<std::optional<EngineStatus>>>();
   round->engines.resize(engines_.size());
-  round->open = engines_.size();
+  round->open = engines_.size() + (media_ ? 1 : 0);
   auto future = round->promise->get_future();
-  system().spawn([gateway = gateway_, engines = engines_, patience, round](caf::event_based_actor* self) {
+  system().spawn([=, gateway = gateway_, media = media_, engines = engines_](caf::event_based_actor* self) {
     self->request(gateway, caf::timespan(patience), caf::get_atom::value)
         .then(
             [=](EngineStatus& front) {
               round->status = std::move(front);
+              if (media) {
+                self->request(media, caf::timespan(patience / 2), caf::get_atom::value)
+                    .then(
+                        [=](const MediaStats& stats) {
+                          round->status.media = stats;
+                          round->one_less();
+                        },
+                        [=](const caf::error&) { round->one_less(); });
+              }
               for (std::size_t i = 0; i < engines.size(); ++i) {
                 // An engine's part is left out in time for the answer to be of use.
                 self->request(engines[i], caf::timespan(patience / 2), caf::get_atom::value)
@@ -376,7 +384,8 @@ EngineSystem::EngineSystem(EngineSetup setup) {
                             introduce("scheduler", workers),
                             {},
                             setup.log("scheduler"),
-                            grammar ? introduce("scheduler", grammar) : grammar};
+                            grammar ? introduce("scheduler", grammar) : grammar,
+                            setup.options.speculation.method};
   for (const auto& link : setup.fronts) scheduling.fronts.push_back(std::make_shared<FrontLinkPort>(link));
   auto scheduler = system().spawn(scheduler_behavior, std::move(scheduling));
   add("scheduler", scheduler);

@@ -54,8 +54,8 @@ struct Role {
 
 /// In start order of each process.
 inline constexpr Role kRoles[] = {
-    {"metrics", ActorProcess::front, OnDown::escalate, "pool", "one message a step and a request", "none",
-     "Every part reports to it by handle, and it alone has the counts."},
+    {"metrics", ActorProcess::front, OnDown::escalate, "pool", "one message a step, a few of a request",
+     "none", "Every part reports to it by handle, and it alone has the counts."},
     {"engine_link", ActorProcess::front, OnDown::escalate, "pool, and one receiving thread",
      "one question of each session", "none", "Its end means that the ring or the engine cannot be trusted."},
     {"tokenizer", ActorProcess::front, OnDown::escalate, "pool, and one receiving thread",
@@ -255,6 +255,7 @@ class FrontSystem final : public SupervisedActors {
   std::shared_ptr<std::atomic<bool>> drained_ = std::make_shared<std::atomic<bool>>(false);
   gateway_actor gateway_;
   metrics_actor metrics_;
+  media_actor media_;                       // null: the model does not see
   std::vector<engine_link_actor> engines_;  // by index
 };
 

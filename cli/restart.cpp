@@ -5,11 +5,13 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "actors/supervisor/local_requests.h"
 #include "actors/supervisor/status_page.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/restart_target.h"
 #include "cli/running_server.h"
 #include "config/parse.h"
 #include "ipc/wire.h"
@@ -36,16 +38,13 @@ std::optional<ProcessState> find_process(const std::string& page, const std::str
   return std::nullopt;
 }
 
-/// "worker", "text" and, where there are several on the page, "engine" have a number: "worker-N".
-Result<std::string> child_name(const std::string& kind, int index, const std::string& page) {
-  if (kind != "front" && kind != "engine" && kind != "worker" && kind != "text") {
-    return invalid("\"" + kind + "\" cannot be restarted: allowed are engine, front, text and worker");
-  }
-  if (kind == "worker" || kind == "text" || (kind == "engine" && !find_process(page, kind))) {
-    return kind + "-" + std::to_string(index);
-  }
-  if (index != 0) return invalid("--index " + std::to_string(index) + ": there is one " + kind);
-  return kind;
+/// The names of the processes on a status page.
+std::vector<std::string> process_names(const std::string& page) {
+  const auto json = nlohmann::json::parse(page, nullptr, /*allow_exceptions=*/false);
+  std::vector<std::string> names;
+  if (!json.is_object() || !json.contains("processes")) return names;
+  for (const auto& process : json["processes"]) names.push_back(process.value("name", ""));
+  return names;
 }
 
 }  // namespace
@@ -53,22 +52,24 @@ Result<std::string> child_name(const std::string& kind, int index, const std::st
 int restart_main(int argc, char** argv) {
   const Synopsis synopsis{
       "restart", "replace a process of a running server while streams go on",
-      "troupe restart engine|front|text|worker [--index N] [--port N]",
+      "troupe restart engine|front|media|text|video|worker [--index N] [--port N]",
       "  troupe restart engine\n"
+      "  troupe restart media-0\n"
       "  troupe restart worker --index 1 --port 8180\n"
       "\n"
       "The process runs the program that is installed now. A front finishes its requests first.\n"};
   WhichServer which;
-  int index = 0;
+  std::optional<int> index;
   int patience_s = 120;
   const std::vector<config::Field> fields = {
       port_field(which),
       {.name = "index",
        .slot = &index,
-       .help = "which engine, worker or text process",
+       .help = "which of several; a name as `troupe status` shows it has its number",
        .unit = "",
        .min = 0,
-       .max = 4096},
+       .max = 4096,
+       .when_unset = "0"},
       {.name = "timeout",
        .slot = &patience_s,
        .help = "how long to wait until it is ready",
@@ -79,12 +80,14 @@ int restart_main(int argc, char** argv) {
   };
   std::vector<std::string> words;
   if (const auto code = read_command_line(argc, argv, synopsis, fields, words)) return *code;
-  if (words.size() != 1) return fail(synopsis, invalid("one of engine, front, text and worker is needed"));
-  if (const auto known = child_name(words.front(), 0, {}); !known.ok()) return fail(synopsis, known.status());
+  if (words.size() != 1)
+    return fail(synopsis, invalid("one of " + std::string(kRestartKinds) + " is needed"));
+  if (const auto known = restart_target(words.front(), index, {}); !known.ok())
+    return fail(synopsis, known.status());
 
   const auto server = find_running_server(which);
   if (!server.ok()) return fail(synopsis, server.status()), 1;
-  const auto name = child_name(words.front(), index, server->status);
+  const auto name = restart_target(words.front(), index, process_names(server->status));
   if (!name.ok()) return fail(synopsis, name.status());
   const std::string runtime_dir = which.runtime_dir.empty()
                                       ? config::default_runtime_dir(config::process_environment())

@@ -189,6 +189,19 @@ int dump_config(config::Options options) {
   return 0;
 }
 
+supervisor::LogEvent events_of(Log log) {
+  return
+      [log = std::move(log)](LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {
+        switch (level) {
+          case LogLevel::debug: log.debug(event, fields); break;
+          case LogLevel::info: log.info(event, fields); break;
+          case LogLevel::warning: log.warning(event, fields); break;
+          case LogLevel::error:
+          case LogLevel::off: log.error(event, fields); break;
+        }
+      };
+}
+
 }  // namespace
 
 int serve_main(const std::vector<std::string>& arguments) {
@@ -254,14 +267,11 @@ int serve_main(const std::vector<std::string>& arguments) {
   setup.read_credentials = read_checked_credentials;
   auto log = Log::open("supervisor", options.log);
   if (!log.ok()) return refuse(log.status());
-  setup.log = [log = *log](LogLevel level, std::string_view event, std::initializer_list<LogField> fields) {
-    switch (level) {
-      case LogLevel::debug: log.debug(event, fields); break;
-      case LogLevel::info: log.info(event, fields); break;
-      case LogLevel::warning: log.warning(event, fields); break;
-      case LogLevel::error:
-      case LogLevel::off: log.error(event, fields); break;
-    }
+  setup.log = events_of(*log);
+  setup.open_log = [options = options.log](const std::string& actor) {
+    const auto opened = Log::open(actor, options);
+    if (!opened.ok()) warn(opened.status().message + "; what " + actor + " says is not kept");
+    return events_of(opened.ok() ? *opened : Log());
   };
   const std::string swap_path = options.cache.swap_path;
   const int workers = options.parallel.workers();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <vector>
 
@@ -41,6 +42,14 @@ std::string duration(const JsonValue& seconds) {
   if (total >= 3600) return pair(total / 3600, 'h', total % 3600 / 60, 'm');
   if (total >= 60) return pair(total / 60, 'm', total % 60, 's');
   return std::to_string(total) + "s";
+}
+
+/// Bytes as "12.3", in millions.
+std::string megabytes(const JsonValue& bytes) {
+  if (!bytes.is_number()) return "-";
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f", std::clamp(bytes.get<double>(), 0.0, 1e18) * 1e-6);
+  return text;
 }
 
 using TableRow = std::vector<std::string>;
@@ -102,6 +111,18 @@ Result<std::string> status_table(std::string_view json) {
            " moving blocks · " + shown(member(swap, "out_blocks")) + " copied out · " +
            shown(member(swap, "in_blocks")) + " copied back · " + shown(member(swap, "failed_blocks")) +
            " failed\n";
+  }
+  const JsonValue& media = member(status, "media");
+  if (const JsonValue& limit = member(media, "file_limit"); limit.is_number() && limit != 0) {
+    out += "media   " + megabytes(member(media, "file_bytes")) + " of " + megabytes(limit) + " MB files · " +
+           megabytes(member(media, "patch_bytes")) + " of " + megabytes(member(media, "patch_limit")) +
+           " MB patches · cache " + shown(member(media, "cached_entries")) + " items, " +
+           megabytes(member(media, "cached_bytes")) + " of " + megabytes(member(media, "cached_limit")) +
+           " MB, " + shown(member(media, "hits")) + " hits, " + shown(member(media, "misses")) +
+           " misses · " + shown(member(media, "decodes_running")) + " decoding · " +
+           shown(member(media, "decodes_waiting")) + " waiting · " +
+           shown(member(media, "requests_waiting")) + " requests waiting for memory · " +
+           shown(member(media, "refused")) + " refused\n";
   }
   std::vector<TableRow> rows = {{"process", "pid", "up", "restarts", "state"}};
   for (const JsonValue& process : member(status, "processes")) {

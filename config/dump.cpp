@@ -18,7 +18,7 @@ JsonValue value_of(const Field& field) {
                                [&](const EnumMember&) { return JsonValue(show_value(field)); },
                                [](ByteCount b) { return JsonValue(*b.value); },
                                [&](Rate) { return JsonValue(show_value(field)); },
-                               [](JsonText j) { return JsonValue(*j.text); },
+                               [](const JsonText& j) { return JsonValue(*j.text); },
                                [](auto* member) { return JsonValue(*member); }},
                     field.slot);
 }
@@ -31,25 +31,29 @@ bool assign(const Field& field, const JsonValue& value) {
     member = value.get<std::decay_t<decltype(member)>>();
     return true;
   };
-  return std::visit(
-      Overloaded{[&](std::optional<bool>* p) {
-                   if (value.is_null()) return p->reset(), true;
-                   return value.is_boolean() ? (*p = value.get<bool>(), true) : false;
-                 },
-                 [&](std::optional<int>* p) {
-                   if (value.is_null()) return p->reset(), true;
-                   return value.is_number_integer() ? (*p = value.get<int>(), true) : false;
-                 },
-                 [&](const EnumMember&) { return text(); },
-                 [&](ByteCount b) { return value.is_number_integer() && take(*b.value); },
-                 [&](Rate) { return text(); }, [&](JsonText j) { return value.is_string() && take(*j.text); },
-                 [&](bool* p) { return value.is_boolean() && take(*p); },
-                 [&](int* p) { return value.is_number_integer() && take(*p); },
-                 [&](std::int64_t* p) { return value.is_number_integer() && take(*p); },
-                 [&](double* p) { return value.is_number() && take(*p); },
-                 [&](std::string* p) { return value.is_string() && take(*p); },
-                 [&](auto* container) { return take(*container); }},
-      field.slot);
+  return std::visit(Overloaded{[&](std::optional<bool>* p) {
+                                 if (value.is_null()) return p->reset(), true;
+                                 return value.is_boolean() ? (*p = value.get<bool>(), true) : false;
+                               },
+                               [&](std::optional<int>* p) {
+                                 if (value.is_null()) return p->reset(), true;
+                                 return value.is_number_integer() ? (*p = value.get<int>(), true) : false;
+                               },
+                               [&](const EnumMember&) { return text(); },
+                               [&](ByteCount b) { return value.is_number_integer() && take(*b.value); },
+                               [&](Rate) { return text(); },
+                               [&](const JsonText& j) {
+                                 if (!value.is_string() || !take(*j.text)) return false;
+                                 if (j.read) j.read();
+                                 return true;
+                               },
+                               [&](bool* p) { return value.is_boolean() && take(*p); },
+                               [&](int* p) { return value.is_number_integer() && take(*p); },
+                               [&](std::int64_t* p) { return value.is_number_integer() && take(*p); },
+                               [&](double* p) { return value.is_number() && take(*p); },
+                               [&](std::string* p) { return value.is_string() && take(*p); },
+                               [&](auto* container) { return take(*container); }},
+                    field.slot);
 }
 
 std::string dump(const Options& options, bool secrets) {

@@ -78,7 +78,7 @@ constexpr KnownVariable kVariables[] = {
     {"SOT_*", obeyed, "belongs to a framework that is not used here"},
     {"USE_TBO", ignored, "kernels are chosen by the device", "0"},
     {"USE_FLASH_MLA", ignored, "kernels are chosen by the device", "0"},
-    {"SPECULATE_VERIFY_USE_*", ignored, "tokens are not drafted"},
+    {"SPECULATE_VERIFY_USE_*", ignored, "a draft is accepted when it is the token that the model samples"},
     {"FD_PD_*", ignored, "one instance runs prompts and answers"},
     {"FD_ENABLE_CACHE_TASK", ignored, "one instance runs prompts and answers", "0"},
     {"FD_EP_*", ignored, "experts are added up like all else"},

@@ -264,7 +264,11 @@ Status set_value(const Field& field, std::string_view text) {
                             [&](const EnumMember& c) { return read_choice(text, c); },
                             [&](ByteCount b) { return read_bytes(text, field, *b.value); },
                             [&](Rate r) { return read_rate(text, field, r); },
-                            [&](JsonText j) { return *j.text = std::string(text), true; }},
+                            [&](const JsonText& j) {
+                              *j.text = std::string(text);
+                              if (j.read) j.read();
+                              return true;
+                            }},
                  field.slot);
   return fine ? Status{} : wrong(text, field);
 }
@@ -292,7 +296,7 @@ std::string show_value(const Field& field) {
           [](const EnumMember& c) { return std::string(c.names.at(static_cast<std::size_t>(c.get()))); },
           [](ByteCount b) { return std::to_string(*b.value); },
           [](Rate r) { return std::to_string(*r.count) + "/" + std::to_string(*r.seconds); },
-          [](JsonText j) { return *j.text; }},
+          [](const JsonText& j) { return *j.text; }},
       field.slot);
 }
 

@@ -51,6 +51,7 @@ struct Rate {
 /// JSON kept as its text; checked by Field::check.
 struct JsonText {
   std::string* text;
+  std::function<void()> read = {};  ///< reads members from the text whenever it was set
 };
 
 using Slot = std::variant<bool*, std::optional<bool>*, int*, std::optional<int>*, std::int64_t*, double*,

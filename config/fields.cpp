@@ -466,6 +466,7 @@ std::vector<Field> fields(Options& options) {
   add(all, "Several ranks", parallel_fields(options.parallel));
   add(all, "Quantisation", quantization_fields(options.quantization));
   add(all, "Scheduling", scheduler_fields(options.scheduler));
+  add(all, "Speculation", speculation_fields(options.speculation));
   add(all, "KV cache", cache_fields(options.cache));
   add(all, "Images and videos", media_fields(options.media));
   add(all, "Answers in a form", guided_fields(options.guided));

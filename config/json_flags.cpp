@@ -140,36 +140,28 @@ Status check_keys(std::string_view text, const std::vector<Key>& keys) {
 
 Status check_speculative_config(std::string_view text) {
   static const std::vector<Key> kKeys = {
-      {"method", JsonType::text, 0, 0, {"mtp", "ngram", "ngram_match"}},
+      {"method", JsonType::text},
       {"model", JsonType::text},
-      {"num_speculative_tokens", JsonType::integer, 1, 5},
+      {"num_speculative_tokens", JsonType::integer},
       {"num_model_steps", JsonType::integer, 1, 5},
       {"mtp_strategy", JsonType::text, 0, 0, {"default", "with_ngram"}},
       {"quantization", JsonType::text_or_object},
+      {"verify_strategy", JsonType::text, 0, 0, {"target_match", "topp", "greedy"}},
+      {"accept_policy", JsonType::text, 0, 0, {"normal", "accept_all", "reject_all"}},
       {"max_candidate_len", JsonType::integer, 1},
       {"verify_window", JsonType::integer, 1},
-      {"max_ngram_size", JsonType::integer, 1},
-      {"min_ngram_size", JsonType::integer, 1},
+      {"max_ngram_size", JsonType::integer, 1, 64},
+      {"min_ngram_size", JsonType::integer, 1, 64},
+      {"suffix_decoding_max_tree_depth", JsonType::integer, 0},
+      {"suffix_decoding_max_cached_requests", JsonType::integer, -1},
+      {"suffix_decoding_max_spec_factor", JsonType::number, 0},
+      {"suffix_decoding_min_token_prob", JsonType::number, 0, 1},
+      {"num_gpu_block_expand_ratio", JsonType::number, 0},
       {"benchmark_mode", JsonType::boolean},
+      {"enf_gen_phase_tag", JsonType::boolean},
       {"enable_draft_logprob", JsonType::boolean},
   };
-  Status status = check_keys(text, kKeys);
-  if (!status.ok()) return status;
-  const auto object = parse_object(text);
-  if (object->value("method", JsonValue()) == "mtp" && !object->value("model", JsonValue()).is_string()) {
-    return invalid("method \"mtp\" needs the key \"model\": the directory of the MTP weights");
-  }
-  const auto size = [&](const char* key, std::int64_t unset) {
-    const auto found = object->find(key);
-    return found == object->end() || found->is_null() ? unset : found->get<std::int64_t>();
-  };
-  const std::int64_t longest = size("max_ngram_size", 5);
-  const std::int64_t shortest = size("min_ngram_size", 2);
-  if (shortest > longest) {
-    return invalid("min_ngram_size (" + std::to_string(shortest) + ") is above max_ngram_size (" +
-                   std::to_string(longest) + ")");
-  }
-  return {};
+  return check_keys(text, kKeys);
 }
 
 Status check_graph_optimization_config(std::string_view text) {

@@ -7,6 +7,7 @@
 
 namespace troupe::config {
 
+/// Keys and types alone; parse_speculation() (config/speculation.h) reads them.
 Status check_speculative_config(std::string_view text);
 Status check_graph_optimization_config(std::string_view text);
 Status check_early_stop_config(std::string_view text);

@@ -223,6 +223,7 @@ struct SpeculationOptions {
   std::string quantization;  ///< of the layer, as --quantization; empty: as the model
   int min_ngram = 2;         ///< shortest n-gram that is looked up, in tokens
   int max_ngram = 5;         ///< longest
+  std::string json;          ///< --speculative-config as given, of which the members above are read
 };
 
 /// How steps are composed. The first three bound the memory of a step.

@@ -14,6 +14,7 @@
 #include "config/media_rules.h"
 #include "config/nearest.h"
 #include "config/platform_variables.h"
+#include "config/speculation.h"
 #include "config/validate.h"
 
 namespace troupe::config {
@@ -259,6 +260,8 @@ Result<ParsedOptions> parse(const std::vector<std::string>& arguments, const Env
   judge_pairs(options, all, out.warnings);
   if (std::string unknown = unknown_media_sizes(options.media.processor_kwargs); !unknown.empty())
     out.warnings.push_back(std::move(unknown));
+  for (std::string& line : speculation_warnings(options.speculation.json))
+    out.warnings.push_back(std::move(line));
   judge_variables(environment, out.warnings, refusals);
   judge_names(environment, all, out.warnings);
   if (!refusals.empty()) return refusal(refusals);

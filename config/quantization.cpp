@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "config/in_quotes.h"
 #include "config/json_flags.h"
 #include "config/nearest.h"
 
@@ -23,8 +24,6 @@ template <class List>
 bool lists(const List& names, std::string_view name) {
   return std::ranges::count(names, name) > 0;
 }
-
-std::string in_quotes(std::string_view text) { return "\"" + std::string(text.substr(0, 80)) + "\""; }
 
 Status unavailable(const std::string& what) { return {Code::unsupported, what}; }
 

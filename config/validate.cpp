@@ -201,16 +201,6 @@ Status check_unread(const Options& o) {
     return conflict("contradicts --early-stop-config, which says enable_early_stop is false",
                     "enable-early-stop");
   }
-  const bool drafts = !json("speculative-config").empty();
-  if (drafts && o.guided.backend == "xgrammar") {
-    return conflict("cannot be used with --speculative-config", "guided-decoding-backend");
-  }
-  if (const std::string mode = text("logprobs-mode"); drafts && mode.starts_with("processed")) {
-    return conflict("got " + mode + ", which cannot be used with --speculative-config", "logprobs-mode");
-  }
-  if (drafts && o.limits.max_logprobs == -1) {
-    return conflict("-1 cannot be used with --speculative-config", "max-logprobs");
-  }
   const int copy = number("local-data-parallel-id"), copies = o.parallel.data_parallel_size;
   if (copy >= copies) {
     return conflict("got " + std::to_string(copy) + ", expected less than --data-parallel-size (" +

@@ -20,9 +20,9 @@
 namespace troupe::wire {
 
 /// Raised with every change of a struct below; compared at attach.
-inline constexpr std::uint32_t kVersion = 9;
+inline constexpr std::uint32_t kVersion = 10;
 /// Raised with every change of a message that a Message record carries; compared when front and engine greet.
-inline constexpr std::uint32_t kMessagesVersion = 4;
+inline constexpr std::uint32_t kMessagesVersion = 5;
 inline constexpr std::size_t kAlignment = 8;
 /// Longest record but a StepResult. A longer prompt is sent as several TokenRuns in several plans.
 inline constexpr std::size_t kMaxRecordBytes = std::size_t{1} << 20;
@@ -80,6 +80,8 @@ struct Capacity {
       0;  ///< blocks that host memory (or the swap file) holds beside kv_blocks; 0: no swap space
   std::int32_t media_tokens =
       0;  ///< tokens of encoded images and videos that it holds at once; 0: the model sees nothing
+  std::int32_t max_drafts = 0;   ///< draft tokens that a row may verify; 0: the worker makes none
+  std::int32_t max_sampled = 0;  ///< with max_drafts: tokens that the rows of a plan may yield together
 };
 
 struct Hello {
@@ -116,9 +118,9 @@ enum class RowError : std::uint32_t { none = 0, not_finite, no_such_slot };
 struct ResultRow {
   SlotRef slot{};
   std::int32_t first = 0;  ///< index of its first token in StepResult::tokens
-  std::int32_t count = 0;  ///< tokens accepted; above 1 with speculation
+  std::int32_t count = 0;  ///< tokens: one, or, of a row with kFromLast, none up to PlanRow::tokens
   RowError error = RowError::none;
-  std::uint32_t padding = 0;
+  std::int32_t drafts = 0;  ///< draft tokens that it has verified
 };
 
 struct StepResult {
@@ -181,6 +183,8 @@ struct StartSequence {
   RequestKey key{};
   std::int32_t prompt_tokens = 0;  ///< where the prompt ends: output position 0 is this index
   std::int32_t known_tokens = 0;   ///< prompt and, after a recompute, the output so far
+  std::int32_t max_tokens = 0;     ///< rows with kFromLast never make it longer; 0: it has no such rows
+  std::uint32_t padding = 0;
   Sampling sampling{};
   Span<TokenId> stop_ids{};  ///< cannot be sampled before min_tokens; the engine does the stopping
   Span<LogitBias> logit_bias{};
@@ -208,10 +212,16 @@ enum RowFlags : std::uint32_t {
   kAgain =
       1u
       << 2,  ///< with kSamples: forgets what the slot has sampled behind this row's end, and samples it again
+  kFromLast = 1u << 3,  ///< with kSamples: begins at the last token that the slot has sampled
 };
 
 /// Tokens [position, position + tokens) of a sequence run through the model in this step. An id that no
 /// TokenRun contains is the one that the slot itself sampled at that position; it never left the device.
+///
+/// With kFromLast the row runs the slot's last token, wherever that stands when the step begins, and up to
+/// tokens - 1 draft tokens of the worker's own behind it. `position` is the highest at which it may begin. It
+/// yields a token for each draft token that is what the model samples there, and the one after; none if the
+/// sequence has StartSequence::max_tokens already. After one such row a sequence has no others.
 struct PlanRow {
   SlotRef slot{};
   std::int32_t position = 0;
@@ -388,7 +398,7 @@ template <class T>
 concept Plain = std::is_trivially_copyable_v<T> && alignof(T) <= kAlignment;
 
 static_assert(sizeof(Header) == 16 && sizeof(Sampling) == 56 && sizeof(PlanRow) == 24);
-static_assert(sizeof(StartSequence) == 104 && sizeof(TokenRun) == 24 && sizeof(BlockRun) == 24);
+static_assert(sizeof(StartSequence) == 112 && sizeof(TokenRun) == 24 && sizeof(BlockRun) == 24);
 static_assert(sizeof(StepPlan) == 72 && sizeof(StepResult) == 64 && sizeof(ResultRow) == 24);
 static_assert(sizeof(TokenLogprobs) == 28 && sizeof(CacheCommand) == 48 && sizeof(CacheDone) == 48);
 static_assert(Plain<Hello> && Plain<StepPlan> && Plain<StepResult> && Plain<StartSequence>);

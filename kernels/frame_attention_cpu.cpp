@@ -46,7 +46,8 @@ class FrameHeads {
   }
 
   void run() {
-    device_.pool().for_each(op_.rows, kRowsPerClaim, [&](int begin, int end, int) {
+    const int end_of_queries = op_.first + op_.queries();
+    device_.pool().for_each(op_.first == 0 ? op_.rows : 0, kRowsPerClaim, [&](int begin, int end, int) {
       for (int r = begin; r < end; ++r) {
         for (int h = 0; h < 2 * op_.heads; ++h) rotate(r, h);
       }
@@ -55,9 +56,12 @@ class FrameHeads {
       device_.pool().for_each(op_.rows, kRowsPerClaim, [&](int begin, int end, int) {
         for (int r = begin; r < end; ++r) pack(head, r);
       });
-      const int tiles = (op_.rows + tile_rows_ - 1) / tile_rows_;
+      const int tiles = (op_.queries() + tile_rows_ - 1) / tile_rows_;
       device_.pool().for_each(tiles, 1, [&](int begin, int end, int lane) {
-        for (int tile = begin; tile < end; ++tile) attend(head, tile * tile_rows_, lane);
+        for (int tile = begin; tile < end; ++tile) {
+          const int first = op_.first + tile * tile_rows_;
+          attend(head, first, std::min(tile_rows_, end_of_queries - first), lane);
+        }
       });
     }
   }
@@ -95,10 +99,9 @@ class FrameHeads {
     }
   }
 
-  void attend(int head, int first, int lane) const {
+  void attend(int head, int first, int rows, int lane) const {
     auto* const memory = static_cast<std::byte*>(device_.lane(lane));
     auto* const scores = reinterpret_cast<float*>(memory + scores_at_);
-    const int rows = std::min(tile_rows_, op_.rows - first);
     const auto dtype = static_cast<int>(op_.dtype);
 
     alignas(64) std::byte query[(kMostHeadDim + kPanel) * sizeof(float)];
@@ -184,7 +187,8 @@ class FrameHeads {
 
 void run(Cpu& device, const FrameAttention& op) {
   TROUPE_CHECK(op.head_dim % 2 == 0 && op.head_dim <= kMostHeadDim && op.scale > 0);
-  if (op.rows > 0) FrameHeads(device, op).run();
+  TROUPE_CHECK(op.first % kFrameQueries == 0 && op.first + op.queries() <= op.rows);
+  if (op.queries() > 0) FrameHeads(device, op).run();
 }
 
 }  // namespace troupe::kernels

@@ -19,5 +19,6 @@ struct JoinRows {
 };
 
 void run(Cpu& device, const JoinRows& op);
+void run(Cuda& device, const JoinRows& op);
 
 }  // namespace troupe::kernels

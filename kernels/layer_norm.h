@@ -19,5 +19,6 @@ struct LayerNorm {
 };
 
 void run(Cpu& device, const LayerNorm& op);
+void run(Cuda& device, const LayerNorm& op);
 
 }  // namespace troupe::kernels

@@ -28,5 +28,6 @@ struct LinearBias {
 };
 
 void run(Cpu& device, const LinearBias& op);
+void run(Cuda& device, const LinearBias& op);
 
 }  // namespace troupe::kernels

@@ -55,7 +55,7 @@ struct Moe {
   int rows = 0;
   AddRmsNorm norm{};                    ///< if it has a weight, it runs first; its `out` is x
   const std::uint8_t* kinds = nullptr;  ///< (rows) rows of another kind than `kind` take the shared slices
-                                        ///< alone; null: all are of it. The Cpu alone has it
+                                        ///< alone; null: all are of it
   std::uint8_t kind = 0;
   const KvSlot* slots = nullptr;   ///< rows whose block is kPaddingBlock touch no expert; null: all count
   std::int32_t* chosen = nullptr;  ///< (rows, top_k) the experts chosen, rising, -1 for padding rows, for

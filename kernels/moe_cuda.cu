@@ -77,7 +77,6 @@ void run(Cuda& device, const Moe& op) {
   TROUPE_CHECK(op.top_k >= 1 && op.top_k <= std::min(op.experts, kMostChosen));
   TROUPE_CHECK(op.router.activations() == DType::f32 &&
                op.gate_up.first.activations() == op.down.first.activations());
-  TROUPE_CHECK(op.kinds == nullptr);
   TROUPE_CHECK(op.first >= 0 && op.first + op.in_stacks() <= op.experts);
   TROUPE_CHECK(op.gate_up.count == op.in_stacks() + op.shared && op.down.count == op.gate_up.count);
   if (op.rows == 0) return;

@@ -26,5 +26,6 @@ struct NormalisePatches {
 };
 
 void run(Cpu& device, const NormalisePatches& op);
+void run(Cuda& device, const NormalisePatches& op);
 
 }  // namespace troupe::kernels

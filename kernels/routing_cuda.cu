@@ -43,6 +43,7 @@ __global__ void __launch_bounds__(kThreads) score_kernel(RoutingArgs a) {
   if (lane == 0) a.to.logits[static_cast<std::size_t>(row) * a.stride + expert] = sum;
 }
 
+template <bool kKinds>
 __global__ void __launch_bounds__(kThreads) choose_kernel(RoutingArgs a) {
   __shared__ RoutingTile tile;
   tile.clear(a.experts);
@@ -50,8 +51,8 @@ __global__ void __launch_bounds__(kThreads) choose_kernel(RoutingArgs a) {
   troupe::cuda::let_next_start();
   __syncthreads();
   const int index = static_cast<int>(blockIdx.x);
-  choose_tile<1, false>(a, a.to.logits + static_cast<std::size_t>(index) * a.tile_rows * a.stride, a.stride,
-                        index, tile);
+  choose_tile<1, false, kKinds>(a, a.to.logits + static_cast<std::size_t>(index) * a.tile_rows * a.stride,
+                                a.stride, index, tile);
   publish_tile(a, index, tile);
 }
 
@@ -136,7 +137,7 @@ __device__ __forceinline__ void split_weights(float low, float high, std::uint32
 /// kHeld chunks of weights are loaded before the wait for the previous kernel. kCluster: the blocks of a row
 /// tile are a cluster and send their logits to the shared memory of its first block, which selects the
 /// experts. Otherwise logits go through global memory, and the last block to finish selects.
-template <int kMs, int kNs, int kWarps, int kHeld, bool kCluster>
+template <int kMs, int kNs, int kWarps, int kHeld, bool kCluster, bool kKinds>
 __global__ void __launch_bounds__(32 * kWarps, kMs == 1 ? 1 : 2) tensor_route_kernel(RoutingArgs a) {
   constexpr int kRows = 16 * kMs, kExperts = 8 * kNs;
   extern __shared__ float partial[];  // [kWarps][kRows][kExperts]
@@ -244,11 +245,11 @@ __global__ void __launch_bounds__(32 * kWarps, kMs == 1 ? 1 : 2) tensor_route_ke
     ptx::cluster_arrive();
     if (blockIdx.x != 0) return;
     ptx::cluster_wait();
-    choose_tile<1, true>(a, logits, kLocalStride, index, tile);
+    choose_tile<1, true, kKinds>(a, logits, kLocalStride, index, tile);
   } else {
     __syncthreads();
     if (!last_to_arrive(a.arrived + 1 + index, static_cast<int>(gridDim.x))) return;
-    choose_tile<kRows == kSmallTile ? 1 : 2, false>(
+    choose_tile<kRows == kSmallTile ? 1 : 2, false, kKinds>(
         a, a.to.logits + static_cast<std::size_t>(first_row) * a.stride, a.stride, index, tile);
   }
   if constexpr (kRows == kSmallTile) {
@@ -275,7 +276,8 @@ void launch_place(Cuda& device, const RoutingArgs& a) {
 template <int kMs, int kNs, int kWarps, int kHeld, bool kCluster = false>
 void launch_tensor_route(Cuda& device, RoutingArgs a) {
   constexpr std::size_t kBytes = sizeof(float) * kWarps * 16 * kMs * 8 * kNs;
-  const auto kernel = tensor_route_kernel<kMs, kNs, kWarps, kHeld, kCluster>;
+  const auto kernel = a.kinds == nullptr ? tensor_route_kernel<kMs, kNs, kWarps, kHeld, kCluster, false>
+                                         : tensor_route_kernel<kMs, kNs, kWarps, kHeld, kCluster, true>;
   a.tile_rows = 16 * kMs;
   a.tiles = (a.rows + a.tile_rows - 1) / a.tile_rows;
   constexpr int kMostTiles = static_cast<int>(Cuda::kCounters) - 1;  // one counter per tile, and one for all
@@ -313,7 +315,9 @@ void route(Cuda& device, const Moe& op, const Routing& routing) {
                       .top_k = op.top_k,
                       .inputs = padded(op.router.inputs),
                       .stride = padded(op.experts),
-                      .arrived = device.counters()};
+                      .arrived = device.counters(),
+                      .kinds = op.kinds,
+                      .kind = op.kind};
   const DType dtype = op.down.first.activations();
   const RoutingShape shape{.dtype = dtype, .experts = op.experts, .rows = op.rows};
   switch (choose(shape, traits_of(device)).way) {
@@ -332,7 +336,8 @@ void route(Cuda& device, const Moe& op, const Routing& routing) {
         {.grid = dim3(unsigned(op.rows), unsigned((op.experts + kWarps - 1) / kWarps)), .block = kThreads},
         plain);
   });
-  troupe::cuda::launch(device, choose_kernel, {.grid = unsigned(plain.tiles), .block = kThreads}, plain);
+  troupe::cuda::launch(device, op.kinds == nullptr ? choose_kernel<false> : choose_kernel<true>,
+                       {.grid = unsigned(plain.tiles), .block = kThreads}, plain);
   launch_place(device, plain);
 }
 

@@ -7,7 +7,7 @@ Activations Activations::make(const ModelSpec& spec, DType dtype, const DecoderL
   // The draft layer may run a row more of every sequence than the step has.
   const int most_rows = limits.rows + (spec.draft_layers > 0 ? limits.sequences : 0);
   const auto rows = static_cast<std::size_t>(most_rows);
-  const auto picked = static_cast<std::size_t>(limits.sequences);
+  const auto picked = static_cast<std::size_t>(limits.sequences + limits.drafts);
   const auto half_head = static_cast<std::size_t>(spec.head_dim / 2);
   const auto stored = [&](std::size_t count, int columns) {
     return arena.take_bytes(count * static_cast<std::size_t>(kernels::padded(columns)) * size_of(dtype));

@@ -6,6 +6,7 @@
 #include "base/usable_cores.h"
 #include "gpu/cpu.h"
 #include "model/decoder.h"
+#include "model/drafts/make_drafter.h"
 #include "model/queued_executor.h"
 #include "model/ranks/part.h"
 #include "model/ranks/patience.h"
@@ -24,8 +25,10 @@ class CpuExecutor final : public QueuedExecutor {
  public:
   CpuExecutor(const wire::Capacity& capacity, std::unique_ptr<Cpu> device,
               std::unique_ptr<Collective<Cpu>> ranks, std::unique_ptr<Decoder<Cpu>> decoder,
-              std::unique_ptr<SwapCopier> swap, std::unique_ptr<Tower> tower, std::int32_t kept_tokens)
-      : QueuedExecutor(capacity, swap.get(), decoder->spec().vision, tower ? kMostFramePatches : 0),
+              std::unique_ptr<SwapCopier> swap, std::unique_ptr<Tower> tower, std::int32_t kept_tokens,
+              std::unique_ptr<Drafter> drafter)
+      : QueuedExecutor(capacity, swap.get(), decoder->spec().vision, tower ? kMostFramePatches : 0,
+                       std::move(drafter)),
         device_(std::move(device)),
         ranks_(std::move(ranks)),
         decoder_(std::move(decoder)),
@@ -137,6 +140,7 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, con
       Decoder<Cpu>::make(*device, *part, files.formats, std::move(*weights),
                          {.rows = capacity.max_tokens_per_step,
                           .sequences = capacity.max_slots,
+                          .drafts = capacity.max_drafts > 0 ? capacity.max_sampled - capacity.max_slots : 0,
                           .positions = capacity.max_model_len,
                           .kv_blocks = capacity.kv_blocks,
                           .kv_format = files.formats.kv,
@@ -151,9 +155,10 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, con
     if (!made) return made.status();
     tower = std::make_unique<Tower>(std::move(*made));
   }
-  return std::unique_ptr<Executor>(
-      std::make_unique<CpuExecutor>(capacity, std::move(device), std::move(ranks), std::move(*decoder),
-                                    std::move(swap), std::move(tower), kept_media_tokens(options, capacity)));
+  std::unique_ptr<Drafter> drafter = make_drafter(options.speculation, capacity, decoder->get());
+  return std::unique_ptr<Executor>(std::make_unique<CpuExecutor>(
+      capacity, std::move(device), std::move(ranks), std::move(*decoder), std::move(swap), std::move(tower),
+      kept_media_tokens(options, capacity), std::move(drafter)));
 }
 
 }  // namespace troupe::model

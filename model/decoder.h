@@ -26,7 +26,8 @@ namespace troupe::model {
 /// Upper limits of one step. Memory for them is allocated once.
 struct DecoderLimits {
   int rows = 0;       ///< tokens of a step
-  int sequences = 0;  ///< sequences of a step; memory holds this many rows of logits at once
+  int sequences = 0;  ///< sequences of a step; memory holds this many rows of logits at once, and
+  int drafts = 0;     ///< so many more, for the tokens behind draft tokens
   int positions = 0;  ///< tokens of one sequence, prompt and output together
   int kv_blocks = 0;
   kernels::KvFormat kv_format = kernels::KvFormat::plain;

@@ -1,5 +1,6 @@
 #include "model/echo_executor.h"
 
+#include "model/drafts/make_drafter.h"
 #include "model/queued_executor.h"
 
 namespace troupe::model {
@@ -62,8 +63,10 @@ class EchoExecutor final : public QueuedExecutor {
 
 }  // namespace
 
-std::unique_ptr<Executor> make_echo_executor(const wire::Capacity& capacity) {
-  return std::make_unique<EchoExecutor>(capacity);
+std::unique_ptr<Executor> make_echo_executor(const wire::Capacity& capacity,
+                                             const config::SpeculationOptions& speculation) {
+  return std::make_unique<EchoExecutor>(capacity, nullptr, std::nullopt, 0,
+                                        make_drafter(speculation, capacity, nullptr));
 }
 
 }  // namespace troupe::model

@@ -4,11 +4,13 @@
 // allows takes its place. Its logprobs are 0.
 #include <memory>
 
+#include "config/options.h"
 #include "ipc/wire.h"
 #include "model/executor.h"
 
 namespace troupe::model {
 
-std::unique_ptr<Executor> make_echo_executor(const wire::Capacity& capacity);
+std::unique_ptr<Executor> make_echo_executor(const wire::Capacity& capacity,
+                                             const config::SpeculationOptions& speculation = {});
 
 }  // namespace troupe::model

@@ -25,7 +25,7 @@ Result<std::unique_ptr<Executor>> make_executor(const config::Options& options, 
   if (device == config::Device::echo) {
     Result<Preflight> checked = preflight(options);
     if (!checked) return checked.status();
-    return make_echo_executor(checked->capacity);
+    return make_echo_executor(checked->capacity, options.speculation);
   }
   Result<ModelFiles> files = open_model(options.model, place.shard, options.speculation);
   if (!files) return files.status();

@@ -132,16 +132,19 @@ Status PlanCheck::start(const wire::RecordView& record, const wire::StartSequenc
       return wrong(start.slot, "no logit bias for token " + std::to_string(bias.token));
     }
   }
-  slot = Slot{start.slot.generation,
-              true,
-              false,
-              false,
-              start.prompt_tokens,
-              start.known_tokens,
-              0,
-              0,
-              start.sampling.logprobs,
-              start.sampling.prompt_logprobs};
+  if (start.max_tokens != 0 &&
+      (start.max_tokens <= start.known_tokens || start.max_tokens > capacity_.max_model_len)) {
+    return wrong(start.slot, "at most " + std::to_string(start.max_tokens) + " tokens, of which " +
+                                 std::to_string(start.known_tokens) + " are known; positions end at " +
+                                 std::to_string(capacity_.max_model_len));
+  }
+  slot = Slot{.generation = start.slot.generation,
+              .live = true,
+              .prompt_tokens = start.prompt_tokens,
+              .known_tokens = start.known_tokens,
+              .max_tokens = start.max_tokens,
+              .logprobs = start.sampling.logprobs,
+              .prompt_logprobs = start.sampling.prompt_logprobs};
   return {};
 }
 
@@ -188,13 +191,21 @@ Status PlanCheck::take_blocks(const wire::RecordView& record, const wire::BlockR
 
 Status PlanCheck::take_row(const wire::PlanRow& row, StepSize& size) {
   if (!in_range(row.slot)) return wrong(row.slot, "no such slot");
-  if (row.flags & ~std::uint32_t{wire::kSamples | wire::kGated | wire::kAgain}) {
+  if (row.flags & ~std::uint32_t{wire::kSamples | wire::kGated | wire::kAgain | wire::kFromLast}) {
     return wrong(row.slot, "row flags " + std::to_string(row.flags) + " are not offered");
   }
   if (row.flags == wire::kGated) return wrong(row.slot, "a row that does not sample waits for a mask");
   const bool again = (row.flags & wire::kAgain) != 0;
   if (again && (row.flags & wire::kSamples) == 0)
     return wrong(row.slot, "a row that does not sample samples again");
+  const bool from_last = (row.flags & wire::kFromLast) != 0;
+  if (from_last && row.flags != (wire::kSamples | wire::kFromLast)) {
+    return wrong(row.slot, "row flags " + std::to_string(row.flags) + " are not offered together");
+  }
+  if (from_last && (capacity_.max_drafts == 0 || row.tokens > 1 + capacity_.max_drafts)) {
+    return wrong(row.slot, std::to_string(row.tokens - 1) + " draft tokens; at most " +
+                               std::to_string(capacity_.max_drafts) + " are made");
+  }
   if ((row.flags & wire::kGated) != 0 && std::exchange(slots_[row.slot.slot].has_gated_row, true)) {
     return wrong(row.slot, "two rows of one slot wait for masks");
   }
@@ -209,11 +220,25 @@ Status PlanCheck::take_row(const wire::PlanRow& row, StepSize& size) {
                  "more than " + std::to_string(capacity_.max_tokens_per_step) + " tokens in one step");
   }
   const bool samples = (row.flags & wire::kSamples) != 0;
-  if (samples) size.result_bytes += sizeof(wire::ResultRow) + sizeof(TokenId);  // late rows get a result too
+  const std::int64_t yields = !samples ? 0 : from_last ? row.tokens : 1;
+  size.sampled += yields;
+  if (capacity_.max_drafts > 0 && size.sampled > capacity_.max_sampled) {
+    return wrong(row.slot,
+                 "more than " + std::to_string(capacity_.max_sampled) + " tokens are sampled in one step");
+  }
+  if (samples) {  // late rows get a result too
+    size.result_bytes += sizeof(wire::ResultRow) + static_cast<std::size_t>(yields) * sizeof(TokenId);
+  }
   Slot* slot = find(row.slot);
   if (slot == nullptr) return check_fits(row, size);
   if (slot->has_row) return wrong(row.slot, "two rows in one step");
   slot->has_row = true;
+  if (from_last) {
+    if (Status s = check_from_last(row, *slot); !s.ok()) return s;
+    if (slot->logprobs >= 0) size.result_bytes += yields * logprob_bytes(slot->logprobs);
+    return check_fits(row, size);
+  }
+  if (slot->from_last) return wrong(row.slot, "where its last token stands is the worker's to know");
   if (end > slot->ids || end > std::int64_t{slot->blocks} * capacity_.block_tokens) {
     return wrong(row.slot, "a row over [" + std::to_string(row.position) + ", " + std::to_string(end) +
                                "); it has " + std::to_string(slot->ids) + " ids and " +
@@ -242,6 +267,23 @@ Status PlanCheck::take_row(const wire::PlanRow& row, StepSize& size) {
     if (slot->logprobs >= 0) size.result_bytes += logprob_bytes(slot->logprobs);
   }
   return check_fits(row, size);
+}
+
+Status PlanCheck::check_from_last(const wire::PlanRow& row, Slot& slot) const {
+  const std::int64_t end = std::int64_t{row.position} + row.tokens;
+  if (slot.ids <= slot.known_tokens || slot.max_tokens == 0) {
+    return wrong(row.slot, "a row from its last token, but it has sampled none");
+  }
+  if (row.position < slot.known_tokens || row.position >= slot.ids || end >= slot.max_tokens ||
+      end > std::int64_t{slot.blocks} * capacity_.block_tokens) {
+    return wrong(row.slot, "a row up to [" + std::to_string(row.position) + ", " + std::to_string(end) +
+                               "); it has at most " + std::to_string(slot.ids) + " of " +
+                               std::to_string(slot.max_tokens) + " ids, and " + std::to_string(slot.blocks) +
+                               " blocks");
+  }
+  slot.from_last = true;
+  slot.ids = std::max(slot.ids, static_cast<std::int32_t>(end) + 1);
+  return {};
 }
 
 Status PlanCheck::check_fits(const wire::PlanRow& row, const StepSize& size) {

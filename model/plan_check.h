@@ -38,6 +38,9 @@ class PlanCheck {
   ///   row samples only if it ends at the last known id, and is gated only if it samples. A row that samples
   ///   again may end before ids that the slot has sampled: they are not known any more. A slot has at
   ///   most one gated row, late ones included. For prompt logprobs the id after the row is known;
+  /// - a row with kFromLast is of a sequence whose known tokens have run, and of no other kind from then on;
+  /// it begins no later than all its tokens would end, and ends before max_tokens; all rows together yield at
+  /// most max_sampled tokens;
   /// - the result, with all requested logprobs, fits one record.
   /// A row, TokenRun, BlockRun or finished entry for a generation that its slot no longer holds is late, not
   /// an error: it is accepted and ignored.
@@ -56,8 +59,10 @@ class PlanCheck {
     bool live = false;
     bool has_row = false;        // in the current plan
     bool has_gated_row = false;  // likewise; of any generation
+    bool from_last = false;      // has had a row with kFromLast; `ids` is an upper bound then
     std::int32_t prompt_tokens = 0;
     std::int32_t known_tokens = 0;
+    std::int32_t max_tokens = 0;
     std::int32_t ids = 0;  // ids at positions [0, ids) are known: received or sampled
     std::int32_t blocks = 0;
     std::int32_t logprobs = -1;  // as in wire::Sampling
@@ -67,6 +72,7 @@ class PlanCheck {
   // Sums over the rows checked so far.
   struct StepSize {
     std::int64_t tokens = 0;
+    std::int64_t sampled = 0;
     std::int64_t result_bytes = 0;
   };
 
@@ -75,6 +81,7 @@ class PlanCheck {
   Status take_ids(const wire::RecordView& record, const wire::TokenRun& run);
   Status take_blocks(const wire::RecordView& record, const wire::BlockRun& run);
   Status take_row(const wire::PlanRow& row, StepSize& size);
+  Status check_from_last(const wire::PlanRow& row, Slot& slot) const;
   static Status check_fits(const wire::PlanRow& row, const StepSize& size);
   // The slot; null when it is out of range (an error) or does not hold this generation (late).
   Slot* find(SlotRef ref);

@@ -59,6 +59,22 @@ Result<Preflight> preflight_echo(const config::Options& options, Preflight made)
   return made;
 }
 
+Status check_speculation(const config::SpeculationOptions& speculation, config::Device device) {
+  const auto refused = [](std::string message) {
+    return Status{Code::unsupported, "--speculative-config: " + std::move(message), "speculative-config",
+                  "not_available_yet"};
+  };
+  if (device == config::Device::cuda && speculation.method != config::DraftMethod::none) {
+    return refused(
+        "the CUDA device does not speculate yet; run with --device cpu or without "
+        "--speculative-config");
+  }
+  if (device == config::Device::echo && speculation.method == config::DraftMethod::mtp) {
+    return refused("the echo device has no draft layer; method \"ngram\" works");
+  }
+  return {};
+}
+
 // "bfloat16 41.2 GiB, wint8 20.9 GiB (in use), wint4 10.9 GiB".
 std::string sizes_text(const std::vector<FormatSize>& sizes) {
   std::string text;
@@ -165,6 +181,7 @@ Result<Preflight> preflight(const config::Options& options, const GpuProbes& pro
     if (!gpus.absent.ok() && made.device == config::Device::cuda) return gpus.absent;
     made.device = gpus.absent.ok() ? config::Device::cuda : config::Device::cpu;
   }
+  if (Status s = check_speculation(options.speculation, made.device); !s.ok()) return s;
   const bool on_gpu = made.device == config::Device::cuda;
   const CudaProbe& gpu = gpus.each;
   HostMemory memory = on_gpu ? HostMemory(gpu.free) : host_memory();
@@ -189,6 +206,10 @@ Result<Preflight> preflight(const config::Options& options, const GpuProbes& pro
   if (files->spec.vision && made.device == config::Device::cpu) {
     memory.reserved += static_cast<std::uint64_t>(options.media.memory_bytes) / workers;
     made.reserved_bytes = std::min(memory.reserved, memory.available);
+  }
+  if (files->spec.vision && on_gpu) {
+    return failure(Code::unsupported,
+                   "Vision-language models run on the CPU alone so far; --device cpu runs this one.");
   }
   if (Status s = check_generation(options.model.directory, files->spec); !s.ok()) return s;
   if (Status s = check_tokenizer_files(options.model); !s.ok()) return s;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <thread>
+#include <utility>
 
 #include "base/check.h"
 
@@ -19,11 +20,12 @@ const R& front(const WorkQueue& queue, wire::RecordView& record) {
 }  // namespace
 
 QueuedExecutor::QueuedExecutor(const wire::Capacity& capacity, SwapCopier* swap,
-                               const std::optional<VisionSpec>& vision, int frame_patches)
+                               const std::optional<VisionSpec>& vision, int frame_patches,
+                               std::unique_ptr<Drafter> drafter)
     : capacity_(capacity),
       check_(capacity),
       gates_(capacity),
-      table_(capacity.max_slots, vision),
+      table_(capacity.max_slots, vision, std::move(drafter)),
       plans_(static_cast<std::size_t>(capacity.max_steps_in_flight)),
       commands_(kMaxCommandsQueued),
       media_(capacity, frame_patches),

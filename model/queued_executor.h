@@ -2,6 +2,7 @@
 // Base of executors whose device has no queue of its own: submit() checks and queues, poll() runs the oldest
 // record on the calling thread.
 #include <deque>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -30,9 +31,11 @@ class QueuedExecutor : public Executor {
   static constexpr std::size_t kMaxCommandsQueued = 256;
 
   /// `swap`: copies from and to the swap space; outlives the last call. Null when capacity.swap_blocks is 0.
-  /// `vision`: of a model that takes images and videos with frames of at most `frame_patches`.
+  /// `vision`: of a model that takes images and videos with frames of at most `frame_patches`. `drafter`:
+  /// null when capacity.max_drafts is 0.
   explicit QueuedExecutor(const wire::Capacity& capacity, SwapCopier* swap = nullptr,
-                          const std::optional<VisionSpec>& vision = {}, int frame_patches = 0);
+                          const std::optional<VisionSpec>& vision = {}, int frame_patches = 0,
+                          std::unique_ptr<Drafter> drafter = nullptr);
 
   wire::Capacity capacity() const final { return capacity_; }
   Status submit(const wire::RecordView& record) final;

@@ -22,17 +22,21 @@ void ResultWriter::step(std::uint64_t step, const StepBatch& batch,
                    top_of(scores[i], scored.first_top, batch.scores[i].logprobs));
     }
   }
-  for (const SamplingOutcome& outcome : batch.outcomes) {
-    wire::ResultRow row{outcome.slot, static_cast<std::int32_t>(tokens_.size()), 0, wire::RowError::none, 0};
-    if (outcome.sample < 0) {
-      row.error = wire::RowError::no_such_slot;
+  for (std::size_t first = 0; first < batch.outcomes.size();
+       first += 1 + static_cast<std::size_t>(batch.outcomes[first].drafts)) {
+    const SamplingOutcome& of_row = batch.outcomes[first];
+    wire::ResultRow row{of_row.slot, static_cast<std::int32_t>(tokens_.size()), 0, wire::RowError::none,
+                        of_row.drafts};
+    if (of_row.sample < 0) {
+      if (!of_row.idle) row.error = wire::RowError::no_such_slot;
+    } else if (samples[static_cast<std::size_t>(of_row.sample)].error != kernels::SampleError::none) {
+      row.error = wire::RowError::not_finite;
     } else {
-      const auto index = static_cast<std::size_t>(outcome.sample);
-      const kernels::SampleResult& result = samples[index];
-      if (result.error != kernels::SampleError::none) {
-        row.error = wire::RowError::not_finite;
-      } else {
-        row.count = 1;
+      row.count = batch.yield(first, samples);
+      for (const SamplingOutcome& outcome :
+           std::span(batch.outcomes).subspan(first, static_cast<std::size_t>(row.count))) {
+        const auto index = static_cast<std::size_t>(outcome.sample);
+        const kernels::SampleResult& result = samples[index];
         tokens_.push_back(result.token);
         if (const std::int32_t wanted = batch.samples[index].logprobs; wanted >= 0) {
           add_logprobs(outcome.slot, outcome.position, result, top_of(result, outcome.first_top, wanted));

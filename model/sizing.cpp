@@ -6,10 +6,13 @@
 #include <vector>
 
 #include "kernels/batch.h"
+#include "kernels/cuda/attention/frame.h"
+#include "kernels/cuda/scratch.h"
 #include "model/bytes_text.h"
 #include "model/cuda/step_memory.h"
 #include "model/cuda/step_scratch.h"
 #include "model/decoder.h"
+#include "model/drafts/drafter.h"
 #include "model/plan_check.h"
 #include "model/swap/swap_sizing.h"
 #include "model/vision/tower_memory.h"
@@ -29,6 +32,8 @@ constexpr std::uint64_t kCudaExtraBytes = std::uint64_t{512} << 20;
 constexpr std::uint64_t kCudaSpareBytes = std::uint64_t{128} << 20;
 constexpr std::uint64_t kDefaultKvBytes = std::uint64_t{4} << 30;
 constexpr std::int64_t kMaxBlocks = 1 << 24;
+/// Rows of logits of a step beyond one a sequence, where the worker drafts.
+constexpr int kMostDraftedRows = 128;
 constexpr int kEchoVocab = 1 << 17;
 constexpr int kEchoPositions = 1 << 17;
 constexpr std::int64_t kEchoBlocks = 1 << 20;
@@ -94,9 +99,18 @@ Result<wire::Capacity> common(const config::Options& options, int max_positions,
   return capacity;
 }
 
+// What rows may draft, once the number of slots is known.
+void size_drafts(wire::Capacity& capacity, const config::SpeculationOptions& options) {
+  if (options.method == config::DraftMethod::none) return;
+  capacity.max_drafts = std::min(options.tokens, kMostDrafts);
+  capacity.max_sampled =
+      capacity.max_slots + std::min(capacity.max_slots * capacity.max_drafts, kMostDraftedRows);
+}
+
 DecoderLimits limits_of(const wire::Capacity& capacity, const WeightFormats& formats) {
   return {.rows = capacity.max_tokens_per_step,
           .sequences = capacity.max_slots,
+          .drafts = capacity.max_drafts > 0 ? capacity.max_sampled - capacity.max_slots : 0,
           .positions = capacity.max_model_len,
           .kv_format = formats.kv,
           .tops = most_tops(capacity)};
@@ -112,6 +126,13 @@ std::int64_t useful_blocks(const wire::Capacity& capacity) {
 int kept_media_tokens(const config::Options& options, const wire::Capacity& capacity) {
   const int asked = options.media.encoder_cache_tokens;
   return asked < 0 ? capacity.max_tokens_per_step : asked;
+}
+
+std::uint64_t encoder_output_bytes(const wire::Capacity& capacity, const ModelSpec& spec,
+                                   const WeightFormats& formats, const config::Options& options) {
+  const std::int64_t tokens = std::int64_t{capacity.media_tokens} + kept_media_tokens(options, capacity);
+  return static_cast<std::uint64_t>(tokens) * static_cast<std::uint64_t>(kernels::padded(spec.hidden)) *
+         size_of(formats.activations);
 }
 
 int sequences_at_full_length(const wire::Capacity& capacity) {
@@ -141,10 +162,7 @@ Status with_format(Status refused, const std::vector<FormatSize>& sizes, Fits&& 
 std::uint64_t size_encoder_output(wire::Capacity& capacity, const ModelSpec& spec,
                                   const WeightFormats& formats, const config::Options& options) {
   capacity.media_tokens = capacity.max_model_len;
-  const std::int64_t tokens = std::int64_t{capacity.media_tokens} + kept_media_tokens(options, capacity);
-  const std::uint64_t bytes = static_cast<std::uint64_t>(tokens) *
-                              static_cast<std::uint64_t>(kernels::padded(spec.hidden)) *
-                              size_of(formats.activations);
+  const std::uint64_t bytes = encoder_output_bytes(capacity, spec, formats, options);
   capacity.arena_bytes += bytes;
   return bytes;
 }
@@ -154,12 +172,13 @@ Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& forma
   Result<wire::Capacity> made = common(options, spec.max_positions, spec.vocab);
   if (!made) return made;
   wire::Capacity& capacity = *made;
+  size_drafts(capacity, options.speculation);
   const DecoderLimits limits = limits_of(capacity, formats);
   capacity.weight_bytes = WeightLayout::make(spec, formats, tied, {}).bytes;
   capacity.arena_bytes = Activations::make(spec, formats.activations, limits, {}).bytes;
   if (spec.vision) {
     capacity.arena_bytes +=
-        TowerMemory::make(*spec.vision, spec.hidden, formats.activations, kMostFramePatches, {}).bytes;
+        TowerMemory::make(*spec.vision, spec.hidden, formats.activations, kMostFramePatches, 0, {}).bytes;
   }
   const std::uint64_t fixed = capacity.weight_bytes + capacity.arena_bytes;
   const std::uint64_t usable = usable_bytes(memory);
@@ -234,6 +253,18 @@ Result<wire::Capacity> size_cpu(const ModelSpec& spec, const WeightFormats& form
       [&](const WeightFormats& other) { return try_cpu(spec, other, tied, options, memory).ok(); });
 }
 
+namespace {
+
+// The vision tower's memory on a GPU, working memory of its ops included.
+std::uint64_t cuda_tower_bytes(const VisionSpec& spec, int hidden, DType dtype) {
+  const std::size_t packed =
+      kernels::cuda::packed_bytes(frame_attention_of(spec, dtype, kMostFramePatches), kernels::cuda::kH200);
+  return TowerMemory::make(spec, hidden, dtype, kMostFramePatches, packed, {}).bytes +
+         kernels::cuda::kBiasedSums;
+}
+
+}  // namespace
+
 Result<wire::Capacity> cuda_limits(const ModelSpec& spec, const WeightFormats& formats, bool tied,
                                    const config::Options& options, int sequences) {
   Result<wire::Capacity> made =
@@ -241,7 +272,11 @@ Result<wire::Capacity> cuda_limits(const ModelSpec& spec, const WeightFormats& f
   if (!made) return made;
   const DecoderLimits limits = limits_of(*made, formats);
   made->weight_bytes = WeightLayout::make(spec, formats, tied, {}).bytes;
-  made->arena_bytes =
+  if (spec.vision) {
+    size_encoder_output(*made, spec, formats, options);
+    made->arena_bytes += cuda_tower_bytes(*spec.vision, spec.hidden, formats.activations);
+  }
+  made->arena_bytes +=
       Activations::make(spec, formats.activations, limits, {}).bytes + StepMemory::make(*made, {}).bytes;
   return made;
 }
@@ -334,6 +369,7 @@ Result<wire::Capacity> size_echo(const ModelSpec* spec, const config::Options& o
   Result<wire::Capacity> made = common(options, spec != nullptr ? spec->max_positions : kEchoPositions,
                                        spec != nullptr ? spec->vocab : kEchoVocab);
   if (!made) return made;
+  size_drafts(*made, options.speculation);
   const std::int64_t blocks = options.device.num_gpu_blocks_override > 0
                                   ? std::int64_t{options.device.num_gpu_blocks_override}
                                   : useful_blocks(*made);

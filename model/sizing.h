@@ -63,6 +63,10 @@ Result<wire::Capacity> size_echo(const ModelSpec* spec, const config::Options& o
 /// Tokens of encoder output that a worker keeps for later requests (--max-encoder-cache).
 int kept_media_tokens(const config::Options& options, const wire::Capacity& capacity);
 
+/// Bytes of these and of capacity.media_tokens, which sequences hold.
+std::uint64_t encoder_output_bytes(const wire::Capacity& capacity, const ModelSpec& spec,
+                                   const WeightFormats& formats, const config::Options& options);
+
 /// Sequences of max_model_len tokens that the KV blocks hold at once, at most max_slots.
 int sequences_at_full_length(const wire::Capacity& capacity);
 

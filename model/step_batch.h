@@ -16,13 +16,16 @@ namespace troupe::model {
 /// Kinds of rows, each with its own experts.
 inline constexpr std::uint8_t kTextRow = 0, kVisionRow = 1;
 
-/// Where the result of one plan row that samples is found. One per such row, in plan order.
+/// Where the result of a plan row that samples is found. In plan order.
 struct SamplingOutcome {
   SlotRef slot{};
   std::int32_t position = 0;    ///< of the sampled token in its sequence
   std::int32_t sample = -1;     ///< index in StepBatch::samples; -1: late, the slot holds another generation
   bool gated = false;           ///< a gated row of the step (model/step_gates.h), also if it is late
   std::int32_t first_top = -1;  ///< index in the step's tops; -1: its top entries are in its result
+  bool idle = false;            ///< with sample -1: the sequence has all its tokens, and the row yields none
+  std::int32_t drafts =
+      0;  ///< the next so many outcomes are of the same plan row, one behind each draft token
 };
 
 /// The prompt token whose logprob a ScoreRow asks for.
@@ -67,6 +70,23 @@ struct StepBatch {
   std::vector<EmbeddedRows> embedded;
 
   int rows() const { return static_cast<int>(tokens.size()); }
+
+  /// Tokens that the plan row of outcomes[first] yields: the first, and each behind a draft token that is
+  /// what was sampled in its place. An error behind a draft token ends them before it. `results`: of
+  /// `samples`.
+  int yield(std::size_t first, std::span<const kernels::SampleResult> results) const {
+    const SamplingOutcome& outcome = outcomes[first];
+    if (outcome.sample < 0) return 0;
+    const auto sample = static_cast<std::size_t>(outcome.sample);
+    const auto row = static_cast<std::size_t>(sample_rows[sample]);
+    int count = 1;
+    for (std::size_t i = 0; i < static_cast<std::size_t>(outcome.drafts); ++i, ++count) {
+      if (results[sample + i].token != tokens[row + i + 1] ||
+          results[sample + i + 1].error != kernels::SampleError::none)
+        break;
+    }
+    return count;
+  }
 
   void clear() {
     tokens.clear();

@@ -72,7 +72,8 @@ Result<ModelFiles> read_model(const config::Options& options, int vocabulary_fd,
                      files.spec.vocab,
                      *std::move(syntax),
                      {options.limits.max_answer_scores, options.limits.max_answer_bytes},
-                     log.details(3) ? log.max_value_bytes() : 0});
+                     log.details(3) ? log.max_value_bytes() : 0,
+                     options.speculation.method != config::DraftMethod::none});
   return files;
 }
 
@@ -202,7 +203,9 @@ Status Front::Impl::build(const FrontFds& fds) {
                      options.scheduler.block_size,
                      cache_type(options, files->spec),
                      options.device.gpu_memory_utilization,
-                     engines.size()};
+                     engines.size(),
+                     options.speculation.method,
+                     options.speculation.tokens};
   front.health = health;
   front.deliver = deliver;
   front.progress = progress;

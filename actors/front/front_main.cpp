@@ -131,7 +131,24 @@ class FrontProcess {
            {"evicted_blocks", cache.swap.evicted},
            {"failed_blocks", cache.swap.failed},
            {"declined_blocks", cache.swap.declined}}},
+         {"media", media(status.media)},
          {"queues", queues(status)}});
+  }
+
+  static json media(const MediaStats& stats) {
+    return {{"file_bytes", stats.file_bytes},
+            {"file_limit", stats.file_limit},
+            {"patch_bytes", stats.patch_bytes},
+            {"patch_limit", stats.patch_limit},
+            {"cached_bytes", stats.cached_bytes},
+            {"cached_limit", stats.cached_limit},
+            {"cached_entries", stats.cached_entries},
+            {"hits", stats.hits},
+            {"misses", stats.misses},
+            {"decodes_running", stats.decodes_running},
+            {"decodes_waiting", stats.decodes_waiting},
+            {"requests_waiting", stats.requests_waiting},
+            {"refused", stats.refused}};
   }
 
   /// Of several engines those of all, and those of each.

@@ -1,5 +1,6 @@
 #include "actors/media/media_actor.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -59,6 +60,15 @@ void answer(MediaSelf self, MediaEffects::Ready& ready) {
   if (ended) state.open.erase(open);
 }
 
+/// A thread that has nothing to do takes what waits at once; one video is decoded at a time.
+MediaStats stats_of(const MediaState& state) {
+  MediaStats stats = state.book->stats();
+  const std::int32_t images = state.book->in_work(false), videos = state.book->in_work(true);
+  stats.decodes_running = std::min(images, state.decoders) + std::min(videos, 1);
+  stats.decodes_waiting = images + videos - stats.decodes_running;
+  return stats;
+}
+
 /// Carries out what the book wants. Every handler ends with it.
 void act(MediaSelf self, MediaEffects& effects) {
   MediaState& state = self->state;
@@ -71,6 +81,10 @@ void act(MediaSelf self, MediaEffects& effects) {
   if (!state.looks && state.book->waits()) {
     state.looks = true;
     self->delayed_send(self, kLook, MediaWaited{});
+  }
+  if (const MediaStats stats = stats_of(state); stats != state.told) {
+    state.told = stats;
+    self->send(state.metrics, stats);
   }
 }
 
@@ -132,10 +146,12 @@ void take(MediaSelf self) {
 
 }  // namespace
 
-media_actor::behavior_type media_behavior(MediaSelf self, MediaParts parts) {
+media_actor::behavior_type media_behavior(MediaSelf self, MediaParts parts, metrics_actor metrics) {
   answer_probes(self);
   MediaState& state = self->state;
   state.log = parts.log;
+  state.decoders = static_cast<std::int32_t>(parts.threads.decoders);
+  state.metrics = std::move(metrics);
   state.book = std::make_unique<MediaBook>(parts.bounds, parts.threads.files_key);
   const auto own = caf::actor_cast<caf::weak_actor_ptr>(self);
   state.threads = std::make_unique<MediaThreads>(std::move(parts.threads), [own] {
@@ -143,6 +159,8 @@ media_actor::behavior_type media_behavior(MediaSelf self, MediaParts parts) {
       caf::anon_send(caf::actor_cast<media_actor>(actor), TakeMedia{});
     }
   });
+  state.told = stats_of(state);
+  self->send(state.metrics, state.told);  // the limits
   return {
       answer_beat,
       [self](MeasureMedia& job) { return measure(self, job); },
@@ -155,6 +173,7 @@ media_actor::behavior_type media_behavior(MediaSelf self, MediaParts parts) {
         self->state.book->refuse_late(now_ns(), effects);
         act(self, effects);
       },
+      [self](caf::get_atom) { return stats_of(self->state); },
   };
 }
 

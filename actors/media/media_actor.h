@@ -24,11 +24,16 @@ struct MediaState {
   Log log;
   std::unique_ptr<MediaBook> book;
   std::map<MediaRequestId, Open> open;
-  bool looks = false;  ///< a MediaWaited is on its way
+  bool looks = false;         ///< a MediaWaited is on its way
+  std::int32_t decoders = 1;  ///< images that are decoded at once
+  metrics_actor metrics;
+  MediaStats told;  ///< to METRICS
   std::unique_ptr<MediaThreads> threads;
 };
 
-/// MEDIA. actors/media/media_book.h decides, threads of actors/media/media_threads.h work.
-media_actor::behavior_type media_behavior(media_actor::stateful_pointer<MediaState> self, MediaParts parts);
+/// MEDIA. actors/media/media_book.h decides, threads of actors/media/media_threads.h work. METRICS hears what
+/// it holds whenever that has changed.
+media_actor::behavior_type media_behavior(media_actor::stateful_pointer<MediaState> self, MediaParts parts,
+                                          metrics_actor metrics);
 
 }  // namespace troupe

@@ -206,6 +206,7 @@ void MediaBook::finish_measuring(Requests::iterator at, MediaEffects& effects) {
 
 void MediaBook::refuse_measure(Requests::iterator at, Status status, MediaEffects& effects) {
   if (status.param.empty()) status.param = at->second.items.front().source.param;
+  if (status.code == Code::overloaded) ++refused_;
   effects.measured.push_back({at->first, {std::move(status), {}}});
   forget(at, effects);
 }
@@ -252,6 +253,9 @@ void MediaBook::begin_preparing(Requests::iterator at, MediaEffects& effects) {
     entry.patch_bytes = ipc::PatchRegion::bytes_of(entry.grid);
     patch_bytes_ += entry.patch_bytes;
     entry.work.request = id;
+    ++request.begun;
+    ++misses_;
+    ++in_work_[entry.work.is_video_file() ? 1 : 0];
     effects.prepare.push_back(entry.work);
   }
   finish_preparing(at, effects);
@@ -273,6 +277,7 @@ void MediaBook::prepared(std::uint64_t ticket, PreparedPatches&& patches, MediaE
     effects.prepare.push_back(entry.work);
     return;
   }
+  --in_work_[entry.work.is_video_file() ? 1 : 0];
   file_bytes_ -= std::exchange(entry.file_bytes, 0);
   entry.work.files.clear();
   if (patches.status.ok()) {
@@ -314,14 +319,33 @@ void MediaBook::finish_preparing(Requests::iterator at, MediaEffects& effects) {
   }
   if (!complete) return;
   request.wants_ready = false;
+  hits_ += static_cast<std::int64_t>(request.items.size() - request.begun);
   std::erase(for_patches_, id);  // others have brought all that it waits for
   effects.ready.push_back({id, std::move(answer), request.decoded});
 }
 
 void MediaBook::refuse_prepare(Requests::iterator at, Status status, MediaEffects& effects) {
   if (status.param.empty()) status.param = at->second.items.front().source.param;
+  if (status.code == Code::overloaded) ++refused_;
   effects.ready.push_back({at->first, {std::move(status), {}}, at->second.decoded});
   forget(at, effects);
+}
+
+MediaStats MediaBook::stats() const {
+  const auto number = [](std::uint64_t n) { return static_cast<std::int64_t>(n); };
+  MediaStats stats;
+  stats.file_bytes = number(file_bytes_);
+  stats.file_limit = number(bounds_.file_bytes);
+  stats.patch_bytes = number(patch_bytes_);
+  stats.patch_limit = number(bounds_.patch_bytes);
+  stats.cached_bytes = number(cached_bytes_);
+  stats.cached_limit = number(bounds_.cached_bytes);
+  stats.cached_entries = number(unused_.size());
+  stats.hits = hits_;
+  stats.misses = misses_;
+  stats.requests_waiting = static_cast<std::int32_t>(for_files_.size() + for_patches_.size());
+  stats.refused = refused_;
+  return stats;
 }
 
 // ------------------------------------------------------------------------------------------- room

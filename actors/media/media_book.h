@@ -15,6 +15,7 @@
 // who waits for patches holds files, who has its patches waits for nothing here. The file behind a URL counts
 // when it is there: how large it is says its host, and a slow one must keep no room from others. Its request
 // waits while there is no room for a file of the usual size, and is refused if the file finds none.
+#include <array>
 #include <compare>
 #include <cstdint>
 #include <deque>
@@ -28,6 +29,7 @@
 
 #include "actors/cache/block_hash.h"
 #include "actors/messages.h"
+#include "actors/observation_messages.h"
 #include "base/status.h"
 #include "ipc/fd.h"
 #include "media/video/sampling.h"
@@ -141,6 +143,11 @@ class MediaBook {
   std::size_t requests() const { return requests_.size(); }
   std::size_t entries() const { return entries_.size(); }
 
+  /// But for MediaStats::decodes_running and decodes_waiting.
+  MediaStats stats() const;
+  /// PrepareWork without an outcome yet: what a process for videos decodes, or the rest.
+  std::int32_t in_work(bool video_files) const { return in_work_[video_files ? 1 : 0]; }
+
  private:
   using EntryId = std::uint64_t;  ///< the ticket of its preparation
   struct Entry {
@@ -174,6 +181,7 @@ class MediaBook {
     bool wants_measured = true;  ///< measure() is not answered
     bool wants_ready = false;    ///< likewise prepare()
     std::size_t decoded = 0;
+    std::size_t begun = 0;  ///< items that it has had decoded
   };
   using Requests = std::map<MediaRequestId, Request>;
   struct Measuring {
@@ -216,6 +224,8 @@ class MediaBook {
   std::deque<MediaRequestId> for_files_, for_patches_;
   std::uint64_t next_ticket_ = 1;
   std::uint64_t file_bytes_ = 0, patch_bytes_ = 0, cached_bytes_ = 0;
+  std::array<std::int32_t, 2> in_work_{};
+  std::int64_t hits_ = 0, misses_ = 0, refused_ = 0;
 };
 
 }  // namespace troupe

@@ -14,6 +14,7 @@ metrics_actor::behavior_type metrics_behavior(metrics_actor::stateful_pointer<Me
       [&state](const RequestStats& request) { state.registry.add(request); },
       [&state](const HttpStats& answer) { state.registry.add(answer); },
       [&state](const DoorStats& door) { state.registry.add(door); },
+      [&state](const MediaStats& media) { state.registry.set(media); },
       [&state](ProcessReports& reports) { state.registry.set(std::move(reports)); },
       [&state, log](caf::get_atom) {
         std::string text = state.registry.text();

@@ -77,6 +77,7 @@ void Registry::add(const StepStats& step) {
   encoded_ += static_cast<std::uint64_t>(step.encoded);
   encode_s_ += step.encode_s;
   encodings_found_ += static_cast<std::uint64_t>(step.encodings_found);
+  drafts_ += step.drafts;
   const SwapStatus& swap = step.kv.swap;
   evicted_ += static_cast<std::uint64_t>(risen(step.kv.evicted, before.evicted));
   swap_total_.out += risen(swap.out, before.swap.out);

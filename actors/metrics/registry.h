@@ -12,6 +12,7 @@
 
 #include "actors/metrics/exposition.h"
 #include "actors/observation_messages.h"
+#include "config/options.h"
 
 namespace troupe::metrics {
 
@@ -24,6 +25,8 @@ struct Constants {
   std::string cache_dtype;
   double gpu_memory_utilization = 0;
   std::size_t engines = 1;
+  config::DraftMethod draft_method = config::DraftMethod::none;
+  std::int32_t max_drafts = 0;  ///< draft tokens of a row, at most; 0: no speculation, and no series of it
 };
 
 inline constexpr std::array<std::string_view, kEndings> kEndingNames = {"stop",    "length",    "tool_calls",
@@ -40,6 +43,7 @@ class Registry {
   void add(const HttpStats& answer);
   void add(const DoorStats& door);
   void set(ProcessReports reports) { processes_ = std::move(reports); }
+  void set(const MediaStats& media) { media_ = media; }
 
   /// Reads /proc for what the processes use now.
   std::string text() const;
@@ -50,6 +54,7 @@ class Registry {
   void append_cache(Exposition& out) const;
   void append_batches(Exposition& out) const;
   void append_swap_space(Exposition& out) const;
+  void append_media(Exposition& out) const;
   void append_http(Exposition& out) const;
   void append_processes(Exposition& out) const;
 
@@ -61,10 +66,12 @@ class Registry {
     std::uint64_t cached_tokens = 0;
   };
   void append_engines(Exposition& out) const;
+  void append_drafts(Exposition& out) const;
 
   Constants constants_;
   std::vector<Engine> engines_;  ///< by index
   StepStats last_;               ///< of all engines as one: what runs and waits, and the KV blocks
+  DraftCounts drafts_;
   std::uint64_t steps_ = 0;
   std::uint64_t prompt_tokens_ = 0;
   std::uint64_t generated_tokens_ = 0;
@@ -87,6 +94,7 @@ class Registry {
   std::array<std::uint64_t, kEndings> endings_{};
   std::map<std::string, std::uint64_t> rejected_;  ///< by reason
   ProcessReports processes_;
+  MediaStats media_;
   std::uint64_t turned_away_ = 0;
   std::uint64_t failed_handshakes_ = 0;
   std::uint64_t faults_ = 0;

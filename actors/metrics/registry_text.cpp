@@ -1,4 +1,5 @@
 // The text of /metrics. Each name here is explained in docs/metrics.md.
+#include <algorithm>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -14,7 +15,8 @@ std::string label(std::string_view name, std::string_view value) {
   return std::string(name) + "=\"" + escape_label(value) + "\"";
 }
 
-double share(std::uint64_t part, std::uint64_t whole) {
+template <class Count>
+double share(Count part, Count whole) {
   return whole == 0 ? 0 : static_cast<double>(part) / static_cast<double>(whole);
 }
 
@@ -27,7 +29,9 @@ std::string Registry::text() const {
   append_cache(out);
   append_batches(out);
   append_engines(out);
+  append_drafts(out);
   append_swap_space(out);
+  append_media(out);
   append_http(out);
   append_processes(out);
   return out.take();
@@ -124,11 +128,6 @@ void Registry::append_batches(Exposition& out) const {
   out.histogram("troupe:prefill_step_seconds", "Device time of a step with prompt tokens", prefill_step_);
   out.counter("troupe:prefill_step_predicted_seconds_total", "Device time predicted for those steps",
               predicted_s_);
-  out.counter("troupe:media_encoded_total", "Images and videos encoded", static_cast<double>(encoded_));
-  out.counter("troupe:media_encode_seconds_total",
-              "Time from the begin of each encoding to its end, steps in between included", encode_s_);
-  out.counter("troupe:encoder_cache_hits_total", "Images and videos whose encoder output was still there",
-              static_cast<double>(encodings_found_));
 }
 
 /// Of each engine; what stands elsewhere is of all.
@@ -153,6 +152,41 @@ void Registry::append_engines(Exposition& out) const {
        [](const Engine& engine) { return engine.last.kv.free + engine.last.kv.cached; });
 }
 
+void Registry::append_drafts(Exposition& out) const {
+  if (constants_.max_drafts == 0) return;
+  const DraftCounts& d = drafts_;
+  const auto count = [&](const char* name, const char* help, std::int64_t value) {
+    out.counter(name, help, static_cast<double>(value));
+  };
+  // FastDeploy's rate is one of draft tokens with a draft layer, and one of tokens with n-grams.
+  const bool of_drafts = constants_.draft_method == config::DraftMethod::mtp;
+  out.gauge(
+      "fastdeploy:spec_decode_draft_acceptance_rate",
+      of_drafts ? "Share of draft tokens that were accepted" : "Share of tokens that were accepted drafts",
+      share(d.accepted, of_drafts ? d.drafted : d.emitted));
+  count("fastdeploy:spec_decode_num_accepted_tokens_total", "Draft tokens accepted", d.accepted);
+  count("fastdeploy:spec_decode_num_emitted_tokens_total", "Tokens of rows that may draft", d.emitted);
+  count("fastdeploy:spec_decode_num_draft_tokens_total", "Draft tokens verified", d.drafted);
+  out.gauge("fastdeploy:spec_decode_efficiency",
+            "Tokens of rows that may draft, as a share of the most possible",
+            share(d.emitted, d.rows + d.drafted));
+  const auto positions = std::min(static_cast<std::size_t>(constants_.max_drafts), DraftCounts::kPositions);
+  for (std::size_t i = 0; i < positions; ++i) {
+    out.gauge("fastdeploy:spec_decode_draft_single_head_acceptance_rate_" + std::to_string(i),
+              "Share of draft tokens accepted at this position where those before it were",
+              share(d.accepted_at[i], d.reached_at[i]));
+  }
+  count("troupe:draft_rows_total", "Rows that verified a draft token", d.with_drafts);
+  const auto each = [&](const char* name, const char* help, const DraftCounts::ByPosition& values) {
+    out.heading(name, help, "counter");
+    for (std::size_t i = 0; i < positions; ++i) {
+      out.sample(name, label("position", std::to_string(i)), static_cast<double>(values[i]));
+    }
+  };
+  each("troupe:draft_tokens_total", "Draft tokens verified, by their position in the row", d.drafted_at);
+  each("troupe:accepted_draft_tokens_total", "Draft tokens accepted, likewise", d.accepted_at);
+}
+
 void Registry::append_swap_space(Exposition& out) const {
   out.gauge("troupe:swap_blocks_cached", "Blocks of the swap space that a prompt may find",
             last_.kv.swap.cached);
@@ -167,6 +201,37 @@ void Registry::append_swap_space(Exposition& out) const {
          swap_total_.failed);
   blocks("troupe:swap_declined_blocks_total", "Blocks not copied because computing them again is faster",
          swap_total_.declined);
+}
+
+void Registry::append_media(Exposition& out) const {
+  const auto number = [](std::int64_t count) { return static_cast<double>(count); };
+  out.heading("troupe:media_memory_used_bytes", "Media memory in use, by what for", "gauge");
+  out.sample("troupe:media_memory_used_bytes", label("use", "files"), number(media_.file_bytes));
+  out.sample("troupe:media_memory_used_bytes", label("use", "patches"), number(media_.patch_bytes));
+  out.heading("troupe:media_memory_limit_bytes", "Media memory that there is, by what for", "gauge");
+  out.sample("troupe:media_memory_limit_bytes", label("use", "files"), number(media_.file_limit));
+  out.sample("troupe:media_memory_limit_bytes", label("use", "patches"), number(media_.patch_limit));
+  out.gauge("troupe:processor_cache_entries", "Prepared images and videos that no open request has",
+            number(media_.cached_entries));
+  out.gauge("troupe:processor_cache_bytes", "Media memory that these take", number(media_.cached_bytes));
+  out.gauge("troupe:processor_cache_limit_bytes", "Media memory that these may take",
+            number(media_.cached_limit));
+  out.counter("troupe:processor_cache_hits_total", "Images and videos of requests that were in memory",
+              number(media_.hits));
+  out.counter("troupe:processor_cache_misses_total", "Images and videos of requests that had to be decoded",
+              number(media_.misses));
+  out.gauge("troupe:media_decodes_running", "Images and videos that are being decoded",
+            media_.decodes_running);
+  out.gauge("troupe:media_decodes_waiting", "Images and videos that wait for a process to decode them",
+            media_.decodes_waiting);
+  out.gauge("troupe:media_requests_waiting", "Requests that wait for media memory", media_.requests_waiting);
+  out.counter("troupe:media_refused_total", "Requests that found no media memory in time: 429",
+              number(media_.refused));
+  out.counter("troupe:media_encoded_total", "Images and videos encoded", static_cast<double>(encoded_));
+  out.counter("troupe:media_encode_seconds_total",
+              "Time from the begin of each encoding to its end, steps in between included", encode_s_);
+  out.counter("troupe:encoder_cache_hits_total", "Images and videos whose encoder output was still there",
+              static_cast<double>(encodings_found_));
 }
 
 void Registry::append_http(Exposition& out) const {

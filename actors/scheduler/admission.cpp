@@ -109,7 +109,7 @@ void Admission::ask(ScheduledSequences& table, const SequenceLifecycle& life, Ch
     } else if (asks_now && sees(s, donor != nullptr)) {
       const std::int32_t others = life.active() + open_;
       const std::int32_t keep_free = preempts_ ? std::min(others, worker.total_blocks / kKeptFreePart) : 0;
-      const std::int32_t wanted = worker.blocks_for(s.wanted_positions());
+      const std::int32_t wanted = worker.blocks_for(s.wanted_positions(worker.max_drafts));
       if (donor != nullptr) {
         asks.forks.push_back({*donor, s.key, shared_positions(s), wanted, keep_free});
       } else {

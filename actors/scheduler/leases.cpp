@@ -26,7 +26,7 @@ bool Leases::ask_growth(const std::vector<std::uint32_t>& running, ScheduledSequ
   for (std::uint32_t i : running) {
     ScheduledSequence& s = table[i];
     if (s.held) continue;
-    const std::int32_t wanted = worker.blocks_for(s.wanted_positions());
+    const std::int32_t wanted = worker.blocks_for(s.wanted_positions(worker.max_drafts));
     if (wanted > s.blocks && may_ask(s)) {
       asks.grows.push_back({s.key, wanted, 0, {}});
       mark_asked(s);
@@ -38,7 +38,7 @@ bool Leases::ask_growth(const std::vector<std::uint32_t>& running, ScheduledSequ
 
 bool Leases::starves(const ScheduledSequence& s, std::int32_t block_tokens) const {
   const bool refused = s.refused && !s.ask_open && s.asked_at == released_;
-  return refused && s.remaining() > 0 && s.planned >= s.blocks * block_tokens;
+  return refused && s.remaining() > 0 && s.next_position() >= s.blocks * block_tokens;
 }
 
 void Leases::release(const ScheduledSequence& s) {

@@ -25,7 +25,8 @@ std::size_t sampled_bytes(const ScheduledSequence& s) {
 
 }  // namespace
 
-void PlanBuilder::begin(std::uint32_t epoch, std::int32_t max_tokens) {
+void PlanBuilder::begin(std::uint32_t epoch, std::int32_t max_tokens, std::int32_t max_sampled) {
+  sampled_left_ = max_sampled;
   writer_.begin(epoch);
   ids_left_ = max_ids_;
   tokens_left_ = max_tokens;
@@ -56,7 +57,12 @@ bool PlanBuilder::start(const ScheduledSequence& s) {
             padded<wire::LogitBias>(s.logit_bias.size()) + announcement_bytes(s))) {
     return false;
   }
-  wire::StartSequence start{s.slot, s.key, s.prompt_tokens, static_cast<std::int32_t>(s.tokens.size()),
+  wire::StartSequence start{s.slot,
+                            s.key,
+                            s.prompt_tokens,
+                            static_cast<std::int32_t>(s.tokens.size()),
+                            s.drafts ? s.max_length : 0,
+                            0,
                             s.sampling};
   start.stop_ids = writer_.array(s.stop_ids);
   start.logit_bias = writer_.array(s.logit_bias);
@@ -93,10 +99,18 @@ std::int32_t PlanBuilder::fitting(const ScheduledSequence& s, std::int32_t token
       std::min(static_cast<std::size_t>(std::min(tokens, unscored)), result_left_ / each));
 }
 
+std::int32_t PlanBuilder::fitting_from_last(const ScheduledSequence& s, std::int32_t tokens) const {
+  const std::size_t fitted = result_left_ / sampled_bytes(s);
+  return static_cast<std::int32_t>(std::min(
+      {static_cast<std::size_t>(tokens), fitted, static_cast<std::size_t>(std::max(0, sampled_left_))}));
+}
+
 bool PlanBuilder::row(const ScheduledSequence& s, std::int32_t tokens, std::uint32_t flags) {
   if (!take(sizeof(wire::PlanRow))) return false;
   tokens_left_ -= tokens;
-  if ((flags & wire::kSamples) != 0) result_left_ -= sampled_bytes(s);
+  const std::int32_t yields = (flags & wire::kFromLast) != 0 ? tokens : (flags & wire::kSamples) != 0 ? 1 : 0;
+  sampled_left_ -= yields;
+  result_left_ -= static_cast<std::size_t>(yields) * sampled_bytes(s);
   if (s.sampling.prompt_logprobs >= 0) {
     const std::int32_t scored = std::clamp(s.prompt_tokens - 1 - s.planned, 0, tokens);
     result_left_ -= static_cast<std::size_t>(scored) * score_bytes(s.sampling.prompt_logprobs);

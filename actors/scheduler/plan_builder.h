@@ -16,7 +16,8 @@ class PlanBuilder {
  public:
   explicit PlanBuilder(std::size_t max_ids) : max_ids_(max_ids) {}
 
-  void begin(std::uint32_t epoch, std::int32_t max_tokens);
+  /// `max_sampled`: tokens that all rows may yield together.
+  void begin(std::uint32_t epoch, std::int32_t max_tokens, std::int32_t max_sampled = INT32_MAX);
 
   /// Tokens that rows may still run.
   std::int32_t tokens_left() const { return tokens_left_; }
@@ -30,6 +31,8 @@ class PlanBuilder {
   /// How many of `tokens` (1 or more) a row may run so that its logprobs fit the result: each scored prompt
   /// position and the sampled token take space in that record.
   std::int32_t fitting(const ScheduledSequence& sequence, std::int32_t tokens) const;
+  /// Likewise for a row with kFromLast, which yields up to `tokens` tokens.
+  std::int32_t fitting_from_last(const ScheduledSequence& sequence, std::int32_t tokens) const;
   /// `flags`: wire::RowFlags. Requires tokens <= tokens_left() and tokens <= fitting().
   bool row(const ScheduledSequence& sequence, std::int32_t tokens, std::uint32_t flags);
 
@@ -47,6 +50,7 @@ class PlanBuilder {
   std::size_t bytes_left_ = 0;
   std::size_t result_left_ = 0;  ///< bytes still free in the StepResult that answers the plan
   std::int32_t tokens_left_ = 0;
+  std::int32_t sampled_left_ = 0;
   wire::RecordWriter<wire::StepPlan> writer_;
   std::vector<SlotRef> finished_;
   std::vector<wire::StartSequence> started_;

@@ -40,9 +40,16 @@ bool ResultReader::agrees(const wire::StepResult& result, const PlannedStep& ste
       if (row.error > wire::RowError::no_such_slot) return false;
       continue;
     }
-    if (row.count != 1 || row.first < 0 || static_cast<std::size_t>(row.first) >= tokens_.size())
+    const std::int32_t least = planned.from_last ? 0 : 1,
+                       most = planned.from_last ? planned.end - planned.begin : 1;
+    if (row.count < least || row.count > most || row.drafts < std::max(0, row.count - 1) ||
+        row.drafts >= most)
       return false;
-    if (token(row) < 0 || token(row) >= vocab_size) return false;
+    if (row.first < 0 || static_cast<std::size_t>(row.first) > tokens_.size() ||
+        static_cast<std::size_t>(row.count) > tokens_.size() - static_cast<std::size_t>(row.first))
+      return false;
+    const auto in_vocabulary = [vocab_size](TokenId id) { return id >= 0 && id < vocab_size; };
+    if (!std::ranges::all_of(tokens(row), in_vocabulary)) return false;
   }
   if (at != rows_.size()) return false;
   return std::all_of(scores_.begin(), scores_.end(),
@@ -73,6 +80,7 @@ void ResultReader::pass_scores(std::size_t row, ScheduledSequence& s, StepTokens
   for (std::uint32_t score = first_score(row, s); score != kNoScore; score = score_next_[score]) {
     const wire::TokenLogprobs& from = scores_[score];
     if (s.late && from.position >= s.prompt_tokens) continue;
+    if (from.position >= static_cast<std::int32_t>(s.tokens.size())) continue;
     if (from.position < s.prompt_tokens) {
       if (from.position < s.scored) continue;
       s.scored = from.position + 1;

@@ -23,15 +23,18 @@ enum class Committed {
 class ResultReader {
  public:
   /// Applied: the bytes are the result of the oldest step in flight, with one row for each plan row that
-  /// samples, in the plan's order, and in each an error or one token of the vocabulary. Otherwise nothing
+  /// samples, in the plan's order, and in each an error or as many tokens of the vocabulary as the row may
+  /// yield. Otherwise nothing
   /// else may be called. `epoch` 0: no worker is attached, and every result is stale.
   Committed read(std::span<const std::byte> bytes, std::uint32_t epoch, const StepsInFlight& steps,
                  std::int32_t vocab_size);
 
   /// One for each plan row that samples.
   std::span<const wire::ResultRow> rows() const { return rows_; }
-  /// What a row without an error has sampled.
-  TokenId token(const wire::ResultRow& row) const { return tokens_[static_cast<std::size_t>(row.first)]; }
+  /// What a row without an error has sampled, in order.
+  std::span<const TokenId> tokens(const wire::ResultRow& row) const {
+    return tokens_.subspan(static_cast<std::size_t>(row.first), static_cast<std::size_t>(row.count));
+  }
   /// Time that the step took on the device.
   double seconds() const { return seconds_; }
 
@@ -41,7 +44,7 @@ class ResultReader {
     return first_score(row, sequence) != kNoScore;
   }
   /// Appends them to `step`: each prompt position once, even if it is computed again
-  /// (ScheduledSequence::scored).
+  /// (ScheduledSequence::scored), and of output positions those whose tokens the sequence has.
   void pass_scores(std::size_t row, ScheduledSequence& sequence, StepTokens& step) const;
 
  private:

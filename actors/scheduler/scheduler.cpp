@@ -46,6 +46,7 @@ void Scheduler::attach(std::uint32_t epoch, const wire::Capacity& capacity, Step
     next = queue.after(i);
     ScheduledSequence& s = table_[i];
     s.max_length = std::min(s.max_length, limits_.max_length);
+    s.drafts = drafts_for(s);
     if (s.expected < s.max_length && media_fit(s.media.list(), limits_)) continue;
     fail(i, Finish::aborted, "The model's worker was restarted with too little room for this request.", out);
   }
@@ -145,6 +146,7 @@ void Scheduler::enqueue(SequenceSpec& spec, Prompt prompt, std::uint32_t group, 
     std::vector<TokenId> scratch;
     grammar_updates_.tokens(s.key, s.tokens.range(begin, s.tokens.size() - begin, scratch));
   }
+  s.drafts = drafts_for(s);
   s.group = group;
   life_.enqueue(at);
 }
@@ -206,15 +208,17 @@ Committed Scheduler::commit(std::span<const std::byte> bytes, StepOutput& out) {
   media_.freed(step.freed_media_tokens);
   out.stats = counters_.take_since_step();
   std::size_t next_result = 0;
+  std::int32_t yielded = 0;
   for (std::size_t i = 0; i < step.rows.size(); ++i) {
     const wire::ResultRow* result = step.rows[i].samples ? &result_.rows()[next_result++] : nullptr;
+    if (step.rows[i].from_last) yielded += result->count;
     commit_row(i, step.rows[i], result, out);
   }
   out.stats.running = running();
   out.stats.waiting = waiting();
   out.stats.step_s = result_.seconds();
   if (step.work.pairs > 0) out.stats.predicted_s = step.predicted_s;
-  planner_.learn(step, out.stats.step_s);
+  planner_.learn(step, yielded, out.stats.step_s);
   return Committed::applied;
 }
 
@@ -223,8 +227,14 @@ void Scheduler::commit_row(std::size_t index, const PlannedRow& row, const wire:
   ScheduledSequence& s = table_[row.sequence];
   TROUPE_CHECK(s.live && s.slot == row.slot && s.plans_out > 0);
   --s.plans_out;
-  // A late sequence runs its last known token again.
-  s.committed = s.late ? std::min(row.end, static_cast<std::int32_t>(s.tokens.size()) - 1) : row.end;
+  const auto known = static_cast<std::int32_t>(s.tokens.size());
+  if (row.from_last) {
+    // What was sampled last has not run.
+    s.committed = known + (result->error == wire::RowError::none ? result->count : 0) - 1;
+  } else {
+    // A late sequence runs its last known token again.
+    s.committed = s.late ? std::min(row.end, known - 1) : row.end;
+  }
   if (s.media.items != nullptr) media_.advanced(s);
   out.stats.prompt_tokens += std::max(0, std::min(row.end, s.prompt_tokens) - row.begin);
   if (result == nullptr || result->error == wire::RowError::none) {
@@ -234,34 +244,40 @@ void Scheduler::commit_row(std::size_t index, const PlannedRow& row, const wire:
     s.cacheable = false;
   }
   if (s.state == SequenceState::ending) {
-    if (result != nullptr) counters_.token_discarded();
+    if (result != nullptr) counters_.tokens_discarded(row.from_last ? result->count : 1);
     life_.retire_if_unused(row.sequence);
     return;
   }
   if (s.group != kNoGroup && s.committed >= shared_positions(s)) groups_.prompt_ready(s.group, s.key);
   if (s.late && result != nullptr) {
-    counters_.token_discarded();
+    counters_.tokens_discarded(1);
     result = nullptr;
   }
 
+  const bool yields = result != nullptr && (result->error != wire::RowError::none || result->count > 0);
   Finish finish = Finish::none;
-  if (result != nullptr || result_.is_scored(index, s)) {
+  if (yields || result_.is_scored(index, s)) {
     SequenceTokens& tokens = fronts_.report(s, out);
     StepTokens& step = out.hosts[s.destination].step;
-    result_.pass_scores(index, s, step);
-    tokens.scores = static_cast<std::int32_t>(step.scores.size()) - tokens.first_score;
-    if (result != nullptr && result->error != wire::RowError::none) {
+    if (yields && result->error != wire::RowError::none) {
       tokens.error = sentence(result->error);
       finish = Finish::error;
-    } else if (result != nullptr) {
-      const TokenId token = result_.token(*result);
-      step.tokens.push_back(token);
-      tokens.tokens = 1;
-      ++out.stats.generated_tokens;
-      finish = take_token(s, token);
+    } else if (yields) {
+      for (const TokenId token : result_.tokens(*result)) {
+        step.tokens.push_back(token);
+        ++tokens.tokens;
+        finish = take_token(s, token);
+        if (finish != Finish::none) break;
+      }
+      if (row.from_last) counters_.drafted(*result, tokens.tokens, out.stats);
+      out.stats.generated_tokens += tokens.tokens;
+      counters_.tokens_discarded(result->count - tokens.tokens);
     }
+    result_.pass_scores(index, s, step);
+    tokens.scores = static_cast<std::int32_t>(step.scores.size()) - tokens.first_score;
     tokens.finish = finish;
   }
+  if (row.samples && s.drafts) s.note_yields(row.from_last ? row.end - row.begin : 1, -1);
   if (finish != Finish::none) {
     life_.end(row.sequence, SequenceState::ending);
   } else if (s.state == SequenceState::putting_back) {

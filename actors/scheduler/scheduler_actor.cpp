@@ -118,6 +118,19 @@ void submit(SchedulerSelf self, FrontSubmit& message) {
   advance(self);
 }
 
+/// n-grams may be rare in a text; a draft layer is right now and then, whatever the text.
+void look_at_drafts(SchedulerState& state) {
+  if (state.parts.drafts != config::DraftMethod::mtp) return;
+  const auto share = state.draft_alarm.observe(state.output.stats.drafts);
+  if (!share) return;
+  state.parts.log.error(
+      "drafts_rejected",
+      {kv("share_accepted", *share), kv("draft_tokens", metrics::DraftAlarm::kDrafted),
+       kv("why",
+          "the draft layer does not fit the model: answers stay right, but drafts cost time; check the key "
+          "\"model\" of --speculative-config, or leave it out")});
+}
+
 void step_done(SchedulerSelf self, const StepDone& done) {
   SchedulerState& state = self->state;
   const Committed verdict = state.scheduler->commit(std::as_bytes(std::span(done.record)), state.output);
@@ -129,6 +142,7 @@ void step_done(SchedulerSelf self, const StepDone& done) {
   advance(self);
   tell_hosts(self);
   tell_metrics(self, state.output.stats);
+  look_at_drafts(state);
 }
 
 void media_done(SchedulerSelf self, const MediaReport& report) {
@@ -141,6 +155,10 @@ void media_done(SchedulerSelf self, const MediaReport& report) {
         caf::make_error(caf::sec::runtime_error, "the worker has encoded what nobody asked for"));
   }
   if (verdict == Committed::stale) return;
+  for (const HostTokens& host : state.output.hosts) {
+    for (const SequenceTokens& lost : host.step.sequences)
+      state.parts.log.warning("patches_gone", {kv("host", host.host), kv("why", lost.error)});
+  }
   advance(self);
   tell_hosts(self);
 }

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "actors/link/front_port.h"
+#include "actors/metrics/draft_alarm.h"
 #include "actors/protocol.h"
 #include "actors/scheduler/scheduler.h"
 #include "base/log.h"
@@ -19,6 +20,7 @@ struct SchedulerParts {
   std::vector<std::shared_ptr<FrontPort>> fronts;  ///< take tokens and counters; by FrontSubmit::front
   Log log;
   grammar_actor grammar;  ///< null: sequences with a grammar are refused
+  config::DraftMethod drafts = config::DraftMethod::none;
 };
 
 struct SchedulerState {
@@ -27,6 +29,7 @@ struct SchedulerState {
   std::optional<Scheduler> scheduler;
   StepOutput output;
   CacheStatus kv;  ///< as of the last grants
+  metrics::DraftAlarm draft_alarm;
 };
 
 /// SCHEDULER. actors/scheduler/scheduler.h decides; the actor carries the messages.

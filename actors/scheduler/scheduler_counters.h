@@ -23,7 +23,8 @@ struct SchedulerTotals {
   std::int64_t swapped_tokens = 0;  ///< and of those, in the swap space
   std::uint64_t fetches = 0;        ///< admissions that waited for copies from the swap space
   std::uint64_t failed_fetches = 0;
-  std::uint64_t encoded = 0;  ///< images and videos
+  std::uint64_t encoded = 0;    ///< images and videos
+  metrics::DraftCounts drafts;  ///< of all steps
 };
 
 /// Counts events; decides nothing.
@@ -31,7 +32,14 @@ class SchedulerCounters {
  public:
   void step_planned() { ++totals_.steps; }
   void row_stalled() { ++totals_.stalled_rows; }
-  void token_discarded() { ++totals_.discarded_tokens; }
+  void tokens_discarded(std::int32_t count) { totals_.discarded_tokens += static_cast<std::uint64_t>(count); }
+  /// A row from a last token, of which `taken` tokens are reported.
+  void drafted(const wire::ResultRow& row, std::int32_t taken, StepStats& stats) {
+    metrics::DraftCounts counts;
+    counts.add_row(row.drafts, std::max(0, row.count - 1), taken);
+    stats.drafts += counts;
+    totals_.drafts += counts;
+  }
   void fetch_began() { ++totals_.fetches; }
   void fetch_failed() { ++totals_.failed_fetches; }
   void encoded(double seconds, bool cached) {

@@ -56,6 +56,9 @@ struct MediaProgress {
   }
 };
 
+/// With from_last, `planned` and `expected` are upper bounds: how many draft tokens a row in flight accepts
+/// is known when its result has come.
+///
 /// Token i of the sequence is at position i. Position p "was run" when the KV of token p is written; running
 /// the last known position samples the token after it.
 struct ScheduledSequence {
@@ -79,14 +82,18 @@ struct ScheduledSequence {
   bool mask_made =
       false;           ///< it is late, but the mask has been made: it goes on when no plan in flight names it
   bool again = false;  ///< its next row samples what a row has sampled in vain
+  bool drafts = false;     ///< the worker drafts for it
+  bool from_last = false;  ///< likewise, and its prompt has been planned: rows begin at its last token
 
-  std::int32_t planned = 0;    ///< positions that are run when all plans in flight have come back
-  std::int32_t expected = 0;   ///< tokens that are known when all plans in flight have come back
-  std::int32_t committed = 0;  ///< positions known to have been run
-  std::int32_t known = 0;      ///< tokens known when it started on its slot; these are sent as ids
-  std::int32_t sent = 0;       ///< of those, sent so far
-  std::int32_t blocks = 0;     ///< length of its granted block table
-  std::int32_t plans_out = 0;  ///< plans in flight with a row of it
+  std::int32_t planned = 0;       ///< positions that are run when all plans in flight have come back
+  std::int32_t expected = 0;      ///< tokens that are known when all plans in flight have come back
+  std::int32_t committed = 0;     ///< positions known to have been run
+  std::int32_t yields_most = 0;   ///< with from_last: tokens that the plans in flight may yield, and
+  std::int32_t yields_least = 0;  ///< that they do yield unless it ends
+  std::int32_t known = 0;         ///< tokens known when it started on its slot; these are sent as ids
+  std::int32_t sent = 0;          ///< of those, sent so far
+  std::int32_t blocks = 0;        ///< length of its granted block table
+  std::int32_t plans_out = 0;     ///< plans in flight with a row of it
   std::int32_t prompt_tokens = 0;
   std::int32_t max_length = 0;      ///< it ends when it has this many tokens
   std::int32_t published = 0;       ///< blocks of its table that were published, or found so
@@ -141,14 +148,36 @@ struct ScheduledSequence {
   std::int32_t output_tokens() const { return static_cast<std::int32_t>(tokens.own()); }
   /// Positions to run before it samples next: 1 when it decodes. 0 when it will end by length, and while it
   /// is late.
-  std::int32_t positions_left() const { return late || expected >= max_length ? 0 : expected - planned; }
+  std::int32_t positions_left() const {
+    if (from_last) return tokens_at_least() >= max_length ? 0 : 1;
+    return late || expected >= max_length ? 0 : expected - planned;
+  }
+  /// Tokens that are known for sure when all plans in flight have come back.
+  std::int32_t tokens_at_least() const { return static_cast<std::int32_t>(tokens.size()) + yields_least; }
+  /// Where its next row begins; with from_last, where it begins at the earliest.
+  std::int32_t next_position() const { return from_last ? tokens_at_least() - 1 : planned; }
+  /// A row in flight is one more, or one less, that yields up to `most` tokens. Requires `drafts`.
+  void note_yields(std::int32_t most, std::int32_t rows) {
+    yields_most += most * rows;
+    yields_least += rows;
+    if (from_last) expect_yields();
+  }
+  /// From the tokens that are known and what is in flight. Requires from_last.
+  void expect_yields() {
+    expected = std::min(max_length, static_cast<std::int32_t>(tokens.size()) + yields_most);
+    planned = std::min(expected, max_length - 1) - 1;
+  }
   /// As many of them as the next plans may run: none while it is held, or from an item on that is not
   /// encoded.
   std::int32_t remaining() const {
     return held ? 0 : std::min(positions_left(), std::max(0, media.rows_end - planned));
   }
-  /// Positions that the next steps may run: all that is known, and the token after.
-  std::int32_t wanted_positions() const { return expected + 1 < max_length ? expected + 1 : max_length - 1; }
+  /// Positions that the next steps may run: all that is known, and the token after; with the drafts of two
+  /// rows, `most_drafts` each.
+  std::int32_t wanted_positions(std::int32_t most_drafts) const {
+    const std::int32_t ahead = drafts ? 1 + 2 * most_drafts : 1;
+    return std::min(expected + ahead, max_length - 1);
+  }
 };
 
 }  // namespace troupe

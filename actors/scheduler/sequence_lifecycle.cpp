@@ -8,7 +8,8 @@ namespace {
 /// Resets a sequence so that it is computed from its first token again.
 void rewind(ScheduledSequence& s) {
   s.state = SequenceState::waiting;
-  s.started = s.refused = s.forks = s.proven = s.late = s.mask_made = s.again = false;
+  s.started = s.refused = s.forks = s.proven = s.late = s.mask_made = s.again = s.from_last = false;
+  s.yields_most = s.yields_least = 0;
   s.planned = s.committed = s.known = s.sent = s.blocks = s.published = s.found = s.swapped = 0;
   s.expected = static_cast<std::int32_t>(s.tokens.size());
   s.slot = {};

@@ -21,6 +21,7 @@ void StepPlanner::attach(std::uint32_t epoch, const WorkerLimits& worker, double
   epoch_ = epoch;
   worker_ = worker;
   prefill_speed_.forget();
+  speculation_.attach(worker.max_drafts);
   time_.attach(max_prompt_step_s, worker.step_tokens, weight_bytes);
 }
 
@@ -32,7 +33,8 @@ std::span<const std::byte> StepPlanner::plan(SequenceLifecycle& life, StepsInFli
   if (waits_for(steps, running)) return {};
   step_ = &steps.begin();
   number_ = steps.next_number();
-  builder_.begin(epoch_, worker_.step_tokens);
+  builder_.begin(epoch_, worker_.step_tokens, worker_.max_sampled);
+  drafts_ = isolated != kNoSequence ? 0 : drafts_of_step(running);
   time_.begin();
   has_newcomer_ = false;
   for (SlotRef slot : life.finished_slots())
@@ -56,12 +58,25 @@ std::span<const std::byte> StepPlanner::plan(SequenceLifecycle& life, StepsInFli
   life.finished_slots_sent();
   step_->work = time_.work();
   step_->predicted_s = time_.predicted_s();
+  step_->drafts = drafts_;
   step_->freed_media_tokens = media_.plan_made();
   counters_.step_planned();
   return builder_.finish(steps.push(), after_command);
 }
 
-void StepPlanner::learn(const PlannedStep& step, double seconds) {
+/// Draft tokens of each row from a last token: what pays, as far as every such row can have as many.
+std::int32_t StepPlanner::drafts_of_step(const std::vector<std::uint32_t>& running) const {
+  if (worker_.max_drafts == 0) return 0;
+  const auto rows = static_cast<std::int32_t>(std::ranges::count_if(
+      running, [this](std::uint32_t i) { return table_[i].from_last && table_[i].remaining() > 0; }));
+  if (rows == 0) return 0;
+  const std::int32_t spare = std::min(worker_.max_sampled, worker_.step_tokens) - worker_.slots;
+  return speculation_.drafts_for(rows, std::max(0, spare) / rows);
+}
+
+void StepPlanner::learn(const PlannedStep& step, std::int32_t yielded, double seconds) {
+  if (step.decodes > 0 && step.decodes == static_cast<std::int32_t>(step.rows.size()))
+    speculation_.learn(step.decodes, step.drafts, yielded, seconds);
   time_.learn(step.work, step.predicted_s, seconds);
   // Decodes cost more than their share of positions: only steps with few of them tell the speed of a prompt.
   if (step.work.tokens > 0 && 4 * std::int64_t{step.prompt_positions} >= 3 * step.work.tokens) {
@@ -140,11 +155,12 @@ void StepPlanner::add_prompts(const std::vector<std::uint32_t>& running, std::in
 void StepPlanner::add_row(std::uint32_t sequence, std::int32_t most, std::int64_t now_ns) {
   ScheduledSequence& s = table_[sequence];
   const bool arrives = !s.started && !worker_.is_long(s.remaining());
-  const std::int32_t covered = s.blocks * worker_.block_tokens - s.planned;
+  const std::int32_t covered = s.blocks * worker_.block_tokens - s.next_position();
   if (covered <= 0) {
     counters_.row_stalled();
     return;
   }
+  if (s.from_last) return add_row_from_last(sequence);
   if (!s.started) {
     if (!builder_.start(s)) return;
     media_.announce(s);
@@ -166,9 +182,7 @@ void StepPlanner::add_row(std::uint32_t sequence, std::int32_t most, std::int64_
   tokens = builder_.fitting(s, tokens);
   if (tokens <= 0) return;
 
-  if (!builder_.blocks(s.slot, s.blocks - static_cast<std::int32_t>(s.unsent_blocks.size()), s.unsent_blocks))
-    return;
-  s.unsent_blocks.clear();
+  if (!send_blocks(s)) return;
   const bool samples = s.planned + tokens == s.expected;
   const std::int32_t outputs = s.expected - s.prompt_tokens;  // before the one that is sampled
   const bool gated = samples && s.grammar != 0 && outputs >= s.gated_from;
@@ -182,7 +196,35 @@ void StepPlanner::add_row(std::uint32_t sequence, std::int32_t most, std::int64_
   has_newcomer_ |= arrives;
   s.planned += tokens;
   if (samples) ++s.expected;
+  if (samples && s.drafts) {
+    s.from_last = true;
+    s.note_yields(1, 1);
+  }
   ++s.plans_out;
+}
+
+/// The row may begin at any position from next_position() to `planned`, and none of them may lack its block.
+void StepPlanner::add_row_from_last(std::uint32_t sequence) {
+  ScheduledSequence& s = table_[sequence];
+  const std::int32_t room = s.blocks * worker_.block_tokens;
+  s.planned = std::min(s.planned, room - 1);
+  const std::int32_t end = std::min(s.max_length - 1, room);
+  const std::int32_t tokens =
+      builder_.fitting_from_last(s, std::min({1 + drafts_, end - s.planned, builder_.tokens_left()}));
+  if (tokens <= 0 || !send_blocks(s)) return;
+  if (!builder_.row(s, tokens, wire::kSamples | wire::kFromLast)) return;
+  step_->rows.push_back({sequence, s.slot, s.planned, s.planned + tokens, true, true});
+  ++step_->decodes;
+  time_.add(s.planned, 1);
+  s.note_yields(tokens, 1);
+  ++s.plans_out;
+}
+
+bool StepPlanner::send_blocks(ScheduledSequence& s) {
+  if (!builder_.blocks(s.slot, s.blocks - static_cast<std::int32_t>(s.unsent_blocks.size()), s.unsent_blocks))
+    return false;
+  s.unsent_blocks.clear();
+  return true;
 }
 
 }  // namespace troupe

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "actors/cache/restore_cost.h"
+#include "actors/scheduler/draft_control.h"
 #include "actors/scheduler/grammar_updates.h"
 #include "actors/scheduler/media_work.h"
 #include "actors/scheduler/plan_builder.h"
@@ -33,6 +34,9 @@ namespace troupe {
 /// A row that samples for a sequence with a grammar is gated, from output token gated_from on: the plan is
 /// made and sent as any other, and the worker's step waits for the row's mask before it samples.
 ///
+/// Where the worker drafts, a decode is a row from the sequence's last token, with as many draft tokens as
+/// pay (draft_control.h).
+///
 /// Memory is reused from step to step.
 class StepPlanner {
  public:
@@ -54,8 +58,8 @@ class StepPlanner {
   std::span<const std::byte> plan(SequenceLifecycle& life, StepsInFlight& steps, std::uint32_t isolated,
                                   std::uint64_t after_command, std::int64_t now_ns);
 
-  /// A planned step took so many seconds on the device.
-  void learn(const PlannedStep& step, double seconds);
+  /// A planned step took so many seconds on the device. `yielded`: tokens of its rows from a last token.
+  void learn(const PlannedStep& step, std::int32_t yielded, double seconds);
   /// Measured in steps that mostly ran prompts; 0: not known yet.
   double prefill_tokens_per_s() const { return prefill_speed_.value(); }
 
@@ -63,7 +67,10 @@ class StepPlanner {
   bool waits_for(const StepsInFlight& steps, const std::vector<std::uint32_t>& running) const;
   bool is_slow(const ScheduledSequence& s) const { return time_.is_slow(s.planned, s.remaining()); }
   void add_prompts(const std::vector<std::uint32_t>& running, std::int32_t waiting, std::int64_t now_ns);
+  std::int32_t drafts_of_step(const std::vector<std::uint32_t>& running) const;
   void add_row(std::uint32_t sequence, std::int32_t most, std::int64_t now_ns);
+  void add_row_from_last(std::uint32_t sequence);
+  bool send_blocks(ScheduledSequence& sequence);
 
   ScheduledSequences& table_;
   GrammarUpdates& grammar_;
@@ -73,12 +80,14 @@ class StepPlanner {
   std::uint32_t epoch_ = 0;
   WorkerLimits worker_;
   PlanBuilder builder_;
-  StepBudget time_;              ///< of steps with prompts
+  StepBudget time_;  ///< of steps with prompts
+  DraftControl speculation_;
   MeasuredSpeed prefill_speed_;  ///< tokens/s of steps that mostly ran prompts
 
   // Of the plan that is being made.
   PlannedStep* step_ = nullptr;
   std::uint64_t number_ = 0;
+  std::int32_t drafts_ = 0;               ///< draft tokens that rows from a last token may verify
   bool has_newcomer_ = false;             ///< it has the first row of a prompt that is not long
   std::vector<std::uint32_t> long_rows_;  ///< scratch: running sequences with a long prompt left
 };

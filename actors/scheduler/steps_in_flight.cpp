@@ -13,7 +13,7 @@ void StepsInFlight::attach(std::int32_t most) {
 PlannedStep& StepsInFlight::begin() {
   PlannedStep& step = steps_[(first_ + size_) % steps_.size()];
   step.rows.clear();
-  step.prompt_positions = 0;
+  step.prompt_positions = step.decodes = step.drafts = 0;
   step.freed_media_tokens = 0;
   return step;
 }

@@ -17,12 +17,15 @@ struct PlannedRow {
   std::int32_t begin = 0;  ///< positions [begin, end) are run
   std::int32_t end = 0;
   bool samples = false;
+  bool from_last = false;  ///< `begin` and `end` are upper bounds: it yields up to end - begin tokens
 };
 
 struct PlannedStep {
   std::vector<PlannedRow> rows;
   StepWork work;
-  std::int32_t prompt_positions = 0;  ///< of rows with several positions
+  std::int32_t prompt_positions = 0;  ///< of rows of prompts with several positions
+  std::int32_t decodes = 0;           ///< rows with from_last,
+  std::int32_t drafts = 0;            ///< and the draft tokens that each might verify
   double predicted_s = 0;
   std::int32_t freed_media_tokens = 0;  ///< of encoder output that the plan has the worker give up
 };

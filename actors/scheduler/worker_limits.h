@@ -34,8 +34,10 @@ struct WorkerLimits {
   std::int32_t prompt_blocks = 0;  ///< of these, for prompts, when blocks are reserved
   std::int32_t vocab_size = 0;
   std::int32_t max_logprobs = 0;
-  bool swaps = false;             ///< there is a swap space
-  std::int32_t media_tokens = 0;  ///< of encoded images and videos at once; 0: the model sees nothing
+  bool swaps = false;                    ///< there is a swap space
+  std::int32_t max_drafts = 0;           ///< draft tokens that a row may verify; 0: the worker makes none
+  std::int32_t max_sampled = INT32_MAX;  ///< tokens that the rows of a step may yield together
+  std::int32_t media_tokens = 0;         ///< of encoded images and videos at once; 0: the model sees nothing
 };
 
 }  // namespace troupe

@@ -26,6 +26,8 @@ bool hides_output(const Ask& ask) { return ask.generation.max_tokens == 0; }
 
 http::Usage usage_of(const Ask& ask, const AnswerContent& content) {
   http::Usage used;
+  used.speculates = content.speculates;
+  used.has_prediction = ask.answer.has_prediction;
   for (const SessionPrompt& prompt : content.prompts) {
     used.prompt_tokens += prompt.tokens;
     for (const SequenceItem& media : prompt.media) {
@@ -43,6 +45,11 @@ http::Usage usage_of(const Ask& ask, const AnswerContent& content) {
   for (const SessionSequence& sequence : content.sequences) {
     used.completion_tokens += sequence.choice.output_tokens();
     used.reasoning_tokens += sequence.choice.reasoning_tokens();
+    const DraftedTokens& drafts = sequence.choice.drafts();
+    used.draft_tokens += drafts.verified;
+    used.accepted_draft_tokens += drafts.accepted;
+    used.accepted_prediction_tokens += drafts.predicted;
+    used.rejected_prediction_tokens += drafts.mispredicted;
   }
   return used;
 }

@@ -32,6 +32,7 @@ struct AnswerContent {
   std::vector<SessionPrompt> prompts;
   /// Prompt by prompt, candidates() of each; the first is the leader.
   std::vector<SessionSequence> sequences;
+  bool speculates = false;  ///< the usage tells of draft tokens
 
   bool finished() const;  ///< every choice is
 };

@@ -1,5 +1,6 @@
 #include "actors/session/parts_writer.h"
 
+#include <string_view>
 #include <utility>
 
 namespace troupe {
@@ -32,13 +33,26 @@ bool PartsWriter::append(std::string& out, AnswerContent& content, const Slice&)
   return true;
 }
 
-/// Text belongs before the calls, unless they continue one that has begun.
 void PartsWriter::take(std::string& out, const SessionSequence& sequence, ChoiceDelta&& delta) {
-  add(out, sequence.key, PartKind::thoughts, delta.reasoning);
-  const bool in_call = !delta.calls.empty() && delta.calls.front().name.empty();
-  if (!in_call) add(out, sequence.key, PartKind::text, delta.text);
-  for (ToolCallPiece& piece : delta.calls) add_call(out, sequence.key, std::move(piece));
-  if (in_call) add(out, sequence.key, PartKind::text, delta.text);
+  if (delta.order.empty()) return add(out, sequence.key, PartKind::text, delta.text);
+  std::string_view text = delta.text, reasoning = delta.reasoning;
+  std::size_t call = 0;
+  for (const ChoiceDelta::Run& run : delta.order) {
+    switch (run.kind) {
+      case ChoiceDelta::Run::Kind::text:
+        add(out, sequence.key, PartKind::text, text.substr(0, run.size));
+        text.remove_prefix(run.size);
+        break;
+      case ChoiceDelta::Run::Kind::reasoning:
+        add(out, sequence.key, PartKind::thoughts, reasoning.substr(0, run.size));
+        reasoning.remove_prefix(run.size);
+        break;
+      case ChoiceDelta::Run::Kind::call:
+        for (const std::size_t end = call + run.size; call < end; ++call)
+          add_call(out, sequence.key, std::move(delta.calls[call]));
+        break;
+    }
+  }
 }
 
 void PartsWriter::add(std::string& out, const RequestKey& key, PartKind kind, std::string_view text) {

@@ -37,11 +37,13 @@ Session::Session(std::shared_ptr<const SessionContext> context, Ask ask)
     for (const std::string& frame : media.frames) text_bytes_ -= static_cast<std::int64_t>(frame.size());
   }
   text_bytes_ = std::max<std::int64_t>(text_bytes_, 0);
+  content_.speculates = context_->speculates;
 }
 
 std::optional<MeasureMedia> Session::take_media() {
   if (closed_ || ask_.source.media.empty()) return std::nullopt;
   media_held_ = true;
+  for (const http::MediaSource& media : ask_.source.media) media_fields_.push_back(media.param);
   return MeasureMedia{ask_.io,     ask_.exchange,    ask_.request_id,
                       ask_.client, ask_.prefix.salt, std::exchange(ask_.source.media, {})};
 }
@@ -53,6 +55,7 @@ void Session::measured(MeasuredMedia&& media, std::int64_t now_ns, Effects& effe
 }
 
 Encode Session::take_encode() {
+  if (!context_->speculates) ask_.source.prediction.clear();
   Encode job{ask_.request_id,
              ask_.api,
              std::move(ask_.source),
@@ -60,7 +63,8 @@ Encode Session::take_encode() {
              ask_.answer.return_token_ids,
              ask_.answer.echo,
              kept_tokens(*context_, ask_),
-             measured_};
+             measured_,
+             std::exchange(media_fields_, {})};
   ask_.source = {};
   ask_.source.keep_tokens = job.source.keep_tokens;
   return job;
@@ -84,6 +88,7 @@ void Session::encoded(Encoded&& encoded, KeySource& keys, std::int64_t now_ns, E
     return fail(status, now_ns, effects);
   }
   in_prompt_ = std::move(encoded.media);
+  prediction_ = usable_prediction(*context_, std::move(encoded.prediction));
   measured_.clear();
   AnswerOpening opening;
   if (http::is_chat(ask_.api))
@@ -171,6 +176,7 @@ Submit Session::submission(bool alone) {
     } else {
       spec.prompt = prompt.ids;
       spec.media = prompt.media;
+      spec.prediction = prediction_;
       leader = spec.key;
     }
   }
@@ -267,10 +273,17 @@ bool Session::take(std::size_t place, const SequenceTokens& tokens, const StepTo
   }
   if (tokens.tokens > 0) {
     lives_.yielded(tokens.tokens);
-    if (sequence.last_token_ns > 0) gaps_.add(seconds(sequence.last_token_ns, now_ns), tokens.tokens);
+  }
+  const std::int32_t before = sequence.choice.output_tokens();
+  if (sequence.choice.take(tokens, step)) cancel(sequence, effects);
+  if (const std::int32_t taken = sequence.choice.output_tokens() - before; taken > 0) {
+    if (sequence.last_token_ns > 0) {
+      gaps_.add(seconds(sequence.last_token_ns, now_ns), taken);
+    } else if (taken > 1) {
+      gaps_.add(0, taken - 1);
+    }
     sequence.last_token_ns = now_ns;
   }
-  if (sequence.choice.take(tokens, step)) cancel(sequence, effects);
   changed_ = true;
   return true;
 }

@@ -192,16 +192,18 @@ class Session {
 
   const std::shared_ptr<const SessionContext> context_;
   Ask ask_;
-  Thinking thinking_;  ///< of every answer, once the prompt is known
+  Thinking thinking_;                ///< of every answer, once the prompt is known
+  std::vector<TokenId> prediction_;  ///< likewise
   const std::unique_ptr<AnswerWriter> writer_;
   AnswerContent content_;
   bool changed_ = false;  ///< there is something for flush() to send
   std::int64_t text_bytes_ = 0;
-  std::vector<MediaGrid> measured_;   ///< the images, until they are encoded
-  std::vector<MediaItem> in_prompt_;  ///< where they are, until they are prepared
-  bool media_held_ = false;           ///< MEDIA has been asked to measure them
-  bool prepares_ = false;             ///< it has been asked to decode them
-  bool streaming_ = false;            ///< an event was sent: an error has to be an event too
+  std::vector<MediaGrid> measured_;        ///< the images, until they are encoded
+  std::vector<std::string> media_fields_;  ///< where the conversation has them
+  std::vector<MediaItem> in_prompt_;       ///< where they are, until they are prepared
+  bool media_held_ = false;                ///< MEDIA has been asked to measure them
+  bool prepares_ = false;                  ///< it has been asked to decode them
+  bool streaming_ = false;                 ///< an event was sent: an error has to be an event too
   bool closed_ = false;
   bool unfinished_ = false;         ///< resume() will be called
   std::vector<std::string> parts_;  ///< of a whole answer, as far as it is written

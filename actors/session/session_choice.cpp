@@ -42,6 +42,7 @@ bool SessionChoice::take(const SequenceTokens& sequence, const StepTokens& step)
     prompt_logprobs_.push_back(named(scores[next_score], step, scores[next_score].tops));
   }
 
+  const std::int32_t before = output_tokens();
   http::FinishReason end = http::FinishReason::none;
   for (std::int32_t i = 0; i < sequence.tokens && end == http::FinishReason::none; ++i) {
     const TokenId id = step.tokens[static_cast<std::size_t>(sequence.first_token + i)];
@@ -64,6 +65,8 @@ bool SessionChoice::take(const SequenceTokens& sequence, const StepTokens& step)
     }
   }
 
+  count_drafts(sequence, output_tokens() - before);
+
   if (end != http::FinishReason::none) {
     finish_ = end;
     if (!stop_.stopped()) flush_text();
@@ -79,6 +82,14 @@ bool SessionChoice::take(const SequenceTokens& sequence, const StepTokens& step)
   }
   flush_text();
   return false;
+}
+
+/// Accepted drafts come first in a step; those behind the token that ended the choice are none of its own.
+void SessionChoice::count_drafts(const SequenceTokens& sequence, std::int32_t taken) {
+  drafts_.verified += sequence.drafted;
+  drafts_.accepted += std::min(sequence.accepted, taken);
+  drafts_.predicted += std::min(sequence.predicted_accepted, taken);
+  drafts_.mispredicted += sequence.predicted_rejected;
 }
 
 void SessionChoice::expire() {
@@ -114,7 +125,7 @@ void SessionChoice::flush_text() {
   }
   give_out(std::move(delta));
   if (stop_.stopped() || finish_ == http::FinishReason::stop) finish_ = stopped();
-  text_ += stop_.flush();
+  give_text(stop_.flush());
 }
 
 void SessionChoice::append(TokenId id, bool hidden) {
@@ -134,14 +145,34 @@ void SessionChoice::append(TokenId id, bool hidden) {
 
 /// Stop strings act on the text alone: not on thoughts, tags and calls.
 void SessionChoice::give_out(AnswerDelta&& delta) {
+  using Kind = ChoiceDelta::Run::Kind;
   reasoning_ += delta.reasoning;
-  text_ += stop_.push(delta.content, output_tokens() > min_tokens_);
-  if (stop_.stopped()) return;
+  note(Kind::reasoning, delta.reasoning.size());
+  // Text belongs before a call that begins, and behind one that goes on.
+  std::string text = stop_.push(delta.content, output_tokens() > min_tokens_);
+  if (stop_.stopped()) return give_text(text);
   for (ToolCallPiece& piece : delta.calls) {
     if (piece.index > 0 && !limits_.parallel_calls) break;
-    if (!piece.name.empty()) text_ += stop_.flush();  // no stop string reaches across a call
+    if (!piece.name.empty()) {
+      give_text(std::exchange(text, {}));
+      give_text(stop_.flush());  // no stop string reaches across a call
+    }
+    const std::size_t before = call_pieces_.size();
     append_piece(call_pieces_, std::move(piece));
+    note(Kind::call, call_pieces_.size() - before);
   }
+  give_text(text);
+}
+
+void SessionChoice::give_text(std::string_view text) {
+  text_ += text;
+  note(ChoiceDelta::Run::Kind::text, text.size());
+}
+
+void SessionChoice::note(ChoiceDelta::Run::Kind kind, std::size_t size) {
+  if (!parser_ || size == 0) return;
+  if (order_.empty() || order_.back().kind != kind) order_.push_back({kind, 0});
+  order_.back().size += size;
 }
 
 ChoiceDelta SessionChoice::take_delta() {
@@ -155,6 +186,7 @@ ChoiceDelta SessionChoice::take_delta() {
   delta.text = std::exchange(text_, {});
   delta.reasoning = std::exchange(reasoning_, {});
   delta.calls = std::exchange(call_pieces_, {});
+  delta.order = std::exchange(order_, {});
   delta.logprobs = std::exchange(logprobs_ready_, {});
   delta.token_ids.assign(output_.begin() + static_cast<std::ptrdiff_t>(shown_ids_), output_.end());
   shown_ids_ = output_.size();

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -31,6 +32,14 @@ struct ChoiceOptions {
   std::int64_t logged_bytes = 0;  ///< of each text that log() keeps; 0: none
 };
 
+/// Draft tokens of a choice.
+struct DraftedTokens {
+  std::int64_t verified = 0;
+  std::int64_t accepted = 0;      ///< of them, output tokens of the choice
+  std::int64_t predicted = 0;     ///< of `accepted`, those of the request's prediction
+  std::int64_t mispredicted = 0;  ///< tokens of the prediction that were verified and not accepted
+};
+
 /// The beginning of what became ready to be sent, for the log.
 struct ChoiceLog {
   std::string text;
@@ -40,9 +49,17 @@ struct ChoiceLog {
 
 /// What became ready to be sent since the last take_delta().
 struct ChoiceDelta {
+  /// Bytes of `text` or `reasoning`, or pieces of `calls`, that follow one another.
+  struct Run {
+    enum class Kind : std::uint8_t { text, reasoning, call };
+    Kind kind = Kind::text;
+    std::size_t size = 0;
+  };
+
   std::string text;
   std::string reasoning;
   std::vector<ToolCallPiece> calls;
+  std::vector<Run> order;  ///< of all three, as the model wrote them; empty: there is text alone
   std::vector<http::TokenLogprob> logprobs;
   std::vector<TokenId> token_ids;
   http::FinishReason finish = http::FinishReason::none;
@@ -89,11 +106,15 @@ class SessionChoice {
   double mean_logprob() const { return logprob_sum_ / std::max(1, output_tokens()); }
   /// Of the prompt's tokens but the first; all of them once it has started. Once.
   std::vector<http::TokenLogprob> take_prompt_logprobs() { return std::exchange(prompt_logprobs_, {}); }
+  const DraftedTokens& drafts() const { return drafts_; }
   const ChoiceLog& log() const { return log_; }  ///< what take_delta() has returned
 
  private:
   void append(TokenId id, bool hidden);
+  void count_drafts(const SequenceTokens& sequence, std::int32_t taken);
   void give_out(AnswerDelta&& delta);
+  void give_text(std::string_view text);
+  void note(ChoiceDelta::Run::Kind kind, std::size_t size);
   void flush_text();
   void keep_for_log(const ChoiceDelta& delta);
   http::FinishReason limit_reached() const;
@@ -119,11 +140,13 @@ class SessionChoice {
   std::int32_t reasoning_tokens_ = 0;
   std::int32_t response_tokens_ = 0;  // behind the thoughts
   double logprob_sum_ = 0;
+  DraftedTokens drafts_;
   http::FinishReason finish_ = http::FinishReason::none;
   bool finish_sent_ = false;
-  std::string text_;  // not taken yet, as are the next three
+  std::string text_;  // not taken yet, as are the next four
   std::string reasoning_;
   std::vector<ToolCallPiece> call_pieces_;
+  std::vector<ChoiceDelta::Run> order_;
   std::vector<http::TokenLogprob> logprobs_ready_;
   std::vector<http::TokenLogprob> prompt_logprobs_;
   std::int64_t logged_bytes_;

@@ -5,15 +5,10 @@
 #include <random>
 #include <utility>
 
+#include "actors/tokenizer/prompt_length.h"
+
 namespace troupe {
 namespace {
-
-std::string what_fills(std::int64_t tokens, const std::vector<MediaItem>& media) {
-  if (media.empty()) return std::to_string(tokens);
-  std::int64_t of_media = 0;
-  for (const MediaItem& item : media) of_media += item.grid.tokens();
-  return std::to_string(tokens - of_media) + " of text and " + std::to_string(of_media) + " of images";
-}
 
 Status check_prompt(const SessionContext& context, const Ask& ask, const std::vector<TokenId>& prompt,
                     const std::vector<MediaItem>& media) {
@@ -33,15 +28,9 @@ Status check_prompt(const SessionContext& context, const Ask& ask, const std::ve
   const auto tokens = static_cast<std::int64_t>(prompt.size());
   const std::int64_t least = std::max<std::int64_t>(1, ask.generation.sampling.min_tokens);
   if (tokens + least <= context.max_model_len) return {};
-  // Clients know this error by its first words, which are those of OpenAI's API.
-  return invalid(
-      "This model's maximum context length is " + std::to_string(context.max_model_len) +
-          " tokens. However, the prompt has " + what_fills(tokens, media) + " and at least " +
-          std::to_string(least) + " more are asked for: " +
-          (media.empty() ? "shorten the prompt"
-                         : "send fewer images, smaller ones (detail \"low\", or image_max_pixels in "
-                           "mm_processor_kwargs), or less text"),
-      field, "context_length_exceeded");
+  std::int64_t of_media = 0;
+  for (const MediaItem& item : media) of_media += item.grid.tokens();
+  return context_exceeded({context.max_model_len, tokens - of_media, of_media, least}, field);
 }
 
 /// The most tokens that an answer to a prompt of so many tokens may have.
@@ -188,6 +177,13 @@ KeySource::KeySource() {
   std::random_device random;
   const auto word = [&random] { return (std::uint64_t{random()} << 32) | random(); };
   next_ = {word(), word()};
+}
+
+std::vector<TokenId> usable_prediction(const SessionContext& context, std::vector<TokenId>&& ids) {
+  const auto foreign = [&](TokenId id) { return id < 0 || id >= context.vocab_size; };
+  if (!context.speculates || std::ranges::any_of(ids, foreign)) return {};
+  ids.resize(std::min(ids.size(), static_cast<std::size_t>(std::max(context.max_model_len, 0))));
+  return std::move(ids);
 }
 
 SequenceSpec make_sequence(const SessionContext& context, const Ask& ask, const Thinking& thinking,

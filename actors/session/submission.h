@@ -29,6 +29,7 @@ struct SessionContext {
   AnswerSyntax syntax;             ///< of chat answers; completions are text alone
   AnswerBounds bounds = {};
   std::int64_t logged_bytes = 0;  ///< of each text of an answer that are kept for the log; 0: none
+  bool speculates = false;        ///< the model verifies draft tokens, and those of predictions
 };
 
 /// One of a request's prompts: what is submitted of it, again after an engine has ended, and what the answer
@@ -70,6 +71,10 @@ Status check_prompts(const SessionContext& context, const Ask& ask,
 /// other.
 bool are_placed(const std::vector<MediaItem>& items, const std::vector<MediaGrid>& sizes,
                 std::size_t prompt_tokens);
+
+/// A prediction that a model can verify: as many of its tokens as one sequence can have, or none if it has
+/// ids beyond the vocabulary.
+std::vector<TokenId> usable_prediction(const SessionContext& context, std::vector<TokenId>&& ids);
 
 /// A prompt of the request; `text` as TOKENIZER gave it, empty without echo. `ids` is not empty.
 SessionPrompt describe_prompt(const Ask& ask, std::vector<TokenId>&& ids, PromptText&& text);

@@ -26,9 +26,15 @@ Status Child::start(const std::string& executable, std::uint32_t in_epoch, TimeP
   arguments.control_fd = pair->theirs.get();
   std::vector<std::string> line = words;
   for (std::string& word : to_words(arguments)) line.push_back(std::move(word));
-  auto made =
-      ChildProcess::start(program.empty() ? executable : program, line, arguments.descriptors(),
-                          config::child_environment(environment_of(kind), config::process_environment()));
+  ipc::Fd written;
+  if (output.kept()) {
+    auto end = output.open();
+    if (!end.ok()) return end.status();
+    written = *std::move(end);
+  }
+  auto made = ChildProcess::start(
+      program.empty() ? executable : program, line, arguments.descriptors(),
+      config::child_environment(environment_of(kind), config::process_environment()), written.get());
   if (!made.ok()) return made.status();
   process = std::move(*made);
   control = std::move(pair->ours);
@@ -56,6 +62,7 @@ std::string Child::take_exit() {
   }
   control.close();
   last_exit = process.reap();
+  output.close(Clock::now());
   std::string how = name + " " + to_string(last_exit);
   if (!kill_reason.empty()) how += " because it " + kill_reason;
   if (!fatal.empty()) how += ": " + fatal;

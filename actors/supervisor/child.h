@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "actors/supervisor/child_arguments.h"
+#include "actors/supervisor/child_output.h"
 #include "actors/supervisor/child_process.h"
 #include "actors/supervisor/control.h"
 #include "base/clock.h"
@@ -27,6 +28,7 @@ struct Child {
   // The current process.
   ChildProcess process;
   Control control;
+  ChildOutput output;  ///< of a media process
   TimePoint started;
   std::uint32_t epoch = 0;  ///< in which it was started
   TimePoint ended;          ///< of the process before it

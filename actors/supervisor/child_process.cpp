@@ -42,11 +42,12 @@ ChildProcess::~ChildProcess() {
 
 Result<ChildProcess> ChildProcess::start(const std::string& executable, const std::vector<std::string>& words,
                                          const std::vector<int>& keep_fds,
-                                         std::vector<std::string> environment) {
+                                         std::vector<std::string> environment, int output) {
   SpawnOrder order{.executable = executable,
                    .arguments = {"troupe"},
                    .environment = std::move(environment),
                    .keep = keep_fds,
+                   .output = output,
                    .death_signal = SIGKILL,
                    .own_group = true,
                    .ignored_signals = {SIGHUP, SIGPIPE}};

@@ -30,9 +30,11 @@ class ChildProcess {
   /// config::child_environment() makes it). The child has the given descriptors, stdout and stderr, and no
   /// others; stdin is /dev/null; its signals are the default ones, except SIGHUP and SIGPIPE, which are
   /// ignored; it has a process group of its own, so that Ctrl-C reaches the supervisor alone; and it
-  /// is killed when the calling thread ends, whatever ended it.
+  /// is killed when the calling thread ends, whatever ended it. `output` becomes its stdout and stderr; -1:
+  /// they are the caller's.
   static Result<ChildProcess> start(const std::string& executable, const std::vector<std::string>& words,
-                                    const std::vector<int>& keep_fds, std::vector<std::string> environment);
+                                    const std::vector<int>& keep_fds, std::vector<std::string> environment,
+                                    int output = -1);
 
   /// The same for a child that is spoken to over a socket: it gets one end of a new pair
   /// (SOCK_STREAM), as --fd=N behind the words, and no other descriptor. `socket` becomes

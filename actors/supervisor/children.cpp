@@ -25,8 +25,11 @@ std::string in_seconds(Duration d) {
 
 }  // namespace
 
-Status Children::start(std::vector<Child> children, ServerLinks& links) {
+Status Children::start(std::vector<Child> children, ServerLinks& links, const OpenLog& open_log) {
   all_ = std::move(children);
+  for (Child& child : all_) {
+    if (child.kind == ChildKind::media && open_log) child.output = ChildOutput(open_log(child.name));
+  }
   links_ = &links;
   counted_.assign(links.engines(), 0);
   for (Child& child : all_) {
@@ -156,8 +159,21 @@ void Children::watch(TimePoint now, Duration period) {
   const Duration since_last = std::min(now - watched_, 2 * period);
   watched_ = now;
   for (Child& child : all_) {
+    child.output.tick(now);
     if (child.running()) watch(child, now, since_last);
   }
+}
+
+Loading Children::loading(double most) const {
+  Loading all{0, 0, most};
+  for (const Child& child : all_) {
+    all.done_bytes += child.loaded_bytes;
+    all.total_bytes += child.load_bytes;
+    if (child.kind != ChildKind::worker) continue;
+    const std::chrono::duration<double> since = Clock::now() - child.started;
+    all.seconds = std::min(all.seconds, since.count());
+  }
+  return all;
 }
 
 void Children::watch(Child& child, TimePoint now, Duration since_last) {

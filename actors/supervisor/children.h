@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "actors/supervisor/activity.h"
 #include "actors/supervisor/child.h"
 #include "actors/supervisor/log_event.h"
 #include "actors/supervisor/rank_links.h"
@@ -32,8 +33,9 @@ class Children {
         log_(std::move(log)) {}
 
   /// Starts all in their order; the front is the first. `links` are theirs and are
-  /// borrowed. When one cannot be started the others keep running; clear() ends them.
-  Status start(std::vector<Child> children, ServerLinks& links);
+  /// borrowed. What media processes write goes to the logs that `open_log` gives. When one cannot be started
+  /// the others keep running; clear() ends them.
+  Status start(std::vector<Child> children, ServerLinks& links, const OpenLog& open_log = {});
 
   /// Requires that start() was called.
   Child& front() { return all_.front(); }
@@ -87,6 +89,10 @@ class Children {
   /// Whether `is` holds for every child that the server needs to be ready: a media process is waited for by
   /// pictures alone.
   bool every(bool Child::*is) const;
+
+  /// How far all weights have been loaded. `seconds` is since the start of the worker that started last, at
+  /// most `most`.
+  Loading loading(double most) const;
 
  private:
   void plan_media_restart(Child& child) const;

@@ -9,6 +9,7 @@
 //    "prefix_cache":{"prompt_tokens","cached_tokens","evicted_blocks"},
 //    "swap_space":{"total","free","cached","moving","out_blocks","in_blocks","evicted_blocks","failed_blocks",
 //                  "declined_blocks"},
+//    "media":{…},                                        as on the status page
 //    "queues":[{"name","depth","capacity"}]}             the answer to "status"; queues of its own only
 //   {"event":"served","requests":n,"tokens":m}           requests finished well, and tokens generated, since
 //                                                        the last one; at most one a second, when there were

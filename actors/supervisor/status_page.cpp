@@ -32,6 +32,8 @@ std::string to_json(const StatusPage& page) {
   for (const QueueRow& row : page.queues) {
     queues.push_back(Json{{"name", row.name}, {"depth", row.depth}, {"capacity", row.capacity}});
   }
+  Json media = Json::object();
+  for (const auto& [name, count] : kMediaTotals) media[name] = page.media.*count;
   const Json text{{"model", page.model},
                   {"state", page.state},
                   {"url", page.url},
@@ -62,7 +64,8 @@ std::string to_json(const StatusPage& page) {
                                       {"in_blocks", page.swap_space.in_blocks},
                                       {"evicted_blocks", page.swap_space.evicted_blocks},
                                       {"failed_blocks", page.swap_space.failed_blocks},
-                                      {"declined_blocks", page.swap_space.declined_blocks}}}};
+                                      {"declined_blocks", page.swap_space.declined_blocks}}},
+                  {"media", media}};
   return text.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

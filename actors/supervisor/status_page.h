@@ -8,12 +8,16 @@
 //    "kv_blocks":{"total","free","cached","leased","moving"},
 //    "prefix_cache":{"prompt_tokens","cached_tokens","evicted_blocks"},
 //    "swap_space":{"total","free","cached","moving","out_blocks","in_blocks","evicted_blocks","failed_blocks",
-//                  "declined_blocks"}}
+//                  "declined_blocks"},
+//    "media":{"file_bytes","file_limit","patch_bytes","patch_limit","cached_bytes","cached_limit",
+//             "cached_entries","hits","misses","decodes_running","decodes_waiting","requests_waiting",
+//             "refused"}}
 // engine_worker_queue and cache_queue are numbers; of several ranks, one for each, in a list. url is where a
 // client on this machine reaches the server; paths are absolute. Depth and capacity of a ring are bytes;
 // those of the engine's own queues are requests.
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -65,6 +69,31 @@ struct SwapSpaceTotals {
   std::int64_t out_blocks = 0, in_blocks = 0, evicted_blocks = 0, failed_blocks = 0, declined_blocks = 0;
 };
 
+/// What the front holds of images and videos, and has counted since its start. Without limits: the model does
+/// not see.
+struct MediaTotals {
+  std::int64_t file_bytes = 0, file_limit = 0, patch_bytes = 0, patch_limit = 0;
+  std::int64_t cached_bytes = 0, cached_limit = 0, cached_entries = 0;
+  std::int64_t hits = 0, misses = 0;
+  std::int64_t decodes_running = 0, decodes_waiting = 0, requests_waiting = 0;
+  std::int64_t refused = 0;
+};
+/// Their names on the page and in what the front says.
+inline constexpr std::pair<const char*, std::int64_t MediaTotals::*> kMediaTotals[] = {
+    {"file_bytes", &MediaTotals::file_bytes},
+    {"file_limit", &MediaTotals::file_limit},
+    {"patch_bytes", &MediaTotals::patch_bytes},
+    {"patch_limit", &MediaTotals::patch_limit},
+    {"cached_bytes", &MediaTotals::cached_bytes},
+    {"cached_limit", &MediaTotals::cached_limit},
+    {"cached_entries", &MediaTotals::cached_entries},
+    {"hits", &MediaTotals::hits},
+    {"misses", &MediaTotals::misses},
+    {"decodes_running", &MediaTotals::decodes_running},
+    {"decodes_waiting", &MediaTotals::decodes_waiting},
+    {"requests_waiting", &MediaTotals::requests_waiting},
+    {"refused", &MediaTotals::refused}};
+
 struct StatusPage {
   std::string model;
   std::string state;  ///< loading, ready, draining, restarting
@@ -81,6 +110,7 @@ struct StatusPage {
   KvBlocks kv_blocks;
   PrefixCacheTotals prefix_cache;
   SwapSpaceTotals swap_space;
+  MediaTotals media;
 };
 
 std::string to_json(const StatusPage& page);

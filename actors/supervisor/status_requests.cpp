@@ -56,6 +56,8 @@ void StatusRequests::fill(StatusPage& page) const {
                      number_of(swap, "out_blocks"),     number_of(swap, "in_blocks"),
                      number_of(swap, "evicted_blocks"), number_of(swap, "failed_blocks"),
                      number_of(swap, "declined_blocks")};
+  const nlohmann::json& media = member_of(last_, "media");
+  for (const auto& [name, count] : kMediaTotals) page.media.*count = number_of(media, name);
   const nlohmann::json& queues = member_of(last_, "queues");
   if (!queues.is_array()) return;
   for (const nlohmann::json& queue : queues) {

@@ -109,7 +109,6 @@ class Supervisor {
 
   std::string state();
   StatusPage page(bool engine_answered);
-  Loading loading() const;
 
   SupervisorSetup setup_;
   Console console_;
@@ -162,13 +161,15 @@ Status Supervisor::prepare() {
   setup_.log(LogLevel::info, "started",
              {kv("pid", getpid()), kv("port", resources_->options.http.port),
               kv("model", resources_->page().model)});
-  return children_.start(resources_->make_children(setup_.words_before), resources_->monitors);
+  return children_.start(resources_->make_children(setup_.words_before), resources_->monitors,
+                         setup_.open_log);
 }
 
 // ------------------------------------------------------------------------------------------- loop
 
 void Supervisor::poll_once() {
   // Each descriptor and what to do when it is readable. A child's messages come before its exit.
+  const TimePoint began = Clock::now();
   std::vector<pollfd> fds;
   std::vector<std::function<void()>> actions;
   const auto add = [&](int fd, std::function<void()> action) {
@@ -178,6 +179,10 @@ void Supervisor::poll_once() {
   add(signals_.fd.get(), [this] { on_signal(); });
   for (Child& child : children_.all()) {
     if (child.control.open()) add(child.control.fd(), [this, &child] { on_control(child); });
+  }
+  for (Child& child : children_.all()) {
+    if (const int fd = child.output.fd(began); fd >= 0)
+      add(fd, [&child] { child.output.read(Clock::now()); });
   }
   for (Child& child : children_.all()) {
     if (child.running()) add(child.process.pidfd(), [this, &child] { on_exit(child); });
@@ -403,7 +408,7 @@ void Supervisor::sample(TimePoint now) {
 void Supervisor::show(TimePoint now) {
   const std::string now_state = state();
   if (phase_ == Phase::running && now_state == "loading") {
-    std::vector<std::string> parts = loading_parts(loading());
+    std::vector<std::string> parts = loading_parts(children_.loading(seconds(Clock::now() - began_)));
     parts.front() = "loading " + parts.front();
     console_.show(parts, now);
   } else if (phase_ == Phase::running && now_state == "ready" && last_page_) {
@@ -411,17 +416,6 @@ void Supervisor::show(TimePoint now) {
   } else if (console_.live()) {
     console_.show({now_state}, now);
   }
-}
-
-Loading Supervisor::loading() const {
-  Loading all{0, 0, seconds(Clock::now() - began_)};
-  for (const Child& child : children_.all()) {
-    all.done_bytes += child.loaded_bytes;
-    all.total_bytes += child.load_bytes;
-    if (child.kind == ChildKind::worker)
-      all.seconds = std::min(all.seconds, seconds(Clock::now() - child.started));
-  }
-  return all;
 }
 
 // -------------------------------------------------------------------------------------------- end

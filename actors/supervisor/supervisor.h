@@ -68,6 +68,9 @@ struct SupervisorSetup {
   std::string notify_socket;  ///< of a service manager, as NOTIFY_SOCKET names it; empty: there is none
 
   LogEvent log = [](LogLevel, std::string_view, std::initializer_list<LogField>) {};
+
+  /// For what media processes write to their standard output and error. Empty: that goes to this process's.
+  OpenLog open_log;
 };
 
 /// Does what supervise() does before it starts a child, and gives back what it took: nothing listens, no log

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "actors/tokenizer/prompt_length.h"
 #include "base/contain.h"
 #include "base/utf8.h"
 #include "http/api/messages_answer.h"
@@ -41,9 +42,8 @@ const char* name_of(MediaKind kind) { return kind == MediaKind::image ? "image" 
 
 /// Where the conversation has the item.
 std::string field_of(const Encode& job, std::size_t item) {
-  const auto& sources = job.source.media;
-  const bool known = item < sources.size() && !sources[item].param.empty();
-  return known ? sources[item].param : std::string("messages");
+  const bool known = item < job.media_fields.size() && !job.media_fields[item].empty();
+  return known ? job.media_fields[item] : std::string("messages");
 }
 
 std::string text_of(const Tokenizer& tokenizer, std::optional<TokenId> id) {
@@ -108,7 +108,19 @@ Status Encoder::encode_source(Encode& job, Encoded& out) const {
   for (auto& ids : job.source.ids) out.prompts.push_back(std::move(ids));
   if (Status status = check_placeholders(job, out); !status.ok()) return status;
   if (!http::generates(job.api)) out.answer = tokenized(job, out);
+  if (!job.source.prediction.empty()) out.prediction = predicted(job.source.prediction);
   return ban_words(job.bad_words, out.bans);
+}
+
+/// What the model may answer is text of its own: it names no special token. Of what is longer than an answer
+/// can be, the beginning is read.
+std::vector<TokenId> Encoder::predicted(std::string_view text) const {
+  std::size_t end = std::min(text.size(), bounds_.max_text_bytes);
+  while (end < text.size() && end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;
+  auto ids = tokenizer_->encode(text.substr(0, end), SpecialTokens::plain);
+  if (bounds_.max_model_len > 0)
+    ids.resize(std::min(ids.size(), static_cast<std::size_t>(bounds_.max_model_len)));
+  return ids;
 }
 
 /// What the answer repeats of the prompts: texts as they came, ids as text. A prompt that is too long for the
@@ -252,12 +264,7 @@ Result<std::vector<TokenId>> Encoder::expanded(std::span<const TextSpan> spans, 
                                 ? bounds_.max_model_len
                                 : std::max<std::int64_t>(bounds_.max_model_len, kMostCountedTokens);
   if (of_text + of_items > most) {
-    return invalid("This model's maximum context length is " + std::to_string(most) +
-                       " tokens. However, the prompt has " + std::to_string(of_text + of_items) + ": " +
-                       std::to_string(of_text) + " of text and " + std::to_string(of_items) +
-                       " of its images and videos: send fewer or smaller ones, or lower their "
-                       "max_pixels or max_frames",
-                   "messages", "context_length_exceeded");
+    return context_exceeded({most, of_text, of_items, 0}, "messages");
   }
   std::vector<TokenId> ids;
   ids.reserve(static_cast<std::size_t>(of_text + of_items));

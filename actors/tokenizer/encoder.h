@@ -6,6 +6,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "actors/messages.h"
@@ -53,6 +54,7 @@ class Encoder {
   Status check_bytes(std::size_t bytes, const Encode& job, const char* field) const;
   Status ban_words(const std::vector<std::string>& words, std::vector<wire::LogitBias>& bans) const;
   void add_texts(Encode& job, Encoded& out) const;
+  std::vector<TokenId> predicted(std::string_view text) const;
   std::string tokenized(const Encode& job, const Encoded& out) const;
   Result<std::vector<TokenId>> chat(http::Conversation& conversation, const Encode& job,
                                     std::vector<MediaItem>& items) const;

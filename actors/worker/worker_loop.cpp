@@ -145,7 +145,8 @@ Status WorkerLoop::refuse(const wire::EncodeMedia& command) {
   done.record().slot = command.slot;
   done.record().item = command.item;
   done.record().failed = 1;
-  log_.warning("patches_gone", {kv("slot", command.slot.slot), kv("item", command.item)});
+  // Mostly the request has ended meanwhile. The scheduler knows, and warns of what is still wanted.
+  log_.debug("patches_gone", {kv("slot", command.slot.slot), kv("item", command.item)});
   done.record().started_ns = done.record().finished_ns = now_ns();
   return send(ipc::Channel::step, done.finish());
 }

@@ -33,7 +33,14 @@ const char* const kAnswerSchemas = R"json({
         "image_tokens": {"$ref": "#/components/schemas/Count"},
         "video_tokens": {"$ref": "#/components/schemas/Count"}}},
     "completion_tokens_details": {"type": "object", "additionalProperties": false, "required": ["reasoning_tokens"],
-      "properties": {"reasoning_tokens": {"$ref": "#/components/schemas/Count"}}}}},
+      "properties": {"reasoning_tokens": {"$ref": "#/components/schemas/Count"},
+        "accepted_prediction_tokens": {"$ref": "#/components/schemas/Count"},
+        "rejected_prediction_tokens": {"$ref": "#/components/schemas/Count"}}},
+    "speculation": {"$ref": "#/components/schemas/Speculation"}}},
+"Speculation": {"description": "of a server that speculates", "type": "object", "additionalProperties": false,
+  "required": ["draft_tokens", "accepted_draft_tokens"], "properties": {
+    "draft_tokens": {"$ref": "#/components/schemas/Count"},
+    "accepted_draft_tokens": {"$ref": "#/components/schemas/Count"}}},
 "FinishReason": {"enum": ["stop", "length", "tool_calls", "function_call", "timeout", "abort", null]},
 "FunctionCall": {"type": "object", "additionalProperties": false, "required": ["name", "arguments"], "properties": {
   "name": {"type": "string"}, "arguments": {"type": "string", "description": "JSON, as the model wrote it"}}},
@@ -151,7 +158,8 @@ const char* const kAnswerSchemas = R"json({
         "output_tokens": {"$ref": "#/components/schemas/Count"},
         "output_tokens_details": {"type": "object", "additionalProperties": false, "required": ["reasoning_tokens"],
           "properties": {"reasoning_tokens": {"$ref": "#/components/schemas/Count"}}},
-        "total_tokens": {"$ref": "#/components/schemas/Count"}}}}},
+        "total_tokens": {"$ref": "#/components/schemas/Count"},
+        "speculation": {"$ref": "#/components/schemas/Speculation"}}}}},
 "ItemStatus": {"enum": ["in_progress", "completed", "incomplete"]},
 "ResponseItem": {"anyOf": [
   {"type": "object", "additionalProperties": false, "required": ["id", "type", "role", "content", "status"],
@@ -203,7 +211,8 @@ const char* const kAnswerSchemas = R"json({
     "cache_read_input_tokens": {"$ref": "#/components/schemas/Count"},
     "output_tokens": {"$ref": "#/components/schemas/Count"},
     "output_tokens_details": {"type": "object", "additionalProperties": false, "required": ["thinking_tokens"],
-      "properties": {"thinking_tokens": {"$ref": "#/components/schemas/Count"}}}}},
+      "properties": {"thinking_tokens": {"$ref": "#/components/schemas/Count"}}},
+    "speculation": {"$ref": "#/components/schemas/Speculation"}}},
 "MessageBlock": {"anyOf": [
   {"type": "object", "additionalProperties": false, "required": ["type", "thinking", "signature"],
     "properties": {"type": {"const": "thinking"}, "thinking": {"type": "string"}, "signature": {"const": ""}}},

@@ -2,6 +2,7 @@
 
 #include "http/api/json_body.h"
 #include "http/api/json_text.h"
+#include "http/api/openai_usage.h"
 
 namespace troupe::http {
 namespace {
@@ -48,7 +49,9 @@ void append_message_usage(std::string& out, const Usage& usage) {
   append_integer(out, usage.completion_tokens);
   out.append(R"(,"output_tokens_details":{"thinking_tokens":)");
   append_integer(out, usage.reasoning_tokens);
-  out.append("}}");
+  out.push_back('}');
+  append_speculation(out, usage);
+  out.push_back('}');
 }
 
 /// "stop_reason":…,"stop_sequence":…

@@ -85,7 +85,24 @@ void append_usage_object(std::string& out, const Usage& usage) {
   append_visual_tokens(out, usage);
   out.append(R"(},"completion_tokens_details":{"reasoning_tokens":)");
   append_integer(out, usage.reasoning_tokens);
-  out.append("}}");
+  if (usage.has_prediction) {
+    out.append(R"(,"accepted_prediction_tokens":)");
+    append_integer(out, usage.accepted_prediction_tokens);
+    out.append(R"(,"rejected_prediction_tokens":)");
+    append_integer(out, usage.rejected_prediction_tokens);
+  }
+  out.push_back('}');
+  append_speculation(out, usage);
+  out.push_back('}');
+}
+
+void append_speculation(std::string& out, const Usage& usage) {
+  if (!usage.speculates) return;
+  out.append(R"(,"speculation":{"draft_tokens":)");
+  append_integer(out, usage.draft_tokens);
+  out.append(R"(,"accepted_draft_tokens":)");
+  append_integer(out, usage.accepted_draft_tokens);
+  out.push_back('}');
 }
 
 void append_visual_tokens(std::string& out, const Usage& usage) {

@@ -128,6 +128,46 @@ void read_continuation(Fields& fields, Conversation& conversation) {
   conversation.continue_final_message = true;
 }
 
+/// prediction: its text, of which parts follow one another as they are.
+void read_prediction(Fields& fields, Request& request) {
+  const Json* value = fields.find("prediction");
+  if (value == nullptr) return;
+  if (!value->is_object()) {
+    return fields.fail("prediction", "must be an object, got " + excerpt(*value), "invalid_type");
+  }
+  const Json* type = json::member(*value, "type");
+  if (!json::is(type, "content")) {
+    return fields.fail(
+        "prediction.type",
+        type == nullptr ? "is missing; it must be \"content\"" : "must be \"content\", got " + excerpt(*type),
+        type == nullptr ? "missing_required_parameter" : "invalid_value");
+  }
+  request.answer.has_prediction = true;
+  std::string& text = request.source.prediction;
+  const Json* content = json::given(*value, "content");
+  if (content == nullptr) {
+    return fields.fail("prediction.content", "is missing", "missing_required_parameter");
+  }
+  if (const std::string* whole = json::text(content)) {
+    text = *whole;
+    return;
+  }
+  if (!content->is_array()) {
+    return fields.fail("prediction.content",
+                       "must be a string or a list of text parts, got " + excerpt(*content), "invalid_type");
+  }
+  for (std::size_t i = 0; i < content->size(); ++i) {
+    const std::string path = "prediction.content." + std::to_string(i);
+    const Json& part = json::items(*content)[i];
+    if (!json::is(json::member(part, "type"), "text")) {
+      return fields.fail(path + ".type", "must be \"text\": a prediction is text alone", "invalid_value");
+    }
+    const std::string* words = json::text(json::member(part, "text"));
+    if (words == nullptr) return fields.fail(path + ".text", "must be a string", "invalid_type");
+    text += *words;
+  }
+}
+
 }  // namespace
 
 Result<Json> parse_object(std::string_view body, const config::LimitOptions& limits) {
@@ -180,6 +220,7 @@ Result<Parsed> parse_chat(std::string_view body, const RequestRules& rules) {
   ChatRules chat;
   auto parsed = parse_with(body, rules, Api::chat, [&](Fields& fields, Request& request) {
     read_chat(fields, rules, "chatcmpl-", nullptr, request, chat);
+    read_prediction(fields, request);
   });
   return settle_chat(std::move(parsed), chat, rules);
 }

@@ -23,9 +23,16 @@ struct Usage {
   std::int64_t prompt_tokens = 0;
   std::int64_t completion_tokens = 0;
   std::int64_t cached_tokens = 0;
-  std::int64_t reasoning_tokens = 0;  ///< of the completion
-  std::int64_t image_tokens = 0;      ///< of the prompt, as are
-  std::int64_t video_tokens = 0;      ///< these
+  std::int64_t reasoning_tokens = 0;       ///< of the completion
+  std::int64_t image_tokens = 0;           ///< of the prompt, as are
+  std::int64_t video_tokens = 0;           ///< these
+  bool speculates = false;                 ///< the next two are shown
+  std::int64_t draft_tokens = 0;           ///< that were verified for the completion, and
+  std::int64_t accepted_draft_tokens = 0;  ///< those of them that it consists of
+  bool has_prediction = false;             ///< the next two are shown
+  std::int64_t accepted_prediction_tokens =
+      0;  ///< tokens of the request's prediction that were verified: those
+  std::int64_t rejected_prediction_tokens = 0;  ///< in the completion, and the others
 };
 
 /// A tool call, or the next part of one.

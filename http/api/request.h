@@ -66,6 +66,7 @@ struct Source {
   std::vector<std::vector<TokenId>> ids;  ///< prompts that are ids already, of the model's vocabulary: of
                                           ///< tokens without a text, too
   std::int32_t keep_tokens = 0;           ///< of each prompt's end; 0: all; -1: as many as fit
+  std::string prediction;  ///< what the client takes the answer to be like; no part of the prompt
 };
 
 /// What a chat's answer may hold besides text, and how long its parts may be.
@@ -113,6 +114,7 @@ struct Answer {
   bool function_call = false;         ///< tool calls are written in the form of the field `functions`
   std::string settings;  ///< of Api::responses: the members of the answer that repeat the request, as JSON
                          ///< without braces
+  bool has_prediction = false;  ///< the request has a prediction, if an empty one: the usage tells of it
 };
 
 /// What asks for an answer of the model, or for tokens.

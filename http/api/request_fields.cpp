@@ -147,7 +147,10 @@ constexpr RequestField kFields[] = {
     {"output_config", kOpenAi | kResponsesApi, FieldType::object, "not offered: for messages"},
     {"parallel_tool_calls", kShared | kTokenizeApi | kCountTokensApi, FieldType::boolean,
      "false: the answer ends with its first call"},
-    {"prediction", kOpenAi, FieldType::object, ""},
+    {"prediction", kChatApi, FieldType::object,
+     "what the answer is likely to be, of type content: drafts for a server that speculates; changes no "
+     "answer"},
+    {"prediction", kCompletionsApi, FieldType::object, ""},
     {"presence_penalty", kAnswering, FieldType::number, "penalty for tokens that have occurred", {-2, 2}},
     {"previous_response_id", kResponsesApi, FieldType::string, "not offered: nothing is stored"},
     {"priority", kAnswering, FieldType::integer, "lower runs first", {-2147483647, 2147483647}},

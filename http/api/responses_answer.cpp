@@ -64,6 +64,7 @@ void append_response_usage(std::string& out, const Usage& usage) {
   append_integer(out, usage.reasoning_tokens);
   out.append(R"(},"total_tokens":)");
   append_integer(out, usage.prompt_tokens + usage.completion_tokens);
+  append_speculation(out, usage);
   out.push_back('}');
 }
 

@@ -15,6 +15,7 @@
 #include "kernels/cuda/sample/choose.h"
 #include "kernels/dense_tail.h"
 #include "kernels/embed.h"
+#include "kernels/linear_bias.h"
 #include "kernels/lm_head.h"
 #include "kernels/place_rows.h"
 #include "kernels/rope_table.h"
@@ -31,6 +32,12 @@ std::size_t scratch_bytes(const LinearAdd& op, const GpuTraits& gpu);
 std::size_t scratch_bytes(const LmHead& op, const GpuTraits& gpu);
 std::size_t scratch_bytes(const Mlp& op, const GpuTraits& gpu);
 std::size_t scratch_bytes(const QkvRopeKvWrite& op, const GpuTraits& gpu);
+
+/// Rows of a LinearBias whose sums fit kBiasedSums, at least 1: those of a product that does not end in its
+/// bias go to working memory.
+inline constexpr std::size_t kBiasedSums = std::size_t{32} << 20;
+int biased_rows_at_once(const LinearBias& op);
+std::size_t scratch_bytes(const LinearBias& op, const GpuTraits& gpu);
 
 inline std::size_t scratch_bytes(const Moe& op, const GpuTraits& gpu) {
   return op.rows == 0 ? 0 : lay_out(op, gpu, nullptr).bytes;

@@ -35,6 +35,18 @@ __device__ __forceinline__ std::uint64_t swizzled_operand(std::uint32_t shared_a
          ((shared_address & 0x3ffffu) >> 4);
 }
 
+/// The descriptor of an operand with the 32-byte swizzle: rows of 32 bytes (16 elements), groups of eight
+/// rows, 256 bytes, 256-byte aligned; the 16-byte chunk c of row r is stored at c ^ (r / 4 % 2). Operand with
+/// k along the row: a row is one step of 16 along k; `stride` as above (256 when dense), `leading` is
+/// ignored. Operand with k down the rows (B only, kTransposed): `stride` likewise, `leading` = bytes from 16
+/// columns to the next 16. A step of 16 along k adds two strides.
+__device__ __forceinline__ std::uint64_t narrow_operand(std::uint32_t shared_address,
+                                                        std::uint32_t stride = 256,
+                                                        std::uint32_t leading = 16) {
+  return (std::uint64_t{3} << 62) | (std::uint64_t{stride >> 4} << 32) | (std::uint64_t{leading >> 4} << 16) |
+         ((shared_address & 0x3ffffu) >> 4);
+}
+
 /// The descriptor of the operand `bytes` after this one.
 __device__ __forceinline__ std::uint64_t advanced(std::uint64_t operand, std::uint32_t bytes) {
   return operand + (bytes >> 4);
@@ -68,6 +80,11 @@ __device__ __forceinline__ void lower_registers() {
 #define TROUPE_SUMS_32                                                      \
   "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, " \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31}"
+
+#define TROUPE_SUMS_40                                                               \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "          \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39}"
 
 #define TROUPE_SUMS_64                                                               \
   "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "          \
@@ -106,6 +123,7 @@ __device__ __forceinline__ void lower_registers() {
 #define TROUPE_OUT_32(i) TROUPE_OUT_8(i), TROUPE_OUT_8(i + 8), TROUPE_OUT_8(i + 16), TROUPE_OUT_8(i + 24)
 #define TROUPE_OUTS_16 TROUPE_OUT_8(0), TROUPE_OUT_8(8)
 #define TROUPE_OUTS_32 TROUPE_OUT_32(0)
+#define TROUPE_OUTS_40 TROUPE_OUT_32(0), TROUPE_OUT_8(32)
 #define TROUPE_OUTS_64 TROUPE_OUT_32(0), TROUPE_OUT_32(32)
 #define TROUPE_OUTS_80 TROUPE_OUT_32(0), TROUPE_OUT_32(32), TROUPE_OUT_8(64), TROUPE_OUT_8(72)
 #define TROUPE_OUTS_96 TROUPE_OUT_32(0), TROUPE_OUT_32(32), TROUPE_OUT_32(64)
@@ -187,15 +205,18 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], std::uint64_t a_operand
   }
 }
 
-/// The same with A in registers; N may be 32 too (__nv_bfloat16, not transposed).
+/// The same with A in registers; N may be 32 too (__nv_bfloat16, not transposed), and 80 (transposed).
 template <class T, int N, bool kTransposed = false>
 __device__ __forceinline__ void wgmma(float (&d)[N / 2], const std::uint32_t (&a)[4], std::uint64_t b_operand,
                                       bool accumulate) {
-  static_assert(N == 32 || N == 64 || N == 128 || N == 160 || N == 192 || N == 256);
+  static_assert(N == 32 || N == 64 || N == 80 || N == 128 || N == 160 || N == 192 || N == 256);
+  static_assert(N != 80 || kTransposed);
   if constexpr (std::is_same_v<T, __nv_bfloat16>) {
     static_assert(N != 32 || !kTransposed);
     if constexpr (N == 32)
       TROUPE_WGMMA_A(32, "bf16", 16, 16, 17, 18, 19, 20, 21, 0);
+    else if constexpr (N == 80)
+      TROUPE_WGMMA_A(80, "bf16", 40, 40, 41, 42, 43, 44, 45, 1);
     else if constexpr (N == 64 && !kTransposed)
       TROUPE_WGMMA_A(64, "bf16", 32, 32, 33, 34, 35, 36, 37, 0);
     else if constexpr (N == 64 && kTransposed)
@@ -218,7 +239,9 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], const std::uint32_t (&a
       TROUPE_WGMMA_A(256, "bf16", 128, 128, 129, 130, 131, 132, 133, 1);
   } else {
     static_assert(std::is_same_v<T, __half>);
-    if constexpr (N == 64 && !kTransposed)
+    if constexpr (N == 80)
+      TROUPE_WGMMA_A(80, "f16", 40, 40, 41, 42, 43, 44, 45, 1);
+    else if constexpr (N == 64 && !kTransposed)
       TROUPE_WGMMA_A(64, "f16", 32, 32, 33, 34, 35, 36, 37, 0);
     else if constexpr (N == 64 && kTransposed)
       TROUPE_WGMMA_A(64, "f16", 32, 32, 33, 34, 35, 36, 37, 1);
@@ -248,6 +271,7 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], const std::uint32_t (&a
 #undef TROUPE_OUTS_96
 #undef TROUPE_OUTS_80
 #undef TROUPE_OUTS_64
+#undef TROUPE_OUTS_40
 #undef TROUPE_OUTS_32
 #undef TROUPE_OUTS_16
 #undef TROUPE_OUT_32
@@ -256,6 +280,7 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], const std::uint32_t (&a
 #undef TROUPE_SUMS_96
 #undef TROUPE_SUMS_80
 #undef TROUPE_SUMS_64
+#undef TROUPE_SUMS_40
 #undef TROUPE_SUMS_32
 #undef TROUPE_SUMS_16
 

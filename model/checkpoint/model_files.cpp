@@ -132,10 +132,6 @@ Result<ModelFiles> open_model(const config::ModelOptions& options, const Shard& 
 }
 
 Status ModelFiles::choose(config::Device device, const config::QuantizationOptions& options) {
-  if (spec.vision && device == config::Device::cuda) {
-    return failure(Code::unsupported,
-                   "Vision-language models run on the CPU alone so far; --device cpu runs this one.");
-  }
   Result<WeightFormats> chosen = choose_formats(spec, dtype, device, options);
   if (!chosen) return chosen.status();
   formats = *chosen;

@@ -89,6 +89,15 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
   model.steps->warm_up(scratch.most());
   if (!model.ranks || model.ranks->lasting_graphs()) model.steps->capture();
 
+  if (spec->vision) {
+    Result<std::unique_ptr<CudaEncoder>> encoder = CudaEncoder::make(
+        {.ordinal = device.ordinal(), .overlap = options.device.overlap_kernels}, *spec,
+        files.formats.activations, model.decoder->vision_weights(),
+        encoder_output_bytes(capacity, *spec, files.formats, options), kept_media_tokens(options, capacity));
+    if (!encoder) return encoder.status();
+    model.encoder = std::move(*encoder);
+  }
+
   GpuMemory left = memory_for(device, way);
   left.free += model.kv->mapped();
   if (Status s = fit_cuda_kv(capacity, *spec, files.formats, options, left, 0); !s.ok()) return s;

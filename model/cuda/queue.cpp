@@ -36,8 +36,9 @@ CudaQueue::CudaQueue(const wire::Capacity& capacity, CudaModel model, Duration p
       limits_(patience, model.ranks ? patience : StepLimits::kLeast),
       model_(std::move(model)),
       check_(capacity),
+      media_(capacity, model_.encoder ? kMostFramePatches : 0),
       gates_(capacity, model_.steps->gate_memory()),
-      table_(capacity.max_slots),
+      table_(capacity.max_slots, model_.decoder->spec().vision),
       packer_(model_.steps->sequence_memory(), model_.steps->layout(), model_.steps->score_group()),
       waiting_(static_cast<std::size_t>(capacity.max_steps_in_flight)),
       work_(static_cast<std::size_t>(capacity.max_steps_in_flight) + kMaxCommandsQueued),
@@ -49,6 +50,7 @@ CudaQueue::~CudaQueue() {
   if (broken_.ok()) return;
   // Freeing device memory waits for the GPU, for ever if a step hangs; the process could not report it then.
   // The driver frees it when the process ends.
+  (void)model_.encoder.release();
   (void)model_.swap.release();
   (void)model_.steps.release();
   (void)model_.decoder.release();
@@ -76,8 +78,26 @@ Status CudaQueue::submit_record(const wire::RecordView& record) {
   if (const auto* plan = record.as<wire::StepPlan>()) return submit_plan(record, *plan);
   if (const auto* masks = record.as<wire::StepMasks>()) return submit_masks(record, *masks);
   if (const auto* command = record.as<wire::CacheCommand>()) return submit_command(record, *command);
+  if (const auto* media = record.as<wire::SequenceMedia>()) {
+    if (Status s = media_.admit(record, *media); !s.ok()) return s;
+    table_.announce(media->slot, media_.items(media->slot));
+    return {};
+  }
   return invalid("a record of kind " + std::to_string(static_cast<unsigned>(record.header().kind)) +
                  " is no work for an executor, or too short for its kind");
+}
+
+Status CudaQueue::encode(const wire::EncodeMedia& command, std::span<const std::byte> patches) {
+  if (!broken_.ok()) return broken_;
+  if (model_.ranks && model_.ranks->abandoned()) return {};  // nor does SequenceMedia come through then
+  if (Status s = media_.admit(command, patches.size()); !s.ok()) return s;
+  model_.encoder->add(command, media_.items(command.slot)[static_cast<std::size_t>(command.item)], patches);
+  return {};
+}
+
+bool CudaQueue::may_run(const wire::RecordView& record, const wire::StepPlan& plan) const {
+  return plan.after_cache_command <= commands_ &&
+         (!model_.encoder || model_.encoder->has_encoded(record.array(plan.rows)));
 }
 
 Status CudaQueue::submit_plan(const wire::RecordView& record, const wire::StepPlan& plan) {
@@ -85,9 +105,11 @@ Status CudaQueue::submit_plan(const wire::RecordView& record, const wire::StepPl
   if (out == static_cast<std::size_t>(capacity_.max_steps_in_flight)) {
     return failure(Code::overloaded, std::to_string(out) + " steps are in flight already");
   }
+  if (Status s = media_.check(record, plan); !s.ok()) return s;
   if (Status s = check_.admit(record, plan); !s.ok()) return s;
+  media_.admitted(record, plan);
   gates_.open(record, plan);
-  if (waiting_.empty() && held_ == 0 && plan.after_cache_command <= commands_) {
+  if (waiting_.empty() && held_ == 0 && may_run(record, plan)) {
     launch(record, plan);
   } else {
     waiting_.push(record.bytes(), 0);
@@ -144,7 +166,7 @@ void CudaQueue::launch_waiting() {
     wire::RecordView record;
     TROUPE_CHECK(wire::RecordView::open(waiting_.front(), record));
     const auto& plan = *record.as<wire::StepPlan>();
-    if (plan.after_cache_command > commands_) return;
+    if (!may_run(record, plan)) return;
     launch(record, plan);
     waiting_.pop();
     end_held();  // its masks may have come already
@@ -174,6 +196,7 @@ void CudaQueue::launch(const wire::RecordView& record, const wire::StepPlan& pla
   if (model_.swap) model_.swap->delay(model_.device->stream(), plan.after_cache_command);
   Flight& flight = this->flight(model_.steps->launched() + 1);
   table_.apply(record, plan, flight.batch);
+  if (model_.encoder) launch_media(record, plan, flight);
   const PackedStep packed = packer_.pack(record, plan, table_, flight.batch, model_.steps->next_piece());
   flight.scores = packed.scores;
   flight.copies = packed.scores > 0 || packed.tops > 0;
@@ -185,6 +208,15 @@ void CudaQueue::launch(const wire::RecordView& record, const wire::StepPlan& pla
   work.end.record(*model_.device);
   if (packed.gated > 0) held_ = plan.step;
   ++steps_out_;
+}
+
+void CudaQueue::launch_media(const wire::RecordView& record, const wire::StepPlan& plan, Flight& flight) {
+  CudaEncoder& encoder = *model_.encoder;
+  for (const SlotRef slot : record.array(plan.finished)) encoder.finish(slot);
+  encoder.find(flight.batch.embedded);
+  const std::vector<MediaCheck::Used>& used = media_.used(record, plan);
+  flight.used.assign(used.begin(), used.end());
+  encoder.run_before_step(*model_.device);
 }
 
 CudaQueue::Work& CudaQueue::add_work() {
@@ -209,10 +241,13 @@ Result<bool> CudaQueue::poll(std::vector<std::byte>& out, TimePoint deadline) {
       model_.ranks->leave();
       return false;
     }
-    if (take_swapped(out)) return true;
+    if (take_swapped(out) || take_encoded(out)) return true;
     if (count_ == 0) {
-      while (model_.swap && model_.swap->open() > 0 && Clock::now() < deadline) {
-        if (take_swapped(out)) return true;
+      const auto is_busy = [&] {
+        return (model_.swap && model_.swap->open() > 0) || (model_.encoder && !model_.encoder->empty());
+      };
+      while (is_busy() && Clock::now() < deadline) {
+        if (take_swapped(out) || take_encoded(out)) return true;
         pause_cpu();
       }
       return false;
@@ -229,7 +264,7 @@ Result<bool> CudaQueue::poll(std::vector<std::byte>& out, TimePoint deadline) {
         throw overdue(name(work), limit);
       }
       if (now >= deadline) return false;
-      if (checks_ % kChecksPerSwapQuery == 0 && take_swapped(out)) return true;
+      if (checks_ % kChecksPerSwapQuery == 0 && (take_swapped(out) || take_encoded(out))) return true;
       pause_cpu();
     }
     write(work, out);
@@ -258,6 +293,22 @@ bool CudaQueue::take_swapped(std::vector<std::byte>& out) {
   return false;
 }
 
+bool CudaQueue::take_encoded(std::vector<std::byte>& out) {
+  if (!model_.encoder || model_.encoder->empty()) return false;
+  CudaEncoder& encoder = *model_.encoder;
+  if (count_ == 0) encoder.run_alone();
+  EndedEncoding ended;
+  if (encoder.take_ended(ended)) {
+    writer_.media_done(ended, out);
+    launch_waiting();
+    return true;
+  }
+  // A piece may wait for the steps before it, which have limits of their own.
+  if (count_ == 0 && encoder.is_running() && Clock::now() - encoder.progress() > patience_)
+    throw overdue("a piece of an image or a video", patience_);
+  return false;
+}
+
 void CudaQueue::write(const Work& work, std::vector<std::byte>& out) {
   if (!work.is_step) {
     writer_.cache_done({work.number, false, work.started_ns, now_ns()}, out);
@@ -275,6 +326,7 @@ void CudaQueue::write(const Work& work, std::vector<std::byte>& out) {
   }
   // A row that samples again takes its token from the table: the slot's last sampled one is what it replaces.
   table_.commit(flight.batch, std::span(samples_).first(count));
+  for (const MediaCheck::Used& used : flight.used) model_.encoder->used(used.slot, used.item);
   const kernels::StepOutcome& outcome = steps.outcome(work.launched);
   const std::int64_t finished = host_ns(outcome.finished_ns, outcome.finished_ns);
   writer_.step(work.number, flight.batch, std::span(samples_).first(count),
@@ -312,6 +364,10 @@ void CudaQueue::wait_for_all(Duration patience) {
     if (Clock::now() - begin > patience) throw overdue("a copy from or to the swap space", patience);
     pause_cpu();
   }
+  while (model_.encoder && model_.encoder->is_running()) {
+    if (Clock::now() - begin > patience) throw overdue("a piece of an image or a video", patience);
+    pause_cpu();
+  }
   for (std::size_t i = count_; i-- > 0;) {  // the last first: a held step's end may be behind it
     const Work& work = work_[(first_ + i) % work_.size()];
     while (!work.end.passed()) {
@@ -342,6 +398,9 @@ void CudaQueue::reset(std::uint32_t epoch) {
   waiting_.clear();
   first_ = count_ = steps_out_ = 0;
   commands_ = 0;
+  media_.reset();
+  for (Flight& flight : flights_) flight.used.clear();
+  if (model_.encoder && broken_.ok()) model_.encoder->reset();
   if (model_.swap) model_.swap->forget();
 }
 

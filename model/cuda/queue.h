@@ -5,7 +5,9 @@
 // tokens that the engine has sent. Sampled tokens stay on the GPU, where the next step reads them. A plan
 // that names a cache command which has not arrived yet waits for it, and so does a plan behind a step whose
 // gated rows lack masks: it is launched when that step's sampling has been. Copies from and to the swap space
-// run on streams of their own; a step that depends on one waits for it on the GPU, by an event.
+// run on streams of their own; a step that depends on one waits for it on the GPU, by an event. Images and
+// videos are encoded between steps (encoder.h), and while there are none; a plan whose rows need an item that
+// is not encoded waits here.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -13,6 +15,7 @@
 
 #include "gpu/cuda_event.h"
 #include "gpu/reserved_memory.h"
+#include "model/cuda/encoder.h"
 #include "model/cuda/sequence_table.h"
 #include "model/cuda/step_limits.h"
 #include "model/cuda/steps.h"
@@ -22,6 +25,7 @@
 #include "model/plan_check.h"
 #include "model/result_writer.h"
 #include "model/step_gates.h"
+#include "model/vision/media_check.h"
 
 namespace troupe::model {
 
@@ -32,8 +36,9 @@ struct CudaModel {
   std::unique_ptr<ReservedMemory> kv;
   std::unique_ptr<Decoder<Cuda>> decoder;
   std::unique_ptr<CudaSteps> steps;
-  std::unique_ptr<CudaSwap> swap;      ///< null without a swap space
-  std::vector<std::string> slow_ways;  ///< see Executor
+  std::unique_ptr<CudaSwap> swap;        ///< null without a swap space
+  std::unique_ptr<CudaEncoder> encoder;  ///< null: the model takes text alone
+  std::vector<std::string> slow_ways;    ///< see Executor
 };
 
 /// A cache command that takes longer than `patience`, or a step that takes longer than StepLimits allow,
@@ -53,6 +58,7 @@ class CudaQueue final : public Executor {
   std::vector<std::string> slow_ways() const override { return model_.slow_ways; }
   Result<bool> prepare() override;
   Status submit(const wire::RecordView& record) override;
+  Status encode(const wire::EncodeMedia& command, std::span<const std::byte> patches) override;
   Result<bool> poll(std::vector<std::byte>& out, TimePoint deadline) override;
   void reset(std::uint32_t epoch) override;
 
@@ -70,7 +76,8 @@ class CudaQueue final : public Executor {
   struct Flight {
     StepBatch batch;
     int scores = 0;
-    bool copies = false;  // scores or tops
+    bool copies = false;                 // scores or tops
+    std::vector<MediaCheck::Used> used;  // items whose last rows it runs
   };
 
   Status submit_record(const wire::RecordView& record);
@@ -80,6 +87,10 @@ class CudaQueue final : public Executor {
   void copy(const wire::RecordView& record, const wire::CacheCommand& command);
   void swap(const wire::RecordView& record, const wire::CacheCommand& command);
   void launch(const wire::RecordView& record, const wire::StepPlan& plan);
+  // What encoding has to do with a plan that is launched now.
+  void launch_media(const wire::RecordView& record, const wire::StepPlan& plan, Flight& flight);
+  // True if nothing that the plan needs is still to come: a cache command or an item.
+  bool may_run(const wire::RecordView& record, const wire::StepPlan& plan) const;
   void launch_waiting();
   // Starts the sampling of the held step's gated rows if it has all masks.
   void end_held();
@@ -94,6 +105,8 @@ class CudaQueue final : public Executor {
   CudaError overdue(const std::string& what, Duration limit) const;
   static std::string name(const Work& work);
   bool take_swapped(std::vector<std::byte>& out);
+  // Gives an idle GPU the next pieces, and writes the end of an encoding, if one has ended.
+  bool take_encoded(std::vector<std::byte>& out);
   void write(const Work& work, std::vector<std::byte>& out);
   std::int64_t host_ns(std::uint64_t gpu_ns, std::uint64_t finished_gpu_ns);
   Flight& flight(std::uint64_t launched) { return flights_[launched % flights_.size()]; }
@@ -103,6 +116,7 @@ class CudaQueue final : public Executor {
   StepLimits limits_;
   CudaModel model_;
   PlanCheck check_;
+  MediaCheck media_;
   StepGates gates_;
   WorkerSequences table_;
   StepPacker packer_;

@@ -1,6 +1,7 @@
 #include "model/cuda/sequence_table.h"
 
 #include <algorithm>
+#include <array>
 
 #include "base/check.h"
 
@@ -57,6 +58,8 @@ void WorkerSequences::start(const wire::RecordView& record, const wire::StartSeq
   slot.live = true;
   slot.generation = start.slot.generation;
   slot.prompt_tokens = start.prompt_tokens;
+  slot.max_tokens = start.max_tokens;
+  if (drafter_ != nullptr) drafter_->start(start.slot.slot);
   slot.last_block_at = -1;
   slot.sampling = start.sampling;
   slot.media.reset();
@@ -73,32 +76,77 @@ void WorkerSequences::start(const wire::RecordView& record, const wire::StartSeq
 
 void WorkerSequences::add_row(const wire::PlanRow& row, StepBatch& batch) {
   Slot* slot = find(row.slot);
-  const bool samples = (row.flags & wire::kSamples) != 0;
+  const bool samples = (row.flags & wire::kSamples) != 0, gated = (row.flags & wire::kGated) != 0;
   if (slot == nullptr) {
-    const bool gated = (row.flags & wire::kGated) != 0;
     if (samples) batch.outcomes.push_back({row.slot, row.position + row.tokens, -1, gated});
     return;
   }
+  if ((row.flags & wire::kFromLast) != 0) return add_row_from_last(row, *slot, batch);
+  const std::int32_t end = row.position + row.tokens;
+  if ((row.flags & wire::kAgain) != 0) slot->ids.resize(static_cast<std::size_t>(end));
   const auto first_row = static_cast<std::int32_t>(batch.tokens.size());
-  if ((row.flags & wire::kAgain) != 0) slot->ids.resize(static_cast<std::size_t>(row.position + row.tokens));
-  const auto known = static_cast<std::int32_t>(slot->ids.size()), end = row.position + row.tokens;
-  const auto ids = slot->ids.begin();
-  if (row.position < known)
-    batch.tokens.insert(batch.tokens.end(), ids + row.position, ids + std::min(end, known));
-  batch.tokens.resize(static_cast<std::size_t>(first_row + row.tokens), kUnsampled);
-  batch.sequences.push_back({slot->blocks.data(), row.position, row.tokens, first_row});
-  batch.slots.push_back(row.slot.slot);
-  const std::int32_t last_block_at = (end - 1) / kernels::kBlockTokens;
-  if (slot->last_block_at != last_block_at) {
-    slot->last_block_at = last_block_at;
-    slot->last_block = slot->blocks[static_cast<std::size_t>(last_block_at)];
-  }
-  batch.last_blocks.push_back(slot->last_block);
+  place_row(row, *slot, row.position, row.tokens, batch);
   if (slot->sampling.prompt_logprobs >= 0) add_scores(row, *slot, first_row, batch);
   if (samples) {
-    add_sample(row, *slot, batch);
+    slot->wanted_drafts = slot->max_tokens > 0 ? kMostDrafts : 0;
+    add_sample(row.slot, *slot, end, gated, batch);
     batch.sample_rows.push_back(first_row + row.tokens - 1);
   }
+}
+
+// Places known tokens of the slot, and kUnsampled beyond, in the batch.
+void WorkerSequences::place_row(const wire::PlanRow& row, Slot& slot, std::int32_t position,
+                                std::int32_t tokens, StepBatch& batch) {
+  const auto first_row = static_cast<std::int32_t>(batch.tokens.size());
+  const auto known = static_cast<std::int32_t>(slot.ids.size()), end = position + tokens;
+  const auto ids = slot.ids.begin();
+  if (position < known) batch.tokens.insert(batch.tokens.end(), ids + position, ids + std::min(end, known));
+  batch.tokens.resize(static_cast<std::size_t>(first_row + tokens), kUnsampled);
+  batch.sequences.push_back({slot.blocks.data(), position, tokens, first_row});
+  batch.slots.push_back(row.slot.slot);
+  const std::int32_t last_block_at = (end - 1) / kernels::kBlockTokens;
+  if (slot.last_block_at != last_block_at) {
+    slot.last_block_at = last_block_at;
+    slot.last_block = slot.blocks[static_cast<std::size_t>(last_block_at)];
+  }
+  batch.last_blocks.push_back(slot.last_block);
+}
+
+void WorkerSequences::add_row_from_last(const wire::PlanRow& row, Slot& slot, StepBatch& batch) {
+  const auto known = static_cast<std::int32_t>(slot.ids.size());
+  const auto room = static_cast<std::int32_t>(slot.blocks.size()) * kernels::kBlockTokens;
+  if (known >= slot.max_tokens || known > room) {
+    batch.outcomes.push_back({.slot = row.slot, .position = known, .idle = true});
+    return;
+  }
+  slot.wanted_drafts = row.tokens - 1;
+  const std::int32_t drafts =
+      add_drafts(row.slot.slot, std::min({row.tokens - 1, slot.max_tokens - known - 1, room - known}));
+  const auto first_row = static_cast<std::int32_t>(batch.tokens.size());
+  const std::size_t first_outcome = batch.outcomes.size();
+  place_row(row, slot, known - 1, 1 + drafts, batch);
+  for (std::int32_t i = 0; i <= drafts; ++i) {
+    add_sample(row.slot, slot, known + i, false, batch);
+    batch.sample_rows.push_back(first_row + i);
+  }
+  batch.outcomes[first_outcome].drafts = drafts;
+}
+
+// Appends up to `most` draft tokens to the slot's ids and returns their number. A draft ends before an id
+// that stands for an image or a video, or bounds one: the rows that verify it are text.
+std::int32_t WorkerSequences::add_drafts(std::uint32_t index, std::int32_t most) {
+  std::vector<TokenId>& ids = slots_[index].ids;
+  if (drafter_ == nullptr || most <= 0) return 0;
+  std::array<TokenId, kMostDrafts> made{};
+  const std::span<TokenId> wanted =
+      std::span(made).first(static_cast<std::size_t>(std::min(most, kMostDrafts)));
+  std::span<const TokenId> drafts = wanted.first(drafter_->draft(index, ids, wanted));
+  const auto is_of_media = [this](TokenId id) {
+    return vision_ && (id == vision_->patch || id == vision_->video_patch || vision_->is_boundary(id));
+  };
+  drafts = drafts.first(static_cast<std::size_t>(std::ranges::find_if(drafts, is_of_media) - drafts.begin()));
+  ids.insert(ids.end(), drafts.begin(), drafts.end());
+  return static_cast<std::int32_t>(drafts.size());
 }
 
 // As long as all rows of a step are those of text sequences, it has no positions and no kinds.
@@ -145,16 +193,21 @@ void WorkerSequences::add_media(const Slot& slot, SlotRef ref, const kernels::Se
   }
 }
 
-void WorkerSequences::add_sample(const wire::PlanRow& row, const Slot& slot, StepBatch& batch) {
+// Samples the token behind the first `known` ids.
+void WorkerSequences::add_sample(SlotRef ref, const Slot& slot, std::int32_t known, bool gated,
+                                 StepBatch& batch) {
+  const auto index = static_cast<std::int32_t>(batch.samples.size());
+  batch.outcomes.push_back(
+      {ref, known, index, gated, batch.add_tops(batch.sample_tops, index, slot.sampling.logprobs)});
+  batch.samples.push_back(sample_row(slot, known));
+  batch.samples.back().logits_row = index;
+}
+
+kernels::SampleRow WorkerSequences::sample_row(const Slot& slot, std::int32_t known) {
   const wire::Sampling& sampling = slot.sampling;
-  const std::int32_t known = row.position + row.tokens;
   const std::int32_t outputs = known - slot.prompt_tokens;
   const bool banned = outputs < sampling.min_tokens;
-  const auto index = static_cast<std::int32_t>(batch.samples.size());
-  batch.outcomes.push_back({row.slot, known, index, (row.flags & wire::kGated) != 0,
-                            batch.add_tops(batch.sample_tops, index, sampling.logprobs)});
-  batch.samples.push_back({
-      .logits_row = index,
+  return {
       .temperature = sampling.temperature,
       .top_p = sampling.top_p,
       .min_p = sampling.min_p,
@@ -173,7 +226,7 @@ void WorkerSequences::add_sample(const wire::PlanRow& row, const Slot& slot, Ste
       .bias = slot.bias.data(),
       .bias_count = static_cast<std::int32_t>(slot.bias.size()),
       .logprobs = sampling.logprobs,
-  });
+  };
 }
 
 // The logits of position p are for token p + 1: a row scores the prompt tokens after each of its own.
@@ -192,14 +245,52 @@ void WorkerSequences::add_scores(const wire::PlanRow& row, const Slot& slot, std
 
 void WorkerSequences::commit(const StepBatch& batch, std::span<const kernels::SampleResult> results) {
   TROUPE_CHECK(results.size() == batch.samples.size());
-  for (const SamplingOutcome& outcome : batch.outcomes) {
+  for (std::size_t i = 0; i < batch.outcomes.size();
+       i += 1 + static_cast<std::size_t>(batch.outcomes[i].drafts)) {
+    const SamplingOutcome& outcome = batch.outcomes[i];
     if (outcome.sample < 0) continue;
-    const kernels::SampleResult& result = results[static_cast<std::size_t>(outcome.sample)];
     Slot* slot = find(outcome.slot);
     if (slot == nullptr) continue;
+    const auto first = static_cast<std::size_t>(outcome.sample);
+    if (outcome.drafts > 0) slot->ids.resize(static_cast<std::size_t>(outcome.position));
     TROUPE_CHECK(static_cast<std::size_t>(outcome.position) == slot->ids.size());
-    slot->ids.push_back(result.error == kernels::SampleError::none ? result.token : 0);
+    for (const kernels::SampleResult& result :
+         results.subspan(first, static_cast<std::size_t>(batch.yield(i, results)))) {
+      slot->ids.push_back(result.error == kernels::SampleError::none ? result.token : 0);
+    }
   }
+  if (drafter_ != nullptr) advance(batch, results);
+}
+
+// Tells the drafter of every sequence of the batch. Those that sample have their outcomes in the same order.
+void WorkerSequences::advance(const StepBatch& batch, std::span<const kernels::SampleResult> results) {
+  advanced_.clear();
+  std::size_t at = 0;
+  const auto samples_none = [&] { return at < batch.outcomes.size() && batch.outcomes[at].sample < 0; };
+  for (std::size_t i = 0; i < batch.sequences.size(); ++i) {
+    const kernels::SequenceRows& rows = batch.sequences[i];
+    const Slot& slot = slots_[batch.slots[i]];
+    Advanced one{.sequence = static_cast<std::int32_t>(i),
+                 .slot = batch.slots[i],
+                 .rows = rows.tokens,
+                 .blocks = slot.blocks};
+    while (samples_none()) ++at;
+    if (at < batch.outcomes.size()) {
+      const SamplingOutcome& outcome = batch.outcomes[at];
+      const std::int32_t row = batch.sample_rows[static_cast<std::size_t>(outcome.sample)];
+      if (row < rows.row + rows.tokens) {
+        const auto known = static_cast<std::int32_t>(slot.ids.size());
+        if (outcome.drafts > 0) one.rows = batch.yield(at, results);
+        one.next = slot.ids.back();
+        one.drafts = std::min(slot.wanted_drafts, slot.max_tokens - known - 1);
+        one.sample = sample_row(slot, known);
+        one.sample.logprobs = -1;
+        at += 1 + static_cast<std::size_t>(outcome.drafts);
+      }
+    }
+    advanced_.push_back(one);
+  }
+  drafter_->advance(batch, advanced_);
 }
 
 }  // namespace troupe::model

@@ -8,11 +8,13 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/media_positions.h"
 #include "ipc/wire.h"
 #include "model/checkpoint/vision_spec.h"
+#include "model/drafts/drafter.h"
 #include "model/step_batch.h"
 
 namespace troupe::model {
@@ -25,9 +27,11 @@ inline constexpr TokenId kUnsampled = -1;
 /// sequences have passed.
 class WorkerSequences {
  public:
-  /// `vision`: of a model that takes images and videos.
-  explicit WorkerSequences(int max_slots, const std::optional<VisionSpec>& vision = {})
-      : slots_(static_cast<std::size_t>(max_slots)), vision_(vision) {}
+  /// `vision`: of a model that takes images and videos. `drafter`: null without speculation. With one every
+  /// batch is committed before the next is applied.
+  explicit WorkerSequences(int max_slots, const std::optional<VisionSpec>& vision = {},
+                           std::unique_ptr<Drafter> drafter = nullptr)
+      : slots_(static_cast<std::size_t>(max_slots)), vision_(vision), drafter_(std::move(drafter)) {}
 
   /// The items of a sequence that a later plan starts.
   void announce(SlotRef slot, const std::vector<MediaItem>& items);
@@ -59,10 +63,13 @@ class WorkerSequences {
     bool live = false;
     std::uint32_t generation = 0;
     std::int32_t prompt_tokens = 0;
+    std::int32_t max_tokens = 0;
+    std::int32_t wanted_drafts = 0;   // by the last row that samples
     std::int32_t last_block_at = -1;  // last_block is a copy of blocks[last_block_at]; -1: of none
     BlockId last_block = 0;
     wire::Sampling sampling{};
-    std::vector<TokenId> ids;  // prompt and committed output; rows have kUnsampled beyond that
+    // Prompt and committed output; rows have kUnsampled beyond that. Draft tokens from apply() to commit().
+    std::vector<TokenId> ids;
     std::vector<BlockId> blocks;
     std::vector<TokenId> stop_ids;
     std::vector<kernels::TokenBias> bias;
@@ -72,14 +79,22 @@ class WorkerSequences {
   Slot* find(SlotRef ref);
   void start(const wire::RecordView& record, const wire::StartSequence& start);
   void add_row(const wire::PlanRow& row, StepBatch& batch);
-  void add_sample(const wire::PlanRow& row, const Slot& slot, StepBatch& batch);
+  void add_row_from_last(const wire::PlanRow& row, Slot& slot, StepBatch& batch);
+  std::int32_t add_drafts(std::uint32_t slot, std::int32_t most);
+  void place_row(const wire::PlanRow& row, Slot& slot, std::int32_t position, std::int32_t tokens,
+                 StepBatch& batch);
+  void add_sample(SlotRef ref, const Slot& slot, std::int32_t known, bool gated, StepBatch& batch);
+  static kernels::SampleRow sample_row(const Slot& slot, std::int32_t known);
+  void advance(const StepBatch& batch, std::span<const kernels::SampleResult> results);
   void describe_media(StepBatch& batch) const;
   void add_media(const Slot& slot, SlotRef ref, const kernels::SequenceRows& rows, StepBatch& batch) const;
   void add_scores(const wire::PlanRow& row, const Slot& slot, std::int32_t first_row, StepBatch& batch);
 
   std::vector<Slot> slots_;
   const std::optional<VisionSpec> vision_;
+  const std::unique_ptr<Drafter> drafter_;
   std::map<SlotRef, std::unique_ptr<const Media>> announced_;
+  std::vector<Advanced> advanced_;  // scratch
 };
 
 }  // namespace troupe::model

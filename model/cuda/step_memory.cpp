@@ -30,6 +30,10 @@ StepMemory StepMemory::make(const wire::Capacity& capacity, View memory) {
   made.held_rows = arena.take<kernels::SampleRow>(slots);
   made.sequences.masks = arena.take<std::uint32_t>(slots * kernels::mask_words(capacity.vocab_size));
   if (memory.data != nullptr) made.sequences.held = &made.clock->held;
+  if (capacity.media_tokens > 0) {
+    made.sequences.positions = arena.take<std::int32_t>(3 * rows);
+    made.sequences.kinds = arena.take<std::uint8_t>((rows + 3) / 4 * 4);
+  }
   made.bytes = arena.used();
   return made;
 }

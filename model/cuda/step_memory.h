@@ -25,6 +25,9 @@ struct SequenceMemory {
   kernels::TopRow* score_tops = nullptr;   ///< null where most_tops() is 0
   std::uint32_t* held = nullptr;           ///< StepClock::held
   std::uint32_t* masks = nullptr;          ///< mask_words(vocab) per gated row of the held step
+  // Of a model that sees, for steps with rows of items; else null.
+  std::int32_t* positions = nullptr;  ///< (rows of a step, 3): StepBatch::positions
+  std::uint8_t* kinds = nullptr;      ///< (rows of a step, rounded up to 4): StepBatch::kinds
 };
 
 struct StepMemory {

@@ -26,12 +26,16 @@ kernels::PieceLayout StepPacker::layout(const wire::Capacity& capacity) {
   const auto rows = static_cast<std::size_t>(capacity.max_tokens_per_step);
   const auto sequences = static_cast<std::size_t>(capacity.max_slots);
   const std::size_t tops = most_tops(capacity) > 0 ? (rows + sequences) * sizeof(kernels::TopRow) : 0;
+  const bool sees = capacity.media_tokens > 0;
+  const std::size_t media = sees ? rows * (sizeof(TokenPosition) + sizeof(std::uint8_t)) + 2 * kAlignment : 0;
   const std::size_t words = wire::kMaxRecordBytes +
-                            rows * (sizeof(kernels::ScoreRow) + sizeof(std::int32_t)) + tops + 4 * kAlignment;
+                            rows * (sizeof(kernels::ScoreRow) + sizeof(std::int32_t)) + tops +
+                            4 * kAlignment + media;
   // The shortest TokenRun or BlockRun of a record takes its struct and one rounded array.
-  // One more tells that the step is held; four arrays are sent beside those of the record.
+  // One more tells that the step is held; four arrays are sent beside those of the record, six of a model
+  // that sees.
   const std::size_t deltas = wire::kMaxRecordBytes / (sizeof(wire::TokenRun) + wire::kAlignment) +
-                             words / (kernels::kWordsOfDelta * sizeof(std::uint32_t)) + 5 +
+                             words / (kernels::kWordsOfDelta * sizeof(std::uint32_t)) + 5 + (sees ? 2 : 0) +
                              kernels::kMostDeltaBlocks;  // of which the last ones are never written
   std::size_t end = rounded(sizeof(kernels::StepPiece));
   const auto take = [&end](std::size_t bytes) {
@@ -118,13 +122,15 @@ PackedStep StepPacker::pack(const wire::RecordView& record, const wire::StepPlan
                     .sample_tops = batch.sample_tops,
                     .score_tops = batch.score_tops,
                     .tops = batch.tops};
+  if (!batch.positions.empty()) pack_media(batch, packed);
+  packed.deltas = deltas_;
   // Deltas of the step that used this piece before must not follow these.
   auto& head = *array_at<kernels::StepPiece>(piece_, 0);
   auto* deltas = array_at<kernels::Delta>(piece_, layout_.deltas);
   if (head.deltas > deltas_) std::fill(deltas + deltas_, deltas + head.deltas, kernels::Delta{});
   head.deltas = deltas_;
   packed.decode = packed.rows > 0 && packed.rows == packed.sequences && packed.rows == packed.samples &&
-                  packed.scores == 0 && packed.tops == 0;
+                  packed.scores == 0 && packed.tops == 0 && !packed.spatial && !packed.sees;
   return packed;
 }
 
@@ -163,6 +169,26 @@ void StepPacker::pack_rows(const StepBatch& batch) {
                    position % kernels::kBlockTokens};
     }
   }
+}
+
+// Rows of text stand at one position, though another one than in their sequence behind an item: a decode step
+// of such sequences is a step like any other.
+void StepPacker::pack_media(const StepBatch& batch, PackedStep& packed) {
+  static_assert(sizeof(TokenPosition) == 3 * sizeof(std::int32_t));
+  auto* rows = array_at<kernels::InputRow>(piece_, layout_.rows);
+  for (std::size_t i = 0; i < batch.positions.size(); ++i) {
+    const TokenPosition& at = batch.positions[i];
+    rows[i].position = at.time;
+    packed.spatial = packed.spatial || at.row != at.time || at.column != at.time;
+  }
+  packed.sees = !batch.kinds.empty();
+  packed.embedded = batch.embedded;
+  if (packed.spatial)
+    send(memory_.positions, batch.positions.data(), batch.positions.size() * sizeof(TokenPosition));
+  if (!packed.sees) return;
+  kinds_ = batch.kinds;
+  kinds_.resize((kinds_.size() + 3) / 4 * 4);
+  send(memory_.kinds, kinds_.data(), kinds_.size());
 }
 
 kernels::SampleRow StepPacker::sample_row(const StepBatch& batch, const SamplingOutcome& outcome) const {

@@ -27,8 +27,13 @@ struct PackedStep {
   std::span<const kernels::TopRow> sample_tops;
   std::span<const kernels::TopRow> score_tops;
   int tops = 0;
-  /// Every sequence runs one token and samples, no prompt token is scored, and there are no tops.
+  /// Every sequence runs one token and samples, no prompt token is scored, there are no tops, and all rows
+  /// are text.
   bool decode = false;
+  // Of rows of images and videos, as in the batch:
+  bool spatial = false;  ///< rows have three positions (SequenceMemory::positions)
+  bool sees = false;     ///< rows have kinds
+  std::span<const EmbeddedRows> embedded;
 };
 
 /// One thread. Does not allocate once the largest plan has passed.
@@ -61,6 +66,7 @@ class StepPacker {
   void pack_sequence_changes(const wire::RecordView& record, const wire::StepPlan& plan,
                              const WorkerSequences& table);
   void pack_rows(const StepBatch& batch);
+  void pack_media(const StepBatch& batch, PackedStep& packed);
   int pack_samples(const StepBatch& batch);
   kernels::SampleRow sample_row(const StepBatch& batch, const SamplingOutcome& outcome) const;
   void pack_scores(const StepBatch& batch);
@@ -77,6 +83,7 @@ class StepPacker {
   std::int32_t deltas_ = 0;
   std::vector<kernels::ScoreRow> scores_;
   std::vector<kernels::TopRow> score_tops_;
+  std::vector<std::uint8_t> kinds_;
 };
 
 }  // namespace troupe::model

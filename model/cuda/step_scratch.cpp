@@ -84,8 +84,14 @@ std::size_t StepScratch::of_layers(int rows, int sequences) const {
   ScratchMeter meter{gpu_};
   SilentRanks ranks;
   const bool alone = spec_.held_tokens.count == 0;
+  // Of a model that sees, both groups of experts: what a step without kinds asks for is asked for, too.
+  const auto* const kinds = spec_.vision ? static_cast<const std::uint8_t*>(imagined_memory().data) : nullptr;
   MeteredPass{meter, spec_, formats_.activations, alone ? nullptr : &ranks, {}}.layers(
-      {.weights = weights_, .memory = memory_, .kv = kv_, .batch = {.count = sequences, .rows = rows}});
+      {.weights = weights_,
+       .memory = memory_,
+       .kv = kv_,
+       .batch = {.count = sequences, .rows = rows},
+       .kinds = kinds});
   return meter.most;
 }
 

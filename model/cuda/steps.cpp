@@ -106,7 +106,10 @@ void CudaSteps::run(const PackedStep& step, bool picks) {
                                  .count = step.sequences,
                                  .rows = step.rows},
                        .tokens = memory_.arrays.tokens,
-                       .positions = memory_.arrays.positions});
+                       .positions = step.spatial ? memory_.sequences.positions : memory_.arrays.positions,
+                       .axes = step.spatial ? 3 : 1,
+                       .kinds = step.sees ? memory_.sequences.kinds : nullptr,
+                       .embedded = step.embedded});
   }
   if (step.scores > 0) run_scores(step);
   if (step.samples > 0) {

@@ -13,18 +13,21 @@
 // memory is that of one frame.
 #include <cstddef>
 #include <cstdint>
+#include <limits>
 #include <span>
 
 #include "base/patch_grid.h"
 #include "base/status.h"
 #include "gpu/buffer.h"
+#include "kernels/linear_bias.h"
 #include "model/vision/tower_memory.h"
 #include "model/vision/vision_weights.h"
 
 namespace troupe::model {
 
 /// For one thread. Device and weights outlive it. Items are encoded one after the other, each in pieces of a
-/// layer of a frame, between which steps of the decoder may run.
+/// layer of a frame, or of some of its queries, between which steps of the decoder may run. On a GPU a piece
+/// is given to the device's stream, and nothing waits for it.
 template <Device D>
 class VisionTower {
  public:
@@ -39,8 +42,14 @@ class VisionTower {
   /// than make() allowed, or has another number of patches.
   Status begin(MediaKind kind, const PatchGrid& grid, std::span<const std::uint8_t> patches, void* out);
 
-  /// Runs the next piece; false if there is none left.
+  /// Runs the next piece; false if it was the last, or there is none.
   bool advance();
+  /// True if the next piece begins a frame, for which it uploads the patches.
+  bool begins_frame() const { return layer_ == 0 && query_ == 0; }
+  /// Useful multiplications and additions of the piece that ran last.
+  double operations() const { return operations_; }
+  /// From the next begin() on the attention of a piece has about so many at most. Infinite at first.
+  void limit_attention(double operations) { most_attention_ = operations; }
 
   /// The tower's output for the frame that has just ended, (patches, padded(width)) of dtype: what tests
   /// compare. Valid when the piece that ended the last block has run and no other since.
@@ -61,10 +70,18 @@ class VisionTower {
         frame_patches_(frame_patches) {}
 
   void begin_frame();
-  void run_block(const TowerBlock& block);
+  void run_blocks();
+  void begin_block(const TowerBlock& block);
+  void attend(int first, int count);
+  void end_block(const TowerBlock& block);
+  void norm(const NormWeights& weights);
+  void product(const BiasedMatrix& matrix, const void* x, kernels::BiasEnding ending);
   void end_frame();
   void merge_frames();
   void merge(const MergeWeights& weights, int rows, void* out);
+  void count_product(const kernels::Matrix& weight, int rows) {
+    operations_ += 2.0 * rows * weight.inputs * weight.outputs;
+  }
   int frame_rows() const { return grid_.rows * grid_.columns; }
   int frame_tokens() const { return frame_rows() / kTokenPatches; }
   std::size_t row_bytes(int columns) const {
@@ -89,7 +106,11 @@ class VisionTower {
   std::span<const std::uint8_t> patches_;
   void* out_ = nullptr;
   int frame_ = 0;
-  int layer_ = 0;  // next piece of the frame: 0 … depth - 1 are blocks
+  int layer_ = 0;    // next piece of the frame: 0 … depth - 1 are blocks
+  int query_ = 0;    // of the layer, the first of the next piece
+  int queries_ = 0;  // of a piece, at most
+  double most_attention_ = std::numeric_limits<double>::infinity();
+  double operations_ = 0;
   bool frame_has_ended_ = false;
 };
 

@@ -22,11 +22,12 @@ template <Device D>
 Result<VisionTower<D>> VisionTower<D>::make(D& device, const VisionSpec& spec, int hidden, float eps,
                                             DType dtype, const VisionWeights& weights, int frame_patches) {
   VisionTower made(device, spec, hidden, eps, dtype, weights, frame_patches);
-  const std::size_t bytes = TowerMemory::make(spec, hidden, dtype, frame_patches, {}).bytes;
+  const std::size_t packed = packed_bytes(device, frame_attention_of(spec, dtype, frame_patches));
+  const std::size_t bytes = TowerMemory::make(spec, hidden, dtype, frame_patches, packed, {}).bytes;
   Result<Buffer<D>> memory = Buffer<D>::make(device, bytes, "the vision tower");
   if (!memory) return memory.status();
   made.buffer_ = std::move(*memory);
-  made.memory_ = TowerMemory::make(spec, hidden, dtype, frame_patches, made.buffer_.view());
+  made.memory_ = TowerMemory::make(spec, hidden, dtype, frame_patches, packed, made.buffer_.view());
 
   // Pairs of a head turn by the row first, then by the column, both with the same frequencies.
   const auto pairs = static_cast<std::size_t>(spec.head_dim() / 2), half = pairs / 2;
@@ -65,7 +66,13 @@ Status VisionTower<D>::begin(MediaKind kind, const PatchGrid& grid, std::span<co
   grid_ = grid;
   patches_ = patches;
   out_ = out;
-  frame_ = layer_ = 0;
+  frame_ = layer_ = query_ = 0;
+  const double of_query = 4.0 * frame_rows() * spec_.width;
+  queries_ = frame_rows();
+  if (most_attention_ < of_query * queries_) {
+    const int units = static_cast<int>(most_attention_ / (of_query * kernels::kFrameQueries));
+    queries_ = std::max(units, 1) * kernels::kFrameQueries;
+  }
 
   // All frames have the same positions, in the order in which patches lie.
   std::vector<std::int32_t> positions;
@@ -93,20 +100,10 @@ Status VisionTower<D>::begin(MediaKind kind, const PatchGrid& grid, std::span<co
 template <Device D>
 bool VisionTower<D>::advance() {
   frame_has_ended_ = false;
+  operations_ = 0;
   if (frame_ == grid_.frames) return false;
-  if (layer_ == 0) begin_frame();
   if (layer_ < spec_.depth) {
-    run_block(weights_->blocks[static_cast<std::size_t>(layer_++)]);
-    if (layer_ < spec_.depth) return true;
-    run(*device_, kernels::LayerNorm{.out = memory_.x,
-                                     .x = memory_.residual,
-                                     .weight = weights_->norm.weight,
-                                     .bias = weights_->norm.bias,
-                                     .dtype = dtype_,
-                                     .rows = frame_rows(),
-                                     .cols = spec_.width,
-                                     .eps = kTowerEps});
-    frame_has_ended_ = true;
+    run_blocks();
     return true;
   }
   end_frame();
@@ -115,7 +112,24 @@ bool VisionTower<D>::advance() {
 }
 
 template <Device D>
+void VisionTower<D>::run_blocks() {
+  if (layer_ == 0 && query_ == 0) begin_frame();
+  const TowerBlock& block = weights_->blocks[static_cast<std::size_t>(layer_)];
+  if (query_ == 0) begin_block(block);
+  const int count = std::min(queries_, frame_rows() - query_);
+  attend(query_, count);
+  query_ += count;
+  if (query_ < frame_rows()) return;
+  query_ = 0;
+  end_block(block);
+  if (++layer_ < spec_.depth) return;
+  norm(weights_->norm);
+  frame_has_ended_ = true;
+}
+
+template <Device D>
 void VisionTower<D>::begin_frame() {
+  count_product(weights_->patch, frame_rows());
   const std::size_t bytes = static_cast<std::size_t>(frame_rows()) * kPatchBytes;
   device_->upload(memory_.pixels, patches_.data() + static_cast<std::size_t>(frame_) * bytes, bytes);
   run(*device_, kernels::NormalisePatches{.out = memory_.wide,
@@ -131,37 +145,50 @@ void VisionTower<D>::begin_frame() {
 }
 
 template <Device D>
-void VisionTower<D>::run_block(const TowerBlock& block) {
-  const int rows = frame_rows();
-  const auto norm = [&](const NormWeights& weights) {
-    run(*device_, kernels::LayerNorm{.out = memory_.x,
-                                     .x = memory_.residual,
-                                     .weight = weights.weight,
-                                     .bias = weights.bias,
-                                     .dtype = dtype_,
-                                     .rows = rows,
-                                     .cols = spec_.width,
-                                     .eps = kTowerEps});
-  };
-  const auto product = [&](const BiasedMatrix& matrix, const void* x, BiasEnding ending) {
-    run(*device_, kernels::LinearBias{.out = memory_.wide,
-                                      .sum = memory_.residual,
-                                      .x = x,
-                                      .weight = matrix.weight,
-                                      .bias = matrix.bias,
-                                      .rows = rows,
-                                      .ending = ending});
-  };
+void VisionTower<D>::norm(const NormWeights& weights) {
+  run(*device_, kernels::LayerNorm{.out = memory_.x,
+                                   .x = memory_.residual,
+                                   .weight = weights.weight,
+                                   .bias = weights.bias,
+                                   .dtype = dtype_,
+                                   .rows = frame_rows(),
+                                   .cols = spec_.width,
+                                   .eps = kTowerEps});
+}
+
+template <Device D>
+void VisionTower<D>::product(const BiasedMatrix& matrix, const void* x, BiasEnding ending) {
+  count_product(matrix.weight, frame_rows());
+  run(*device_, kernels::LinearBias{.out = memory_.wide,
+                                    .sum = memory_.residual,
+                                    .x = x,
+                                    .weight = matrix.weight,
+                                    .bias = matrix.bias,
+                                    .rows = frame_rows(),
+                                    .ending = ending});
+}
+
+template <Device D>
+void VisionTower<D>::begin_block(const TowerBlock& block) {
   norm(block.norm1);
   product(block.qkv, memory_.x, BiasEnding::store);
-  run(*device_, kernels::FrameAttention{.out = memory_.x,
-                                        .qkv = memory_.wide,
-                                        .rope = memory_.rope,
-                                        .dtype = dtype_,
-                                        .rows = rows,
-                                        .heads = spec_.heads,
-                                        .head_dim = spec_.head_dim(),
-                                        .scale = 1.0f / std::sqrt(static_cast<float>(spec_.head_dim()))});
+}
+
+template <Device D>
+void VisionTower<D>::attend(int first, int count) {
+  kernels::FrameAttention op = frame_attention_of(spec_, dtype_, frame_rows());
+  op.out = memory_.x;
+  op.qkv = memory_.wide;
+  op.rope = memory_.rope;
+  op.first = first;
+  op.count = count;
+  op.packed = memory_.packed;
+  operations_ += 4.0 * count * frame_rows() * spec_.width;
+  run(*device_, op);
+}
+
+template <Device D>
+void VisionTower<D>::end_block(const TowerBlock& block) {
   product(block.out, memory_.x, BiasEnding::add);
   norm(block.norm2);
   product(block.fc1, memory_.x, BiasEnding::quick_gelu);
@@ -177,6 +204,8 @@ std::byte* VisionTower<D>::spatial(int frame) const {
 /// What `memory_.wide` holds goes through two linears and a norm to `out`.
 template <Device D>
 void VisionTower<D>::merge(const MergeWeights& weights, int rows, void* out) {
+  count_product(weights.fc1.weight, rows);
+  count_product(weights.fc2.weight, rows);
   run(*device_, kernels::LinearBias{.out = memory_.x,
                                     .x = memory_.wide,
                                     .weight = weights.fc1.weight,
@@ -221,6 +250,7 @@ void VisionTower<D>::merge_frames() {
                                   .step = 1,
                                   .stride = kind_ == MediaKind::image ? 0 : rows});
   merge(weights_->temporal, rows, memory_.wide);
+  count_product(weights_->project.weight, rows);
   run(*device_, kernels::LinearBias{.sum = memory_.residual,
                                     .x = memory_.wide,
                                     .weight = weights_->project.weight,

@@ -1,6 +1,7 @@
 #include "model/vision/tower_memory.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "base/patch_grid.h"
 #include "kernels/matrix.h"
@@ -8,8 +9,16 @@
 
 namespace troupe::model {
 
+kernels::FrameAttention frame_attention_of(const VisionSpec& spec, DType dtype, int rows) {
+  return {.dtype = dtype,
+          .rows = rows,
+          .heads = spec.heads,
+          .head_dim = spec.head_dim(),
+          .scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim()))};
+}
+
 TowerMemory TowerMemory::make(const VisionSpec& spec, int hidden, DType dtype, int frame_patches,
-                              View memory) {
+                              std::size_t packed, View memory) {
   Arena arena(memory);
   const auto rows = static_cast<std::size_t>(frame_patches), tokens = rows / (kMergeSide * kMergeSide);
   const auto pairs = static_cast<std::size_t>(spec.head_dim() / 2);
@@ -29,6 +38,7 @@ TowerMemory TowerMemory::make(const VisionSpec& spec, int hidden, DType dtype, i
   made.frequencies = arena.take<float>(pairs);
   made.axes = arena.take<std::uint8_t>(pairs);
   made.pixel_table = arena.take<float>(kernels::kPixelTable);
+  if (packed > 0) made.packed = arena.take_bytes(packed);
   made.bytes = arena.used();
   return made;
 }

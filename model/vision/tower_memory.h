@@ -5,6 +5,7 @@
 
 #include "gpu/buffer.h"
 #include "gpu/dtype.h"
+#include "kernels/frame_attention.h"
 #include "model/checkpoint/vision_spec.h"
 
 namespace troupe::model {
@@ -21,10 +22,16 @@ struct TowerMemory {
   float* frequencies = nullptr;       ///< (head_dim / 2), constant
   std::uint8_t* axes = nullptr;       ///< (head_dim / 2), constant
   float* pixel_table = nullptr;       ///< kernels::kPixelTable, constant
+  void* packed = nullptr;             ///< FrameAttention::packed; null where a device needs none
   std::size_t bytes = 0;  ///< all of the above; correct even if they were laid out in an empty View
 
-  /// `hidden` is the decoder's width.
-  static TowerMemory make(const VisionSpec& spec, int hidden, DType dtype, int frame_patches, View memory);
+  /// `hidden` is the decoder's width. `packed`: what the device asks for, kernels::packed_bytes() of
+  /// frame_attention_of().
+  static TowerMemory make(const VisionSpec& spec, int hidden, DType dtype, int frame_patches,
+                          std::size_t packed, View memory);
 };
+
+/// The attention of a frame without its memory.
+kernels::FrameAttention frame_attention_of(const VisionSpec& spec, DType dtype, int rows);
 
 }  // namespace troupe::model

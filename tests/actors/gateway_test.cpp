@@ -46,6 +46,7 @@ class GatewayTest : public testing::ActorWorld {
               [](const RequestStats&) {},
               [](const HttpStats&) {},
               [](const DoorStats&) {},
+              [](const MediaStats&) {},
               [](const ProcessReports&) {},
               [](caf::get_atom) { return std::string("m 1\n"); }};
     }));

@@ -21,6 +21,7 @@ class HttpSideTest : public testing::ActorWorld {
               [](const RequestStats&) {},
               [this](const HttpStats& stats) { counted.push_back(stats); },
               [](const ProcessReports&) {},
+              [](const MediaStats&) {},
               [this](const DoorStats& door) {
                 turned_away += door.turned_away;
                 failed_handshakes += door.failed_handshakes;

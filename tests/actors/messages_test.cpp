@@ -42,6 +42,7 @@ Submit some_submit() {
     spec.sampling.seed = 0xffff'ffff'ffff'fffeu;
     spec.logit_bias = {{5, -std::numeric_limits<float>::infinity()}, {6, 0.1f}};
     spec.stop_ids = {2};
+    spec.prediction = {static_cast<TokenId>(i)};
   }
   return submit;
 }
@@ -54,7 +55,26 @@ TEST(Messages, ASubmissionKeepsEveryField) {
   EXPECT_EQ(read.sequences[2].output, (std::vector<TokenId>{7, 8}));
   EXPECT_EQ(read.sequences[1].sampling.seed, 0xffff'ffff'ffff'fffeu);
   EXPECT_TRUE(read.alone);
+  EXPECT_EQ(read.sequences[1].prediction, std::vector<TokenId>{1});
   EXPECT_EQ(read.priority, -3);
+}
+
+TEST(Messages, DraftsAreCountedBehindTheLinkAsBefore) {
+  StepStats stats;
+  stats.drafts.add_row(8, 5, 6);
+  stats.drafts.add_row(0, 0, 1);
+  EXPECT_EQ(there_and_back(stats).drafts, stats.drafts);
+  StepTokens step;
+  SequenceTokens& tokens = step.sequences.emplace_back();
+  tokens.drafted = 4;
+  tokens.accepted = 3;
+  tokens.predicted_accepted = 2;
+  tokens.predicted_rejected = 1;
+  const SequenceTokens read = there_and_back(step).sequences.at(0);
+  EXPECT_EQ(read.drafted, 4);
+  EXPECT_EQ(read.accepted, 3);
+  EXPECT_EQ(read.predicted_accepted, 2);
+  EXPECT_EQ(read.predicted_rejected, 1);
 }
 
 TEST(Messages, FloatsKeepTheirBits) {
@@ -77,12 +97,17 @@ TEST(Messages, AConversationKeepsItsValuesAndTheOrderOfItsKeys) {
   ASSERT_TRUE(messages.ok());
   job.source.conversation.messages = *std::move(messages);
   job.source.conversation.without_template = true;
+  job.media = {{MediaKind::video, {2, 4, 6}}};
+  job.media_fields = {"messages.0.content.1"};
   const Encode read = there_and_back(job);
   EXPECT_EQ(read.request_id, "r");
   EXPECT_EQ(http::to_text(read.source.conversation.messages),
             http::to_text(job.source.conversation.messages));
   EXPECT_TRUE(read.source.conversation.tools.is_null());
   EXPECT_TRUE(read.source.conversation.without_template);
+  ASSERT_EQ(read.media.size(), 1u);
+  EXPECT_EQ(read.media[0].grid, job.media[0].grid);
+  EXPECT_EQ(read.media_fields, job.media_fields);
 }
 
 TEST(Messages, EveryCutIsFoundAndSoIsWhatFollowsTheEnd) {

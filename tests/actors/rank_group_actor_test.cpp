@@ -10,34 +10,13 @@
 #include "actors/root_actor.h"
 #include "actors/worker/step_digest.h"
 #include "support/actor_world.h"
+#include "support/heard_log.h"
 
 namespace troupe {
 namespace {
 
-/// Remembers what is logged, at once.
-struct Heard final : LogObserver {
-  void event(std::string_view actor, std::string_view event, std::span<const LogField> fields) override {
-    std::string line = std::string(actor) + " " + std::string(event);
-    for (const LogField& field : fields) line += " " + std::string(field.key) + "=" + std::string(field.text);
-    lines.push_back(std::move(line));
-  }
-  bool has(const std::string& part) const {
-    for (const std::string& line : lines) {
-      if (line.find(part) != std::string::npos) return true;
-    }
-    return false;
-  }
-  std::vector<std::string> lines;
-};
-
-struct NoFile final : LogSink {
-  bool write(std::string_view) override { return true; }
-  void flush() override {}
-};
-
-Log log_of(const std::string& actor, const std::shared_ptr<Heard>& heard) {
-  return Log::to_sink(actor, std::make_shared<NoFile>(), {}).observed_by(heard);
-}
+using testing::HeardLog;
+using testing::log_of;
 
 class RankGroupActorTest : public testing::ActorWorld {
  protected:
@@ -98,7 +77,7 @@ class RankGroupActorTest : public testing::ActorWorld {
     run();
   }
 
-  std::shared_ptr<Heard> heard = std::make_shared<Heard>();
+  std::shared_ptr<HeardLog> heard = std::make_shared<HeardLog>();
   std::vector<workers_actor> links;
   rank_group_actor group;
   std::vector<std::string> plans, link_events;

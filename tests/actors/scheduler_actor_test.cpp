@@ -7,6 +7,7 @@
 #include "actors/record_bytes.h"
 #include "support/actor_world.h"
 #include "support/heard_front.h"
+#include "support/heard_log.h"
 #include "support/thrown_fault.h"
 
 namespace troupe {
@@ -123,7 +124,13 @@ class SchedulerActorTest : public testing::ActorWorld {
     return gauges_;
   }
   SchedulerParts parts(grammar_actor grammar = {}) const {
-    return {{}, {}, cache_, link_, {fronts_[0], fronts_[1]}, {}, std::move(grammar)};
+    return {{},
+            {},
+            cache_,
+            link_,
+            {fronts_[0], fronts_[1]},
+            testing::log_of("scheduler", log_),
+            std::move(grammar)};
   }
 
   Heard heard_;
@@ -132,6 +139,7 @@ class SchedulerActorTest : public testing::ActorWorld {
   const std::array<std::shared_ptr<testing::HeardFront>, 2> fronts_{std::make_shared<testing::HeardFront>(),
                                                                     std::make_shared<testing::HeardFront>()};
   StepStats gauges_;
+  std::shared_ptr<testing::HeardLog> log_ = std::make_shared<testing::HeardLog>();
   cache_actor cache_ = keep(system_.spawn(cache_behavior, CacheParts{link_, {}}));
   scheduler_actor scheduler_ = keep(system_.spawn(scheduler_behavior, parts()));
 };
@@ -162,6 +170,34 @@ TEST_F(SchedulerActorTest, ImagesAreSentBeforeThePlanAndTheirEndMakesTheNext) {
   bool ended = false;
   self_->receive([&](const caf::down_msg&) { ended = true; });
   EXPECT_TRUE(ended);
+}
+
+// A client that leaves takes its patches along: that is nothing to warn of.
+TEST_F(SchedulerActorTest, PatchesThatAreMissedAreWarnedOf) {
+  up_.capacity.media_tokens = 50;
+  link_up(1);
+  const auto sees = [](std::uint64_t key) {
+    SequenceSpec spec = SchedulerActorTest::spec(key, 3);
+    spec.prompt = {1, 2, 3, 3, 4, 5};
+    spec.media = {{{MediaKind::image, {1, 2, 4}, 2}, {7, 7}, {4096, 1}}};
+    return spec;
+  };
+  const auto gone = [this](SlotRef slot) {
+    wire::RecordWriter<wire::MediaDone> done;
+    done.begin(1);
+    done.record().slot = slot;
+    done.record().failed = 1;
+    self_->send(scheduler_, MediaReport{to_bytes(done.finish())});
+    run();
+  };
+  ASSERT_TRUE(submit({sees(1)}).ok());
+  ASSERT_TRUE(submit({sees(2)}).ok());
+  self_->send(scheduler_, Cancel{{{1, 1}}});
+  run();
+  gone({0, 1});
+  EXPECT_FALSE(log_->has("patches_gone")) << log_->lines.back();
+  gone({1, 1});
+  EXPECT_TRUE(log_->has("scheduler patches_gone"));
 }
 
 TEST_F(SchedulerActorTest, AGrammarIsRefusedWhereNoneRuns) {

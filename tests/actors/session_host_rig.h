@@ -61,6 +61,7 @@ class SessionHostRig : public ActorWorld {
               [this](const RequestStats& stats) { finished_.push_back(stats); },
               [](const HttpStats&) {},
               [](const DoorStats&) {},
+              [](const MediaStats&) {},
               [](const ProcessReports&) {},
               [](caf::get_atom) { return std::string(); }};
     }));
@@ -96,7 +97,8 @@ class SessionHostRig : public ActorWorld {
               },
               [this](const ReleaseMedia& ended) { media_released_.push_back(ended.exchange); },
               [](const TakeMedia&) {},
-              [](const MediaWaited&) {}};
+              [](const MediaWaited&) {},
+              [](caf::get_atom) { return MediaStats{}; }};
     }));
     SessionHostParts parts;
     parts.media = media_;

@@ -314,7 +314,20 @@ TEST_F(WorkerLoopTest, PatchesAreFoundWhereTheyAre) {
   EXPECT_EQ(encoded.failed, 0u);
 }
 
+/// Keeps lines in memory.
+struct Lines final : LogSink {
+  bool write(std::string_view line) override {
+    all.emplace_back(line);
+    return true;
+  }
+  void flush() override {}
+  std::vector<std::string> all;
+};
+
+// Whether that is a fault is not known here: mostly the client has left.
 TEST_F(WorkerLoopTest, WithoutPatchesAnItemFails) {
+  const auto lines = std::make_shared<Lines>();
+  log = Log::to_sink("worker-0", lines, {});
   const wire::PatchPlace gone = add_image();
   writer->remove(gone);
   for (const wire::PatchPlace& place :
@@ -324,6 +337,8 @@ TEST_F(WorkerLoopTest, WithoutPatchesAnItemFails) {
     EXPECT_EQ(receive(), wire::RecordKind::media_done);
     EXPECT_EQ(encoded.failed, 1u);
   }
+  ASSERT_TRUE(Log::flush(5000));
+  EXPECT_TRUE(lines->all.empty()) << lines->all.front();
   EXPECT_TRUE(executor.patch_bytes.empty());
   executor.polls = 0;
   ASSERT_TRUE(loop->run_once().ok());

@@ -19,7 +19,11 @@ TEST(StatusTable, ShowsEveryPart) {
     "kv_blocks": {"total": 100, "free": 90, "cached": 3, "leased": 7, "moving": 0},
     "prefix_cache": {"prompt_tokens": 1000, "cached_tokens": 640, "evicted_blocks": 5},
     "swap_space": {"total": 50, "free": 10, "cached": 39, "moving": 1, "out_blocks": 70, "in_blocks": 30,
-                   "evicted_blocks": 20, "failed_blocks": 0, "declined_blocks": 0}})");
+                   "evicted_blocks": 20, "failed_blocks": 0, "declined_blocks": 0},
+    "media": {"file_bytes": 1250000, "file_limit": 256000000, "patch_bytes": 7000000,
+              "patch_limit": 768000000, "cached_bytes": 900000, "cached_limit": 268435456,
+              "cached_entries": 3, "hits": 5, "misses": 8, "decodes_running": 1, "decodes_waiting": 2,
+              "requests_waiting": 4, "refused": 6}})");
   ASSERT_TRUE(text.ok()) << text.status().message;
   EXPECT_EQ(
       *text,
@@ -32,6 +36,8 @@ TEST(StatusTable, ShowsEveryPart) {
       "output\n"
       "prefix  640 of 1000 prompt tokens found in the cache · 5 blocks evicted\n"
       "swap    50 total · 10 free · 39 cached · 1 moving blocks · 70 copied out · 30 copied back · 0 failed\n"
+      "media   1.2 of 256.0 MB files · 7.0 of 768.0 MB patches · cache 3 items, 0.9 of 268.4 MB, 5 hits, "
+      "8 misses · 1 decoding · 2 waiting · 4 requests waiting for memory · 6 refused\n"
       "\n"
       "  process   pid    up     restarts  state\n"
       "  engine    7      1h 2m  0         ready\n"

@@ -80,7 +80,7 @@ const Documented kDocumented[] = {
        --enable-chunked-prefill \
        --use-cudagraph \
        --speculative-config '{"method": "mtp", "num_speculative_tokens": 1, "model": "${path_to_mtp_model}"}')",
-     {"--speculative-config "},
+     {},
      {{"enable-prefix-caching", "true"},
       {"swap-space", "50.0"},
       {"enable-chunked-prefill", "true"},

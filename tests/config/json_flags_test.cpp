@@ -9,21 +9,6 @@ namespace {
 
 std::string message(Status status) { return status.message; }
 
-TEST(JsonFlags, SpeculativeConfig) {
-  EXPECT_TRUE(
-      check_speculative_config(R"({"method": "mtp", "num_speculative_tokens": 1, "model": "m"})").ok());
-  EXPECT_TRUE(check_speculative_config(R"({"method": "ngram_match", "num_speculative_tokens": 5})").ok());
-  EXPECT_EQ(message(check_speculative_config(R"({"num_speculative_tokens": 6})")),
-            "key \"num_speculative_tokens\": got 6, expected a whole number of at least 1 and at most 5");
-  EXPECT_NE(message(check_speculative_config(R"({"method": "mtp"})")).find("needs the key \"model\""),
-            std::string::npos);
-  EXPECT_NE(message(check_speculative_config(R"({"methd": "mtp"})")).find("did you mean method?"),
-            std::string::npos);
-  EXPECT_FALSE(check_speculative_config(R"({"method": "medusa"})").ok());
-  EXPECT_FALSE(check_speculative_config(R"({"method": "ngram", "min_ngram_size": 6})").ok());
-  EXPECT_FALSE(check_speculative_config(R"({"benchmark_mode": 1})").ok());
-}
-
 TEST(JsonFlags, NotAnObject) {
   for (const char* text : {"", "[]", "7", "{", "{\"a\":}", "nonsense", "{} {}"}) {
     EXPECT_NE(message(check_json_object(text)).find("expected a JSON object"), std::string::npos) << text;

@@ -422,10 +422,6 @@ TEST(Parse, RulesBetweenFields) {
   EXPECT_NE(option_error({"--enable-early-stop", "--early-stop-config", R"({"enable_early_stop": false})"})
                 .find("contradicts"),
             std::string::npos);
-  EXPECT_NE(option_error(
-                {"--speculative-config", R"({"method": "ngram"})", "--guided-decoding-backend", "xgrammar"})
-                .find("--speculative-config"),
-            std::string::npos);
   EXPECT_NE(option_error({"--runtime-dir", "relative"}).find("absolute"), std::string::npos);
 }
 

@@ -55,6 +55,26 @@ class Names(MediaCase):
         self.assertNotEqual(other, first, "data wins")
         self.assertEqual(self.said(user(named("mine"), text("What?"))), other)
 
+    def test_what_is_kept_is_shown(self):
+        before, data = self.server.metrics(), noise_png(196, 140, 5)
+        for _ in range(3):
+            self.said(user(part(data), text("What?")))
+
+        def risen(name):
+            return self.server.metrics()[name] - before[name]
+
+        wait_until(lambda: risen("troupe:processor_cache_entries") == 1, "the image in the cache")
+        self.assertEqual(risen("troupe:processor_cache_misses_total"), 1)
+        self.assertEqual(risen("troupe:processor_cache_hits_total"), 2)
+        self.assertGreater(risen("troupe:processor_cache_bytes"), 0)
+        shown, media = self.server.metrics(), self.server.status()["media"]
+        for use, name in (("files", "file"), ("patches", "patch")):
+            self.assertEqual(shown[f'troupe:media_memory_used_bytes{{use="{use}"}}'], media[f"{name}_bytes"])
+            self.assertEqual(shown[f'troupe:media_memory_limit_bytes{{use="{use}"}}'], media[f"{name}_limit"])
+        self.assertGreater(media["file_limit"], 0)
+        self.assertEqual(shown["troupe:processor_cache_entries"], media["cached_entries"])
+        self.assertIn(f" hits, {media['misses']} misses", self.server.command("status", "--port", self.server.port)[1])
+
     def test_an_unknown_name(self):
         for more in ({}, {"cache_salt": "another"}):
             self.said(user(named("known", solid_png(56, 56, (1, 2, 3))), text("What?")))

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import signal
+import tempfile
 import time
 import unittest
 
@@ -248,6 +249,29 @@ class Refusals(VisionCase):
                 self.assertRegex(error["message"], "--allowed-media-(domains|path)")
 
 
+class WithoutAPlace(VisionCase):
+    """A template that shows images, and no videos."""
+
+    @classmethod
+    def setUpClass(cls):
+        with tempfile.NamedTemporaryFile("w", suffix=".jinja") as template:
+            template.write("{% for m in messages %}{% for p in m.content %}{{ p.text if p.type == 'text' else "
+                           "'<|image@placeholder|>' if p.type == 'image_url' else '' }}{% endfor %}{% endfor %}")
+            template.flush()
+            cls.flags = (*FLAGS, "--chat-template", template.name)
+            super().setUpClass()
+            wait_until(cls.server.is_ready, "the template in memory")
+
+    def test_the_item_is_named(self):
+        image = part(solid_png(56, 56, (1, 2, 3)))
+        self.assertTrue(self.said(user(image, text("a")), max_tokens=2))
+        frames = "data:video/jpeg;base64," + ",".join([base64.b64encode(picture("jpeg_420.jpg")).decode()] * 2)
+        video = {"type": "video_url", "video_url": {"url": frames}}
+        answer = self.server.post(CHAT, {"messages": user(image, video, text("a")), "max_tokens": 2})
+        self.assertEqual((answer.status, answer.error["code"]), (400, "no_media_place"), answer.text)
+        self.assertTrue(answer.error["param"].startswith("messages.0.content.1"), answer.error)
+
+
 class OfTextModels(ServerCase):
     def test_an_image_for_a_text_model(self):
         answer = self.server.post(CHAT, {"messages": user(part(picture("png_rgb.png")), text("What?")), "max_tokens": 2})
@@ -286,7 +310,10 @@ class Deaths(VisionCase):
                 os.kill(process["pid"], signal.SIGKILL)
 
     def media(self):
-        return next(one for one in self.server.status()["processes"] if one["name"] == "media-0")
+        return self.process("media-0")
+
+    def process(self, name):
+        return next(one for one in self.server.status()["processes"] if one["name"] == name)
 
     def test_of_media_processes_never_ends_the_server(self):
         wait_until(lambda: self.media()["state"] == "ready", "a process that decodes")
@@ -297,6 +324,26 @@ class Deaths(VisionCase):
             wait_until(lambda: self.media()["pid"] != pid and self.media()["state"] == "ready", "the next process that decodes")
         self.assertGreaterEqual(self.media()["restarts"], before + 20)
         self.assertEqual(self.said(self.body["messages"], max_tokens=self.LONG, ignore_eos=True), self.undisturbed)
+
+    def test_a_restart_on_request_takes_none_with_it(self):
+        for name in ("media-0", "video-0"):
+            wait_until(lambda: self.process(name)["state"] == "ready", name)
+            pid = self.process(name)["pid"]
+            code, out, err = self.server.command("restart", name, "--port", str(self.server.port))
+            self.assertEqual(code, 0, err)
+            self.assertRegex(out, rf"^{name} restarted after")
+            self.assertNotEqual(self.process(name)["pid"], pid)
+        self.assertEqual(self.said(self.body["messages"], max_tokens=self.LONG, ignore_eos=True), self.undisturbed)
+
+    def test_what_a_media_process_writes_is_in_a_log_of_its_own(self):
+        wait_until(lambda: self.media()["state"] == "ready", "a process that decodes")
+        with open(f"/proc/{self.media()['pid']}/fd/2", "w", encoding="utf-8") as error:
+            error.write("free(): invalid \x1b[31mpointer\n" + "x" * 5000 + "\n")
+        log = self.server.log_dir / "media-0" / "media-0.log"
+        wait_until(lambda: log.read_text().count(" event=output ") >= 2, "both")
+        lines = [line for line in log.read_text().splitlines() if " event=output " in line][-2:]
+        self.assertIn('level=warning actor=media-0 event=output text="free(): invalid \\x1b[31mpointer"', lines[0])
+        self.assertIn("text=" + "x" * 1024 + "…", lines[1])
 
     def test_of_the_process_that_is_at_an_image(self):
         wait_until(lambda: self.media()["state"] == "ready", "a process that decodes")

@@ -186,8 +186,7 @@ TEST(EncoderMedia, ATemplateWithoutAPlaceIsNamed) {
       "{% for m in messages %}{% if m.content is string %}{{ m.content }}{% else %}{% for p in m.content %}"
       "{{ p.text }}{% endfor %}{% endif %}{% endfor %}");
   Encode job = job_of(kTwo, kTwoGrids);
-  job.source.media.resize(2);
-  job.source.media[0].param = "messages.0.content.1.image_url";
+  job.media_fields = {"messages.0.content.1.image_url", "messages.0.content.3.video_url"};
   const Encoded none = ignores.encode(job);
   EXPECT_EQ(none.status.code, Code::invalid_argument);
   EXPECT_EQ(none.status.reason, "no_media_place");
@@ -200,8 +199,9 @@ TEST(EncoderMedia, ATemplateWithoutAPlaceIsNamed) {
       "{{ p.text if p.type == 'text' else '<|image@placeholder|>' if p.type == 'image_url' else '' }}{% "
       "endfor %}"
       "{% endif %}{% endfor %}";
-  EXPECT_NE(encoder_of(of_images).encode(job_of(kTwo, kTwoGrids)).status.message.find("no place for videos"),
-            std::string::npos);
+  const Encoded second = encoder_of(of_images).encode(job);
+  EXPECT_NE(second.status.message.find("no place for videos"), std::string::npos) << second.status.message;
+  EXPECT_EQ(second.status.param, "messages.0.content.3.video_url");
   const Encoded turned =
       encoder_of("{{ '<|video@placeholder|><|image@placeholder|>' }}").encode(job_of(kTwo, kTwoGrids));
   EXPECT_NE(turned.status.message.find("order"), std::string::npos) << turned.status.message;
@@ -256,7 +256,7 @@ TEST(EncoderMedia, APromptThatCannotFitIsRefusedWithItsNumbers) {
   const Encoded refused = encoder.encode(job);
   EXPECT_EQ(refused.status.reason, "context_length_exceeded");
   EXPECT_TRUE(refused.prompts.empty());
-  for (const char* number : {"120", "100 of its images"}) {
+  for (const char* number : {"120", "100 of images and videos", "video_max_frames"}) {
     EXPECT_NE(refused.status.message.find(number), std::string::npos) << refused.status.message;
   }
   job.media = {image(4, 4)};

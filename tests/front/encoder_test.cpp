@@ -58,6 +58,21 @@ TEST(Encoder, TellsTheTextOfPromptsThatAreRepeated) {
   EXPECT_EQ(encoded.texts[2].text, "") << "it has more tokens than the model takes";
 }
 
+TEST(Encoder, APredictionIsTextOfTheModelsOwn) {
+  const Encoder encoder(tokenizer(), nullptr, bounds_of(*tokenizer(), 8));
+  Encode job;
+  job.api = Api::completions;
+  job.source.texts = {"tea"};
+  EXPECT_TRUE(encoder.encode(job).prediction.empty());
+  job.source.prediction = "tea </s>";
+  EXPECT_EQ(encoder.encode(job).prediction, encoder.tokenizer()->encode("tea </s>", SpecialTokens::plain));
+  for (int i = 0; i < 2000; ++i) job.source.prediction += "\u00e9";
+  const Encoded encoded = encoder.encode(job);
+  EXPECT_TRUE(encoded.status.ok()) << encoded.status.message;
+  EXPECT_EQ(encoded.prediction.size(), 8u) << "as many as the model takes";
+  EXPECT_EQ(encoded.prompts.size(), 1u);
+}
+
 // A text that cannot fit is refused by its bytes; where they could fit, by its tokens, later.
 TEST(Encoder, RefusesATextWithMoreBytesThanTheModelHasRoomForBeforeReadingIt) {
   const EncoderBounds bounds = bounds_of(*tokenizer(), 100);

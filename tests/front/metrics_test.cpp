@@ -6,6 +6,8 @@
 #include <set>
 #include <sstream>
 
+#include "actors/metrics/draft_alarm.h"
+
 namespace troupe::metrics {
 namespace {
 
@@ -91,6 +93,39 @@ TEST(Registry, WhatProducedNoTokenHasNoLatencies) {
   EXPECT_EQ(value(text, "fastdeploy:infer_latency"), 0);
 }
 
+TEST(Registry, ShowsWhatMediaHolds) {
+  Registry registry(Constants{"v", "m", 1, 64, "x", 1});
+  MediaStats media;
+  media.file_bytes = 1;
+  media.file_limit = 2;
+  media.patch_bytes = 3;
+  media.patch_limit = 4;
+  media.cached_bytes = 5;
+  media.cached_limit = 6;
+  media.cached_entries = 7;
+  media.hits = 8;
+  media.misses = 9;
+  media.decodes_running = 10;
+  media.decodes_waiting = 11;
+  media.requests_waiting = 12;
+  media.refused = 13;
+  registry.set(media);
+  const std::string text = registry.text();
+  EXPECT_EQ(value(text, "troupe:media_memory_used_bytes{use=\"files\"}"), 1);
+  EXPECT_EQ(value(text, "troupe:media_memory_limit_bytes{use=\"files\"}"), 2);
+  EXPECT_EQ(value(text, "troupe:media_memory_used_bytes{use=\"patches\"}"), 3);
+  EXPECT_EQ(value(text, "troupe:media_memory_limit_bytes{use=\"patches\"}"), 4);
+  EXPECT_EQ(value(text, "troupe:processor_cache_bytes"), 5);
+  EXPECT_EQ(value(text, "troupe:processor_cache_limit_bytes"), 6);
+  EXPECT_EQ(value(text, "troupe:processor_cache_entries"), 7);
+  EXPECT_EQ(value(text, "troupe:processor_cache_hits_total"), 8);
+  EXPECT_EQ(value(text, "troupe:processor_cache_misses_total"), 9);
+  EXPECT_EQ(value(text, "troupe:media_decodes_running"), 10);
+  EXPECT_EQ(value(text, "troupe:media_decodes_waiting"), 11);
+  EXPECT_EQ(value(text, "troupe:media_requests_waiting"), 12);
+  EXPECT_EQ(value(text, "troupe:media_refused_total"), 13);
+}
+
 TEST(Registry, CountsHowChoicesEndedAndGapsOfTheirTokens) {
   Registry registry(Constants{"v", "m", 1, 64, "x", 1});
   RequestStats request;
@@ -151,6 +186,96 @@ TEST(Registry, EverySeriesHasHelpAndTypeOnce) {
     EXPECT_NE(text.find("# HELP " + name + " "), std::string::npos) << name;
   }
   EXPECT_GE(types.size(), 30u);
+}
+
+TEST(DraftCounts, ARowCountsEachOfItsDrafts) {
+  DraftCounts counts;
+  counts.add_row(4, 2, 3);
+  counts.add_row(1, 1, 2);
+  counts.add_row(0, 0, 1);
+  counts.add_row(8, 8, 2);  // its sequence ended at the second
+  EXPECT_EQ(counts.rows, 4);
+  EXPECT_EQ(counts.with_drafts, 3);
+  EXPECT_EQ(counts.drafted, 13);
+  EXPECT_EQ(counts.accepted, 11);
+  EXPECT_EQ(counts.emitted, 8);
+  EXPECT_EQ(counts.drafted_at, (DraftCounts::ByPosition{3, 2, 2, 2, 1, 1, 1, 1}));
+  EXPECT_EQ(counts.accepted_at, (DraftCounts::ByPosition{3, 2, 1, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(counts.reached_at, (DraftCounts::ByPosition{3, 2, 2, 1, 1, 1, 1, 1}));
+  DraftCounts twice = counts;
+  twice += counts;
+  EXPECT_EQ(twice.emitted, 16);
+  EXPECT_EQ(twice.rows, 8);
+  EXPECT_EQ(twice.with_drafts, 6);
+  EXPECT_EQ(twice.reached_at[2], 4);
+  EXPECT_NE(twice, counts);
+}
+
+/// Steps of ten rows with a draft token each, of which the first `accepted` are accepted.
+std::size_t alarms(DraftAlarm& alarm, int steps, int accepted) {
+  std::size_t count = 0;
+  for (int i = 0; i < steps; ++i) {
+    DraftCounts counts;
+    for (int row = 0; row < 10; ++row) counts.add_row(1, row < accepted ? 1 : 0, 1);
+    if (const auto share = alarm.observe(counts)) {
+      EXPECT_LT(*share, DraftAlarm::kLeastAccepted);
+      ++count;
+    }
+  }
+  return count;
+}
+
+TEST(DraftAlarm, SpeaksOnceWhileNearlyAllDraftsAreWrong) {
+  DraftAlarm alarm;
+  EXPECT_EQ(alarms(alarm, 99, 0), 0u) << "too few drafts to judge";
+  EXPECT_EQ(alarms(alarm, 1, 0), 1u);
+  EXPECT_EQ(alarms(alarm, 1000, 0), 0u) << "it was said";
+  EXPECT_EQ(alarms(alarm, 100, 1), 0u) << "one in ten is enough";
+  EXPECT_EQ(alarms(alarm, 100, 0), 1u) << "once more";
+  EXPECT_EQ(alarms(alarm, 1000, 5), 0u);
+  DraftAlarm exact;
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(alarms(exact, 1, i % 2), 0u) << "5 % is enough";
+  DraftAlarm idle;
+  EXPECT_FALSE(idle.observe({}).has_value());
+}
+
+TEST(Registry, DraftsByPosition) {
+  Constants constants{"v", "m", 1, 64, "x", 1};
+  constants.draft_method = config::DraftMethod::mtp;
+  constants.max_drafts = 2;
+  Registry registry(constants);
+  StepStats step;
+  step.drafts.add_row(2, 1, 2);
+  step.drafts.add_row(2, 0, 1);
+  registry.add(step);
+  registry.add(step);
+  step.drafts = {};
+  step.drafts.add_row(0, 0, 1);
+  registry.add(step);
+  const std::string text = registry.text();
+  EXPECT_EQ(value(text, "fastdeploy:spec_decode_draft_acceptance_rate"), 0.25);
+  EXPECT_EQ(value(text, "fastdeploy:spec_decode_num_accepted_tokens_total"), 2);
+  EXPECT_EQ(value(text, "fastdeploy:spec_decode_num_emitted_tokens_total"), 7);
+  EXPECT_EQ(value(text, "fastdeploy:spec_decode_num_draft_tokens_total"), 8);
+  EXPECT_NEAR(value(text, "fastdeploy:spec_decode_efficiency"), 7.0 / 13, 1e-9);
+  EXPECT_EQ(value(text, "fastdeploy:spec_decode_draft_single_head_acceptance_rate_0"), 0.5);
+  EXPECT_EQ(value(text, "fastdeploy:spec_decode_draft_single_head_acceptance_rate_1"), 0);
+  EXPECT_EQ(value(text, "fastdeploy:spec_decode_draft_single_head_acceptance_rate_2"), -1);
+  EXPECT_EQ(value(text, "troupe:draft_rows_total"), 4);
+  EXPECT_EQ(value(text, "troupe:draft_tokens_total{position=\"1\"}"), 4);
+  EXPECT_EQ(value(text, "troupe:accepted_draft_tokens_total{position=\"0\"}"), 2);
+  EXPECT_EQ(value(text, "troupe:accepted_draft_tokens_total{position=\"2\"}"), -1);
+  constants.draft_method = config::DraftMethod::ngram;
+  Registry with_ngram(constants);
+  with_ngram.add(
+      StepStats{.drafts = {.rows = 4, .with_drafts = 2, .drafted = 4, .accepted = 2, .emitted = 8}});
+  EXPECT_EQ(value(with_ngram.text(), "fastdeploy:spec_decode_draft_acceptance_rate"), 0.25);
+}
+
+TEST(Registry, NoSeriesOfDraftsWithoutSpeculation) {
+  const std::string text = Registry(Constants{}).text();
+  EXPECT_EQ(text.find("spec_decode"), std::string::npos);
+  EXPECT_EQ(text.find("draft"), std::string::npos);
 }
 
 TEST(Registry, LabelsAreEscaped) {

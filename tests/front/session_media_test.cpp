@@ -96,6 +96,7 @@ TEST_F(SessionMediaTest, ImagesAreMeasuredThenEncodedThenDecodedThenSubmitted) {
   EXPECT_TRUE(text->source.media.empty()) << "a text process sees no image";
   ASSERT_EQ(text->media.size(), 2u);
   EXPECT_EQ(text->media[1].grid, kGrid);
+  EXPECT_EQ(text->media_fields, (std::vector<std::string>{"messages.0.content.0", "messages.0.content.2"}));
 
   EXPECT_FALSE(book_.take_prepare(kExchange));
   EXPECT_TRUE(book_.encoded(kExchange, encoded(), 10, effects_).sequences.empty());
@@ -154,7 +155,7 @@ TEST_F(SessionMediaTest, APromptThatIsTooLongIsRefusedBeforeItIsDecoded) {
   EXPECT_EQ(error()["code"], "context_length_exceeded");
   const std::string message = error()["message"];
   for (const char* words : {"maximum context length is 64", "62 of text", "8 of images", "detail \"low\"",
-                            "mm_processor_kwargs", "fewer images"})
+                            "mm_processor_kwargs", "fewer images", "has 70 (62"})
     EXPECT_NE(message.find(words), std::string::npos) << message;
 }
 

@@ -225,6 +225,33 @@ TEST(Request, ReportsUnknownFieldsAndIgnoresKnownOnesWithoutEffect) {
   bad_chat(chat(many + "\"n\":1"), "", "too_many_elements");
 }
 
+TEST(Request, ReadsAPrediction) {
+  Request request = good_chat(chat(R"("prediction":{"type":"content","content":"int x;"})"));
+  EXPECT_TRUE(request.answer.has_prediction);
+  EXPECT_EQ(request.source.prediction, "int x;");
+  request = good_chat(chat(
+      R"("prediction":{"type":"content","content":[{"type":"text","text":"a\n"},{"type":"text","text":"b"}]})"));
+  EXPECT_EQ(request.source.prediction, "a\nb");
+  EXPECT_TRUE(good_chat(chat(R"("prediction":{"type":"content","content":""})")).answer.has_prediction);
+  EXPECT_FALSE(good_chat(chat(R"("prediction":null)")).answer.has_prediction);
+  EXPECT_FALSE(
+      good_completion(completion(R"("prediction":{"type":"content","content":"a"})")).answer.has_prediction);
+  bad_chat(chat(R"("prediction":"a")"), "prediction", "invalid_type");
+  bad_chat(chat(R"("prediction":{})"), "prediction.type", "missing_required_parameter");
+  bad_chat(chat(R"("prediction":{"type":"text","content":"a"})"), "prediction.type", "invalid_value");
+  bad_chat(chat(R"("prediction":{"type":"content"})"), "prediction.content", "missing_required_parameter");
+  bad_chat(chat(R"("prediction":{"type":"content","content":null})"), "prediction.content",
+           "missing_required_parameter");
+  bad_chat(chat(R"("prediction":{"type":"content","content":7})"), "prediction.content", "invalid_type");
+  bad_chat(chat(R"("prediction":{"type":"content","content":["a"]})"), "prediction.content.0.type",
+           "invalid_value");
+  bad_chat(
+      chat(R"("prediction":{"type":"content","content":[{"type":"text","text":"a"},{"type":"image_url"}]})"),
+      "prediction.content.1.type", "invalid_value");
+  bad_chat(chat(R"("prediction":{"type":"content","content":[{"type":"text"}]})"),
+           "prediction.content.0.text", "invalid_type");
+}
+
 TEST(Request, Row29Messages) {
   bad_chat("{}", "messages", "missing_required_parameter");
   bad_chat(R"({"messages":null})", "messages", "missing_required_parameter");

@@ -101,6 +101,22 @@ TEST(Chunk, ChatRoleThenTextThenEnd) {
   EXPECT_EQ(out, "data: [DONE]\n\n");
 }
 
+TEST(Chunk, UsageOfSpeculation) {
+  std::string out;
+  append_usage(out, kChat,
+               {.completion_tokens = 4, .speculates = true, .draft_tokens = 6, .accepted_draft_tokens = 2});
+  EXPECT_EQ(event(out)["usage"]["speculation"],
+            json::parse(R"({"draft_tokens":6,"accepted_draft_tokens":2})"));
+  EXPECT_EQ(out.find("prediction"), std::string::npos);
+  out.clear();
+  append_usage(out, kChat,
+               {.has_prediction = true, .accepted_prediction_tokens = 3, .rejected_prediction_tokens = 1});
+  EXPECT_EQ(
+      event(out)["usage"]["completion_tokens_details"],
+      json::parse(R"({"reasoning_tokens":0,"accepted_prediction_tokens":3,"rejected_prediction_tokens":1})"));
+  EXPECT_EQ(out.find("speculation"), std::string::npos);
+}
+
 TEST(Chunk, CompletionPiece) {
   std::string out;
   append_piece(out, kText, {.index = 2, .text = "x", .finish = FinishReason::stop});

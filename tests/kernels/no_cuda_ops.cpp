@@ -9,10 +9,15 @@
 #include "kernels/dense_tail.h"
 #include "kernels/embed.h"
 #include "kernels/fill_random.h"
+#include "kernels/frame_attention.h"
+#include "kernels/join_rows.h"
+#include "kernels/layer_norm.h"
 #include "kernels/linear_add.h"
+#include "kernels/linear_bias.h"
 #include "kernels/lm_head.h"
 #include "kernels/mlp.h"
 #include "kernels/moe.h"
+#include "kernels/normalise_patches.h"
 #include "kernels/pack.h"
 #include "kernels/place_rows.h"
 #include "kernels/qkv_rope_kv_write.h"
@@ -31,10 +36,15 @@ void run(Cuda&, const CopyBlocks&) { TROUPE_CHECK(false); }
 void run(Cuda&, const DenseTail&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Embed&) { TROUPE_CHECK(false); }
 void run(Cuda&, const FillRandom&) { TROUPE_CHECK(false); }
+void run(Cuda&, const FrameAttention&) { TROUPE_CHECK(false); }
+void run(Cuda&, const JoinRows&) { TROUPE_CHECK(false); }
+void run(Cuda&, const LayerNorm&) { TROUPE_CHECK(false); }
 void run(Cuda&, const LinearAdd&) { TROUPE_CHECK(false); }
+void run(Cuda&, const LinearBias&) { TROUPE_CHECK(false); }
 void run(Cuda&, const LmHead&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Mlp&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Moe&) { TROUPE_CHECK(false); }
+void run(Cuda&, const NormalisePatches&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Pack&) { TROUPE_CHECK(false); }
 void run(Cuda&, const PlaceRows&) { TROUPE_CHECK(false); }
 void run(Cuda&, const QkvRopeKvWrite&) { TROUPE_CHECK(false); }
@@ -44,6 +54,8 @@ void run(Cuda&, const Sample&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Score&) { TROUPE_CHECK(false); }
 void run(Cuda&, const StepInputs&) { TROUPE_CHECK(false); }
 void run(Cuda&, const TopLogprobs&) { TROUPE_CHECK(false); }
+
+std::size_t packed_bytes(const Cuda&, const FrameAttention&) { return 0; }
 
 namespace cuda {
 void run(Cuda&, const Linear&) { TROUPE_CHECK(false); }

@@ -11,17 +11,22 @@
 namespace troupe::kernels {
 namespace {
 
-class VisionOps : public testing::TestWithParam<std::tuple<Isa, DType>> {
+class VisionOps : public OpTest {
  protected:
-  VisionOps()
-      : device_(
-            std::make_unique<Cpu>(CpuOptions{.threads = 2, .pin = false, .isa = std::get<0>(GetParam())})) {}
-  DType dtype() const { return std::get<1>(GetParam()); }
-  DeviceUnderTest& device() { return device_; }
   double unit() const { return rounding_unit(dtype()); }
   template <class Op>
   void run_op(const Op& op) {
-    device_.call([&] { run(device_.cpu(), op); });
+    run(device(), op);
+  }
+  FrameAttention with_packed(FrameAttention op) {
+    const std::size_t bytes =
+        device().is_cuda() ? packed_bytes(device().cuda(), op) : packed_bytes(device().cpu(), op);
+    if (bytes == 0) return op;
+    packed_ = std::make_unique<Memory>(device(), bytes);
+    // What lies there before must not matter.
+    std::fill_n(packed_->change<std::uint8_t>(), bytes, std::uint8_t{0xff});
+    op.packed = packed_->as();
+    return op;
   }
   std::vector<float> rounded(std::vector<float> values) const {
     for (float& v : values) v = rounded_to(dtype(), v);
@@ -29,15 +34,10 @@ class VisionOps : public testing::TestWithParam<std::tuple<Isa, DType>> {
   }
 
  private:
-  DeviceUnderTest device_;
+  std::unique_ptr<Memory> packed_;
 };
 
-INSTANTIATE_TEST_SUITE_P(On, VisionOps,
-                         testing::Combine(testing::ValuesIn(usable_isas()), testing::ValuesIn(all_dtypes())),
-                         [](const auto& info) {
-                           return std::string(to_string(std::get<0>(info.param))) + "_" +
-                                  to_string(std::get<1>(info.param));
-                         });
+TROUPE_ALL_DEVICES(VisionOps);
 
 TEST_P(VisionOps, PixelsAreNormalisedByColour) {
   std::vector<float> table(kPixelTable);
@@ -92,43 +92,59 @@ TEST_P(VisionOps, LayerNorm) {
   }
 }
 
-TEST_P(VisionOps, LinearWithBiasAndEveryEnding) {
-  constexpr int kRows = 37, kInputs = 75, kOutputs = 45;
-  Weight weight(device(), dtype(), kOutputs, kInputs, random_floats(kOutputs * kInputs, 1, 0.3f));
-  const auto biases = random_floats(kOutputs, 2);
-  Rows x(device(), dtype(), kRows, kInputs, random_floats(kRows * kInputs, 3)),
-      bias(device(), DType::f32, 1, kOutputs, biases), out(device(), dtype(), kRows, kOutputs);
-  const auto before = random_floats(kRows * kOutputs, 4);
-  for (const BiasEnding ending :
-       {BiasEnding::store, BiasEnding::quick_gelu, BiasEnding::gelu, BiasEnding::set, BiasEnding::add}) {
-    for (const bool biased : {true, false}) {
-      Rows sum(device(), DType::f32, kRows, kOutputs, before);
-      run_op(LinearBias{.out = out.data(),
-                        .sum = sum.floats(),
-                        .x = x.data(),
-                        .weight = weight.matrix,
-                        .bias = biased ? bias.floats() : nullptr,
-                        .rows = kRows,
-                        .ending = ending});
-      const bool summed = ending == BiasEnding::set || ending == BiasEnding::add;
-      const Rows& to = summed ? sum : out;
-      for (int r = 0; r < kRows; ++r) {
-        for (int o = 0; o < kOutputs; ++o) {
-          const double y = weight.dot(o, [&](int i) { return static_cast<double>(x.at(r, i)); }) +
-                           (biased ? static_cast<double>(biases[static_cast<std::size_t>(o)]) : 0);
-          double expected = y;
-          if (ending == BiasEnding::quick_gelu) expected = y / (1 + std::exp(-1.702 * y));
-          if (ending == BiasEnding::gelu) expected = y / 2 * (1 + std::erf(y / std::numbers::sqrt2));
-          if (ending == BiasEnding::add)
-            expected += static_cast<double>(before[static_cast<std::size_t>(r * kOutputs + o)]);
-          const double rounding = summed ? 0 : 1.01 * unit() * std::abs(expected);
-          ASSERT_NEAR(to.at(r, o), expected, rounding + 3e-5)
-              << static_cast<int>(ending) << " " << r << " " << o;
+class VisionProducts : public VisionOps {
+ protected:
+  /// Every `step`-th row is compared.
+  void check(int rows, int inputs, int outputs, int step) {
+    const auto size = [](int a, int b) { return static_cast<std::size_t>(a) * static_cast<std::size_t>(b); };
+    Weight weight(device(), dtype(), outputs, inputs, random_floats(size(outputs, inputs), 1, 0.3f));
+    const auto biases = random_floats(static_cast<std::size_t>(outputs), 2);
+    Rows x(device(), dtype(), rows, inputs, random_floats(size(rows, inputs), 3)),
+        bias(device(), DType::f32, 1, outputs, biases), out(device(), dtype(), rows, outputs);
+    const auto before = random_floats(size(rows, outputs), 4);
+    for (const BiasEnding ending :
+         {BiasEnding::store, BiasEnding::quick_gelu, BiasEnding::gelu, BiasEnding::set, BiasEnding::add}) {
+      for (const bool biased : {true, false}) {
+        Rows sum(device(), DType::f32, rows, outputs, before);
+        run_op(LinearBias{.out = out.data(),
+                          .sum = sum.floats(),
+                          .x = x.data(),
+                          .weight = weight.matrix,
+                          .bias = biased ? bias.floats() : nullptr,
+                          .rows = rows,
+                          .ending = ending});
+        const bool summed = ending == BiasEnding::set || ending == BiasEnding::add;
+        const Rows& to = summed ? sum : out;
+        for (int r = 0; r < rows; r = r + step < rows || r == rows - 1 ? r + step : rows - 1) {
+          for (int o = 0; o < outputs; ++o) {
+            const double y = weight.dot(o, [&](int i) { return static_cast<double>(x.at(r, i)); }) +
+                             (biased ? static_cast<double>(biases[static_cast<std::size_t>(o)]) : 0);
+            double expected = y;
+            if (ending == BiasEnding::quick_gelu) expected = y / (1 + std::exp(-1.702 * y));
+            if (ending == BiasEnding::gelu) expected = y / 2 * (1 + std::erf(y / std::numbers::sqrt2));
+            if (ending == BiasEnding::add)
+              expected += static_cast<double>(before[static_cast<std::size_t>(r * outputs + o)]);
+            const double rounding = summed ? 0 : 1.01 * unit() * std::abs(expected);
+            ASSERT_NEAR(to.at(r, o), expected, rounding + 4e-7 * inputs)
+                << static_cast<int>(ending) << " " << r << " " << o;
+          }
+          for (int o = outputs; o < padded(outputs); ++o) ASSERT_EQ(to.at(r, o), 0) << "padding";
         }
-        for (int o = kOutputs; o < padded(kOutputs); ++o) ASSERT_EQ(to.at(r, o), 0) << "padding";
       }
     }
   }
+};
+
+TROUPE_ALL_DEVICES(VisionProducts);
+
+TEST_P(VisionProducts, BiasAndEveryEnding) { check(37, 75, 45, 1); }
+
+TEST_P(VisionProducts, FewRows) { check(3, 75, 45, 1); }
+
+// Several tiles of a GPU's, the last ones cut in both directions, and more steps than its ring has slots.
+TEST_P(VisionProducts, ManyTiles) {
+  if (!where().cuda) GTEST_SKIP() << "of a GPU's tiles";
+  check(300, 1096, 552, 59);
 }
 
 TEST_P(VisionOps, RowsAreJoinedWithoutPadding) {
@@ -167,7 +183,8 @@ TEST_P(VisionOps, FrameAttention) {
     int rows, heads, head_dim;
   };
   for (const auto [rows, heads, head_dim] :
-       {Shape{1, 1, 4}, Shape{33, 2, 12}, Shape{70, 3, 80}, Shape{129, 1, 64}}) {
+       {Shape{1, 1, 4}, Shape{33, 2, 12}, Shape{70, 3, 80}, Shape{129, 1, 64}, Shape{1, 2, 80},
+        Shape{128, 1, 80}, Shape{651, 2, 80}}) {
     const int width = heads * head_dim, half = head_dim / 2;
     Rows qkv(device(), dtype(), rows, 3 * width,
              random_floats(static_cast<std::size_t>(rows * 3 * width), 1)),
@@ -182,14 +199,14 @@ TEST_P(VisionOps, FrameAttention) {
       }
     }
     const float scale = 1.3f / std::sqrt(static_cast<float>(head_dim));
-    run_op(FrameAttention{.out = out.data(),
-                          .qkv = qkv.data(),
-                          .rope = device().put(rope),
-                          .dtype = dtype(),
-                          .rows = rows,
-                          .heads = heads,
-                          .head_dim = head_dim,
-                          .scale = scale});
+    run_op(with_packed({.out = out.data(),
+                        .qkv = qkv.data(),
+                        .rope = device().put(rope),
+                        .dtype = dtype(),
+                        .rows = rows,
+                        .heads = heads,
+                        .head_dim = head_dim,
+                        .scale = scale}));
     const auto rotated = [&](int r, int part, int head, int d) {
       const auto at = [&](int i) {
         return static_cast<double>(
@@ -222,6 +239,48 @@ TEST_P(VisionOps, FrameAttention) {
         }
       }
     }
+  }
+}
+
+// A piece has the bits that the whole has, and touches no row of the others.
+TEST_P(VisionOps, FrameAttentionInPieces) {
+  for (const int head_dim : {12, 80}) {
+    constexpr int kRows = 300, kHeads = 2;
+    const int width = kHeads * head_dim;
+    const auto values = random_floats(static_cast<std::size_t>(kRows * 3 * width), 5);
+    std::vector<float> rope;
+    for (int i = 0; i < kRows * head_dim / 2; ++i) {
+      rope.push_back(std::cos(0.01f * static_cast<float>(i)));
+      rope.push_back(std::sin(0.01f * static_cast<float>(i)));
+    }
+    const float* const angles = device().put(rope);
+    const auto attend = [&](const std::vector<std::pair<int, int>>& pieces) {
+      Rows qkv(device(), dtype(), kRows, 3 * width, values), out(device(), dtype(), kRows, width);
+      FrameAttention op = with_packed({.out = out.data(),
+                                       .qkv = qkv.data(),
+                                       .rope = angles,
+                                       .dtype = dtype(),
+                                       .rows = kRows,
+                                       .heads = kHeads,
+                                       .head_dim = head_dim,
+                                       .scale = 0.2f});
+      std::vector<float> all;
+      int done = 0;
+      for (const auto& [first, count] : pieces) {
+        op.first = first;
+        op.count = count;
+        run_op(op);
+        done = first + (count > 0 ? count : kRows - first);
+        for (int r = done; r < kRows; ++r) EXPECT_EQ(out.at(r, 0), 0) << "a row of a later piece";
+      }
+      for (int r = 0; r < kRows; ++r) {
+        for (int c = 0; c < width; ++c) all.push_back(out.at(r, c));
+      }
+      return all;
+    };
+    const auto whole = attend({{0, 0}});
+    EXPECT_EQ(attend({{0, 128}, {128, 128}, {256, 44}}), whole);
+    EXPECT_EQ(attend({{0, 256}, {256, 0}}), whole);
   }
 }
 

@@ -131,6 +131,28 @@ TEST_F(MediaBookTest, AnImageThatIsInMemoryIsNotDecodedAgain) {
   EXPECT_EQ(effects_.prepare.size(), 1u) << "as does another salt";
 }
 
+TEST_F(MediaBookTest, WhatIsFoundInMemoryIsCounted) {
+  bring(1, {file("one"), file("one"), file("two")});
+  EXPECT_EQ(book().stats().misses, 2);
+  EXPECT_EQ(book().stats().hits, 1) << "the same image twice";
+  release(1);
+  EXPECT_EQ(book().stats().cached_entries, 2);
+  bring(2, {file("one")});
+  EXPECT_EQ(book().stats().hits, 2);
+  for (const std::uint64_t exchange : {3u, 4u}) {
+    measure(job(exchange, {file("three")}));
+    do_measuring();
+    prepare(exchange);
+  }
+  EXPECT_EQ(book().in_work(false), 1);
+  release(3);
+  cancel_dropped();
+  do_preparing();
+  EXPECT_EQ(book().in_work(false), 0);
+  EXPECT_EQ(book().stats().misses, 3);
+  EXPECT_EQ(book().stats().hits, 3) << "it was in the making";
+}
+
 TEST_F(MediaBookTest, TwoRequestsWithOneImageAtTheSameTimeHaveItDecodedOnce) {
   for (const std::uint64_t exchange : {1u, 2u}) {
     measure(job(exchange, {file("one")}));
@@ -393,6 +415,7 @@ TEST_F(MediaBookTest, AWaitEndsAndSoDoesThePatienceOfTheQueue) {
   ASSERT_EQ(effects_.ready.size(), 3u);
   EXPECT_EQ(effects_.ready[2].request.exchange, 2u);
   EXPECT_TRUE(book().waits());
+  EXPECT_EQ(book().stats().refused, 2);
   release(1);
   do_preparing();
   EXPECT_EQ(effects_.ready.back().request.exchange, 3u);

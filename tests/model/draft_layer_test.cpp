@@ -389,7 +389,7 @@ TEST_P(DraftRanks, EveryRankHasTheReferencesLogits) {
   test::check_draft(all[0].logits, golden, test::kTolerance[static_cast<int>(dtype)]);
 }
 
-std::string name_of(const ::testing::TestParamInfo<DraftRanks::ParamType>& info) {
+std::string draft_rank_name(const ::testing::TestParamInfo<DraftRanks::ParamType>& info) {
   const auto& [which, dtype] = info.param;
   return std::string(which.model) + "_" + to_string(dtype) + (which.expert_parallel ? "_experts" : "");
 }
@@ -399,7 +399,7 @@ INSTANTIATE_TEST_SUITE_P(All, DraftRanks,
                                                               RankedDraft{"moe_shared2", 2, false},
                                                               RankedDraft{"moe_shared2", 2, true}),
                                             ::testing::Values(DType::f32, DType::bf16)),
-                         name_of);
+                         draft_rank_name);
 
 // Drawn weights are the same whether one rank holds them or two.
 TEST(DummyDraft, WeightsOfRanksAreTheModels) {

@@ -21,6 +21,8 @@ wire::Capacity plan_capacity() {
   capacity.max_tokens_per_step = 100;
   capacity.max_model_len = 300;
   capacity.vocab_size = 50;
+  capacity.max_drafts = 3;
+  capacity.max_sampled = 6;
   return capacity;
 }
 
@@ -216,6 +218,49 @@ TEST_F(PlanCheckTest, ARowMaySampleAgain) {
   refused("a row that ends at 2 samples, but");
 }
 
+TEST_F(PlanCheckTest, RowsFromTheLastTokenStayWithinWhatThePlanAllowsFor) {
+  const auto start = [&](SlotRef slot, int max_tokens) {
+    plans.start(slot, 3, 3, {}, {}, {}, max_tokens).ids(slot, 0, {1, 2, 3}).blocks(slot, 0, {5});
+  };
+  start(kPlanSlot, 3);
+  refused("at most 3 tokens, of which 3 are known");
+  start(kPlanSlot, 301);
+  refused("positions end at 300");
+  start(kPlanSlot, 40);
+  accepted();
+  plans.row_from_last(kPlanSlot, 3, 1);
+  refused("it has sampled none");
+  plans.row(kPlanSlot, 0, 3, true);
+  accepted();
+  plans.row_from_last(kPlanSlot, 3, 5);
+  refused("4 draft tokens; at most 3 are made");
+  plans.row_from_last(kPlanSlot, 4, 1);
+  refused("it has at most 4 of 40 ids");
+  plans.row_from_last(kPlanSlot, 2, 1);
+  refused("it has at most 4 of 40 ids");
+  plans.row_from_last(kPlanSlot, 3, 4);
+  accepted();
+  plans.row_from_last(kPlanSlot, 7, 4);
+  accepted();
+  plans.row(kPlanSlot, 11, 1, true);
+  refused("the worker's to know");
+  for (int position = 11; position < 36; ++position) {
+    plans.row_from_last(kPlanSlot, position, 1);
+    accepted();
+  }
+  plans.row_from_last(kPlanSlot, 36, 4);
+  refused("of 40 ids");
+  plans.row_from_last(kPlanSlot, 36, 3);
+  accepted();
+
+  const SlotRef other{2, 1};
+  start(other, 40);
+  plans.row(other, 0, 3, true);
+  accepted();
+  plans.row_from_last(other, 3, 4).row_from_last(kPlanSlot, 36, 3);
+  refused("more than 6 tokens are sampled in one step");
+}
+
 TEST_F(PlanCheckTest, UnknownFlagsAreRefusedAndWaitingWithoutSampling) {
   const auto status = [&](std::uint32_t flags) {
     wire::RecordWriter<wire::StepPlan> writer;
@@ -229,7 +274,7 @@ TEST_F(PlanCheckTest, UnknownFlagsAreRefusedAndWaitingWithoutSampling) {
   };
   EXPECT_NE(status(16).message.find("flags 16 are not offered"), std::string::npos);
   EXPECT_NE(status(wire::kAgain).message.find("does not sample samples again"), std::string::npos);
-  EXPECT_NE(status(wire::kSamples | 8).message.find("not offered"), std::string::npos);
+  EXPECT_NE(status(wire::kSamples | 16).message.find("not offered"), std::string::npos);
   EXPECT_NE(status(wire::kGated).message.find("does not sample"), std::string::npos);
   EXPECT_TRUE(status(wire::kSamples | wire::kGated).ok()) << "of a sequence that has gone";
   plans.restart();
@@ -346,6 +391,7 @@ TEST_F(PlanCheckTest, ARowMayWantAsManyLogprobsAsAResultHolds) {
 TEST_F(PlanCheckTest, LateRowsThatSampleAreAnsweredInTheResultToo) {
   wire::Capacity wide = plan_capacity();
   wide.max_tokens_per_step = 100'000;
+  wide.max_drafts = 0;
   wide.max_logprobs = wide.vocab_size = wire::kMostTopLogprobs;
   constexpr SlotRef kScored{0, 1};
   constexpr std::int32_t kTop = 260'000;

@@ -290,6 +290,30 @@ TEST_F(PreflightTest, KvBlocksOnGpusAreThoseOfTheFullestRank) {
       << refused.status().message;
 }
 
+TEST_F(PreflightTest, SpeculationThatIsNotOffered) {
+  options.speculation = {.method = config::DraftMethod::ngram, .tokens = 4};
+  EXPECT_TRUE(preflight(options).ok());
+  options.speculation = {.method = config::DraftMethod::mtp, .tokens = 1, .mtp_steps = 1};
+  refused(Code::unsupported, "method \"ngram\" works");
+  options.speculation = {.method = config::DraftMethod::ngram, .tokens = 4};
+  options.device.device = config::Device::cuda;
+  GpuProbes probes;
+  probes.gpu = [&](int) {
+    return CudaProbe{.name = "GPU", .free = 8ull << 30, .total = 8ull << 30, .capability = 90, .devices = 1};
+  };
+  for (const config::Device device : {config::Device::cuda, config::Device::automatic}) {
+    options.device.device = device;
+    const auto on_gpu = preflight(options, probes);
+    EXPECT_EQ(on_gpu.status().code, Code::unsupported);
+    EXPECT_NE(on_gpu.status().message.find("the CUDA device does not speculate yet; run with --device cpu or "
+                                           "without --speculative-config"),
+              std::string::npos)
+        << on_gpu.status().message;
+  }
+  options.speculation = {};
+  EXPECT_TRUE(preflight(options, probes).ok());
+}
+
 TEST_F(PreflightTest, EchoNeedsNoModel) {
   options.device = {.device = config::Device::echo};
   options.model = {};

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <array>
 #include <cstring>
 #include <numeric>
 
@@ -30,11 +31,13 @@ wire::Capacity capacity() {
 
 class StepPackerTest : public ::testing::Test {
  protected:
-  StepPackerTest() {
-    const std::size_t bytes = StepMemory::make(capacity(), {}).bytes;
+  explicit StepPackerTest(const wire::Capacity& limits = capacity(),
+                          const std::optional<VisionSpec>& vision = {})
+      : layout(StepPacker::layout(limits)), check(limits), table(3, vision) {
+    const std::size_t bytes = StepMemory::make(limits, {}).bytes;
     device.resize(bytes / 8 + 16);
     const auto at = (reinterpret_cast<std::uintptr_t>(device.data()) + 63) / 64 * 64;
-    memory = StepMemory::make(capacity(), {reinterpret_cast<void*>(at), bytes});
+    memory = StepMemory::make(limits, {reinterpret_cast<void*>(at), bytes});
     memory.sequences.kv_ids = reinterpret_cast<TokenId*>(std::uintptr_t{1} << 20);
     memory.sequences.ids_to_next_block = 77;
     piece.resize(layout.bytes / 8);
@@ -81,11 +84,11 @@ class StepPackerTest : public ::testing::Test {
 
   std::vector<std::uint64_t> device;
   StepMemory memory;
-  kernels::PieceLayout layout = StepPacker::layout(capacity());
+  kernels::PieceLayout layout;
   std::vector<std::uint64_t> piece;
   Plans plans;
-  PlanCheck check{capacity()};
-  WorkerSequences table{3};
+  PlanCheck check;
+  WorkerSequences table;
   StepBatch batch;
 };
 
@@ -288,6 +291,86 @@ TEST_F(StepPackerTest, TheFullestRecordFitsAPiece) {
   const PackedStep packed = pack();
   EXPECT_EQ(packed.scores, kRuns - 1);
   for (int i = 0; i < kRuns; ++i) ASSERT_EQ(in_piece<kernels::InputRow>(layout.rows)[i].token, i % 1000);
+}
+
+wire::Capacity seeing_capacity() {
+  wire::Capacity made = capacity();
+  made.media_tokens = made.max_model_len;
+  return made;
+}
+
+constexpr VisionSpec kVision{
+    .patch = 90, .image_start = 91, .image_end = 92, .video_start = 93, .video_end = 94};
+
+class SeeingStepPackerTest : public StepPackerTest {
+ protected:
+  SeeingStepPackerTest() : StepPackerTest(seeing_capacity(), kVision) {}
+};
+
+// An image of 2 × 3 tokens between its boundaries, and text around it.
+TEST_F(SeeingStepPackerTest, RowsOfAnItemHavePositionsKindsAndEmbeddings) {
+  const std::vector<TokenId> ids{5, 91, 90, 90, 90, 90, 90, 90, 92, 6};
+  table.announce(kPackedA, {{MediaKind::image, {1, 4, 6}, 2}});
+  plans.start(kPackedA, 10, 10).ids(kPackedA, 0, ids).blocks(kPackedA, 0, {9}).row(kPackedA, 0, 10, true);
+  plans.start(kPackedB, 3, 3).ids(kPackedB, 0, {1, 2, 3}).blocks(kPackedB, 0, {8}).row(kPackedB, 0, 3, true);
+  const PackedStep packed = pack();
+  EXPECT_TRUE(packed.spatial && packed.sees);
+  EXPECT_FALSE(packed.decode);
+  const std::vector<std::array<int, 3>> at{{0, 0, 0}, {1, 1, 1}, {2, 2, 2}, {2, 2, 3}, {2, 2, 4},
+                                           {2, 3, 2}, {2, 3, 3}, {2, 3, 4}, {5, 5, 5}, {6, 6, 6},
+                                           {0, 0, 0}, {1, 1, 1}, {2, 2, 2}};
+  const std::vector<int> kinds{0, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0};
+  for (std::size_t r = 0; r < at.size(); ++r) {
+    for (std::size_t axis = 0; axis < 3; ++axis)
+      EXPECT_EQ(memory.sequences.positions[3 * r + axis], at[r][axis]) << r << " " << axis;
+    EXPECT_EQ(memory.sequences.kinds[r], kinds[r]) << r;
+  }
+  ASSERT_EQ(packed.embedded.size(), 1u);
+  EXPECT_EQ(packed.embedded[0].row, 2);
+  EXPECT_EQ(packed.embedded[0].count, 6);
+
+  // What is generated is text at one position, behind the item's largest: a step as any other.
+  plans.row(kPackedA, 10, 1, true).row(kPackedB, 3, 1, true);
+  const PackedStep next = pack();
+  EXPECT_TRUE(next.decode);
+  EXPECT_FALSE(next.spatial || next.sees);
+  EXPECT_TRUE(next.embedded.empty());
+  EXPECT_EQ(next.deltas, 0);
+  EXPECT_EQ(in_piece<kernels::InputRow>(layout.rows)[0].position, 7);
+  EXPECT_EQ(in_piece<kernels::InputRow>(layout.rows)[1].position, 3);
+  EXPECT_EQ(in_piece<kernels::KvSlot>(layout.slots)[0].offset, 10) << "its place in memory is another matter";
+}
+
+// One row, which samples, as a decode step's would.
+TEST_F(SeeingStepPackerTest, ABoundaryAtTheEndIsNoDecodeStep) {
+  table.announce(kPackedA, {{MediaKind::image, {1, 2, 2}, 1}});
+  plans.start(kPackedA, 3, 3)
+      .ids(kPackedA, 0, {91, 90, 92})
+      .blocks(kPackedA, 0, {9})
+      .row(kPackedA, 0, 2, false);
+  EXPECT_TRUE(pack().sees);
+  plans.row(kPackedA, 2, 1, true);
+  const PackedStep packed = pack();
+  EXPECT_TRUE(packed.sees);
+  EXPECT_FALSE(packed.spatial || packed.decode);
+  EXPECT_EQ(memory.sequences.kinds[0], 1);
+}
+
+TEST_F(SeeingStepPackerTest, TheFullestStepFitsAPiece) {
+  const int rows = seeing_capacity().max_tokens_per_step;
+  std::vector<TokenId> ids(static_cast<std::size_t>(rows), 90);
+  std::vector<BlockId> blocks_of(static_cast<std::size_t>(rows / 64));
+  std::iota(blocks_of.begin(), blocks_of.end(), 100);
+  table.announce(kPackedA, {{MediaKind::image, {1, 128, 128}, 0}});
+  plans.start(kPackedA, rows, rows, {.prompt_logprobs = 30})
+      .ids(kPackedA, 0, ids)
+      .blocks(kPackedA, 0, blocks_of);
+  plans.row(kPackedA, 0, rows, true);
+  const PackedStep packed = pack();
+  EXPECT_TRUE(packed.spatial && packed.sees);
+  EXPECT_EQ(packed.scores, rows - 1);
+  EXPECT_EQ(memory.sequences.kinds[rows - 1], 1);
+  EXPECT_EQ(memory.sequences.positions[3 * rows - 1], 63);
 }
 
 }  // namespace

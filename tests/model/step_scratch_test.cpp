@@ -45,6 +45,13 @@ GpuTraits invariant() {
   return gpu;
 }
 
+/// A mixture with a second group of experts, of this width.
+ModelSpec seeing(ModelSpec mixture, int width) {
+  mixture.vision = {
+      .depth = 2, .width = 1280, .heads = 16, .intermediate = 5120, .expert_intermediate = width};
+  return mixture;
+}
+
 std::vector<ModelCase> model_cases() {
   const WeightFormat int8{WeightKind::int8, DType::bf16}, int4{WeightKind::int4, DType::bf16},
       groups{WeightKind::int4, DType::bf16, 64}, fp8{WeightKind::fp8, DType::bf16};
@@ -61,6 +68,10 @@ std::vector<ModelCase> model_cases() {
       {"21B, int8 KV, batch-invariant", mixture, with(int8, int8, KvFormat::int8), invariant()},
       {"21B, int8 KV, no Hopper", mixture, with(int8, int8, KvFormat::int8), ampere()},
       {"21B, f32", mixture, DType::f32},
+      {"28B-VL", seeing(mixture, 512)},
+      {"28B-VL, wint8", seeing(mixture, 512), with(int8, int8, KvFormat::plain)},
+      {"28B-VL, fp8", seeing(mixture, 512), with(fp8, fp8, KvFormat::plain)},
+      {"wide experts of vision rows", seeing(mixture, 6144)},
   };
   for (const bool expert_parallel : {false, true}) {
     made.push_back({expert_parallel ? "21B, a rank's experts" : "21B, a rank's width",
@@ -83,6 +94,15 @@ TEST(StepScratch, AMixedStepWithEightBitKvFits) {
       << "no piece of a prompt in it";
   EXPECT_GT(scratch.most(), mixed);
   EXPECT_EQ(scratch.most(), scratch.of({.rows = 512, .sequences = 511, .samples = 1}));
+}
+
+TEST(StepScratch, BothGroupsOfExpertsAreAsked) {
+  const ModelSpec mixture = test::large_mixture();
+  const auto most = [](const ModelSpec& spec) {
+    return StepScratch(spec, DType::bf16, kH200, limits(2048, 64)).most();
+  };
+  EXPECT_EQ(most(seeing(mixture, 32)), most(mixture));
+  EXPECT_GT(most(seeing(mixture, 6144)), most(mixture));
 }
 
 TEST(StepScratch, NoPlanAsksForMoreThanTheMost) {

@@ -2,7 +2,9 @@
 #include <algorithm>
 #include <map>
 
+#include "gpu/cuda.h"
 #include "model/cpu_executor.h"
+#include "model/cuda/executor.h"
 #include "model/support/plans.h"
 #include "model/support/vision_golden.h"
 #include "support/patience.h"
@@ -13,9 +15,14 @@ namespace {
 using test::Plans;
 using test::VisionGolden;
 
-class VisionExecutor : public ::testing::Test {
+/// The parameter: on a GPU. Without one its cases are skipped.
+class VisionExecutor : public ::testing::TestWithParam<bool> {
  protected:
-  void SetUp() override { make("vision_small"); }
+  void SetUp() override {
+    if (const Status usable = cuda_usable(); on_gpu() && !usable.ok()) GTEST_SKIP() << usable.message;
+    make("vision_small");
+  }
+  static bool on_gpu() { return GetParam(); }
 
   void make(const std::string& golden) {
     config::Options options;
@@ -30,7 +37,12 @@ class VisionExecutor : public ::testing::Test {
     capacity.max_tokens_per_step = 64;
     capacity.max_model_len = 256;
     capacity.vocab_size = files->spec.vocab;
-    auto made = make_cpu_executor(*files, options, capacity);
+    options.scheduler.max_num_seqs = capacity.max_slots;
+    options.scheduler.max_num_batched_tokens = capacity.max_tokens_per_step;
+    options.scheduler.max_model_len = capacity.max_model_len;
+    options.device.num_gpu_blocks_override = capacity.kv_blocks;
+    executor_.reset();
+    auto made = on_gpu() ? make_cuda_executor(*files, options) : make_cpu_executor(*files, options, capacity);
     ASSERT_TRUE(made.ok()) << made.status().message;
     executor_ = std::move(*made);
   }
@@ -151,7 +163,10 @@ class VisionExecutor : public ::testing::Test {
   int cached_ = 0;      // MediaDones that say so
 };
 
-TEST_F(VisionExecutor, AnswersAsTheReferenceHoweverThePromptIsCut) {
+INSTANTIATE_TEST_SUITE_P(On, VisionExecutor, ::testing::Bool(),
+                         [](const auto& info) { return info.param ? "cuda" : "cpu"; });
+
+TEST_P(VisionExecutor, AnswersAsTheReferenceHoweverThePromptIsCut) {
   std::uint32_t generation = 0;
   for (const char* prompt : {"mixed", "long", "text"}) {
     const VisionGolden golden = test::load_vision_golden(prompt);
@@ -166,7 +181,7 @@ TEST_F(VisionExecutor, AnswersAsTheReferenceHoweverThePromptIsCut) {
 }
 
 // Two sequences with media and one of text in the same steps.
-TEST_F(VisionExecutor, SequencesRunBesideEachOther) {
+TEST_P(VisionExecutor, SequencesRunBesideEachOther) {
   const VisionGolden mixed = test::load_vision_golden("mixed"), text = test::load_vision_golden("text");
   const SlotRef one{0, 1}, two{1, 1}, three{2, 1};
   see(one, mixed);
@@ -202,7 +217,7 @@ TEST_F(VisionExecutor, SequencesRunBesideEachOther) {
 }
 
 // Steps of text run between the pieces; a step that needs an item waits for it.
-TEST_F(VisionExecutor, TextDoesNotWaitForEncoding) {
+TEST_P(VisionExecutor, TextDoesNotWaitForEncoding) {
   const VisionGolden mixed = test::load_vision_golden("mixed"), text = test::load_vision_golden("text");
   const SlotRef seen{0, 1}, plain{1, 1};
   see(seen, mixed);
@@ -210,7 +225,9 @@ TEST_F(VisionExecutor, TextDoesNotWaitForEncoding) {
   plans_.row(plain, 0, static_cast<int>(text.ids.size()), true);
   ASSERT_TRUE(submit_plan()) << refusal_;
   finish_step();
-  EXPECT_TRUE(encoded_.empty()) << "a piece after the step, not before";
+  if (!on_gpu()) {
+    EXPECT_TRUE(encoded_.empty()) << "a piece after the step, not before";
+  }
   start(seen, mixed, 0);
   plans_.row(seen, 0, static_cast<int>(mixed.ids.size()), true);
   ASSERT_TRUE(submit_plan()) << refusal_;
@@ -221,7 +238,7 @@ TEST_F(VisionExecutor, TextDoesNotWaitForEncoding) {
 }
 
 // A row behind an item's last one would need what is gone.
-TEST_F(VisionExecutor, AnItemIsUsedUpByItsLastRow) {
+TEST_P(VisionExecutor, AnItemIsUsedUpByItsLastRow) {
   const VisionGolden mixed = test::load_vision_golden("mixed");
   const SlotRef slot{0, 1};
   see(slot, mixed);
@@ -234,7 +251,7 @@ TEST_F(VisionExecutor, AnItemIsUsedUpByItsLastRow) {
 }
 
 // One that ends without having been started, and one with the same name behind it.
-TEST_F(VisionExecutor, WhatWasUsedServesLaterItemsOfThatName) {
+TEST_P(VisionExecutor, WhatWasUsedServesLaterItemsOfThatName) {
   const VisionGolden mixed = test::load_vision_golden("mixed");
   names_ = true;
   see({0, 1}, mixed);
@@ -256,7 +273,7 @@ TEST_F(VisionExecutor, WhatWasUsedServesLaterItemsOfThatName) {
 }
 
 // The sequence ends before its items are encoded: they are answered for, and the slot is free.
-TEST_F(VisionExecutor, AFinishedSequencesItemsAreDropped) {
+TEST_P(VisionExecutor, AFinishedSequencesItemsAreDropped) {
   const VisionGolden mixed = test::load_vision_golden("mixed");
   see({0, 1}, mixed);
   start({0, 1}, mixed, 0);
@@ -278,7 +295,7 @@ TEST_F(VisionExecutor, AFinishedSequencesItemsAreDropped) {
   EXPECT_EQ(answer({0, 2}, mixed, 64, 4), mixed.greedy);
 }
 
-TEST_F(VisionExecutor, AResetForgetsEverything) {
+TEST_P(VisionExecutor, AResetForgetsEverything) {
   const VisionGolden mixed = test::load_vision_golden("mixed");
   see({0, 1}, mixed);
   executor_->reset(2);
@@ -287,7 +304,7 @@ TEST_F(VisionExecutor, AResetForgetsEverything) {
   EXPECT_EQ(answer({0, 1}, mixed, 64, 0), mixed.greedy);
 }
 
-TEST_F(VisionExecutor, RefusesWhatMakesNoSense) {
+TEST_P(VisionExecutor, RefusesWhatMakesNoSense) {
   const VisionGolden mixed = test::load_vision_golden("mixed");
   const std::span<const std::byte> patches = std::as_bytes(std::span(mixed.patches));
   const auto refused = [](const Status& status, const std::string& part) {
@@ -329,7 +346,7 @@ TEST_F(VisionExecutor, RefusesWhatMakesNoSense) {
   refused(announce({0, 3}, mixed.items), "two generations");
 }
 
-TEST_F(VisionExecutor, ATextModelTakesNoMedia) {
+TEST_P(VisionExecutor, ATextModelTakesNoMedia) {
   make("moe_shared2");
   const Status status = announce({0, 1}, {MediaItem{MediaKind::image, {1, 2, 2}, 0}});
   EXPECT_EQ(status.code, Code::invalid_argument);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "gpu/cpu.h"
+#include "model/preflight.h"
 #include "model/sizing.h"
 #include "model/support/vision_golden.h"
 #include "model/vision/tower_memory.h"
@@ -16,11 +17,47 @@ ModelFiles open() {
 }
 
 TEST(VisionLimits, OnTheCpu) {
-  ModelFiles files = open();
-  const Status refused = files.choose(config::Device::cuda, {});
-  EXPECT_EQ(refused.code, Code::unsupported);
-  EXPECT_NE(refused.message.find("--device cpu"), std::string::npos) << refused.message;
-  EXPECT_TRUE(files.choose(config::Device::cpu, {}).ok());
+  config::Options options;
+  options.model.directory = test::golden_directory("vision_small").string();
+  options.device.device = config::Device::cuda;
+  GpuProbes probes;
+  probes.gpu = [](int) {
+    constexpr std::uint64_t kMemory = std::uint64_t{8} << 30;
+    return CudaProbe{.name = "GPU", .free = kMemory, .total = kMemory, .capability = 90, .devices = 1};
+  };
+  const auto refused = preflight(options, probes);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.status().code, Code::unsupported);
+  EXPECT_NE(refused.status().message.find("--device cpu"), std::string::npos) << refused.status().message;
+}
+
+TEST(VisionLimits, AGpusMemoryIsCounted) {
+  const ModelFiles files = open();
+  config::Options options;
+  ModelSpec text = files.spec;
+  text.vision.reset();
+  const auto with = cuda_limits(files.spec, DType::bf16, true, options),
+             without = cuda_limits(text, DType::bf16, true, options);
+  ASSERT_TRUE(with.ok() && without.ok()) << with.status().message;
+  EXPECT_EQ(with->media_tokens, with->max_model_len);
+  EXPECT_EQ(without->media_tokens, 0);
+  const std::uint64_t tower =
+      TowerMemory::make(*files.spec.vision, files.spec.hidden, DType::bf16, kMostFramePatches, 0, {}).bytes;
+  const std::uint64_t least = tower + encoder_output_bytes(*with, files.spec, DType::bf16, options);
+  EXPECT_GE(with->arena_bytes, without->arena_bytes + least);
+  EXPECT_LT(with->arena_bytes, without->arena_bytes + least + (std::uint64_t{64} << 20));
+
+  // Queries, keys and values of the released models' heads are packed for the tensor cores.
+  ModelSpec released = files.spec;
+  released.vision->width = 1280;
+  released.vision->heads = 16;
+  const auto packs = cuda_limits(released, DType::bf16, true, options);
+  const auto f32 = cuda_limits(released, DType::f32, true, options);
+  ASSERT_TRUE(packs.ok() && f32.ok());
+  const std::uint64_t unpacked =
+      TowerMemory::make(*released.vision, released.hidden, DType::bf16, kMostFramePatches, 0, {}).bytes;
+  EXPECT_GE(packs->arena_bytes,
+            without->arena_bytes + unpacked + std::uint64_t{3} * kMostFramePatches * 1280 * 2);
 }
 
 // What is drawn at random has every weight, also those of the tower.
@@ -55,7 +92,7 @@ TEST(VisionLimits, TheTowersMemoryIsCounted) {
   const auto without = size_cpu(text, DType::bf16, true, options, memory);
   ASSERT_TRUE(with.ok() && without.ok()) << with.status().message;
   const std::size_t tower =
-      TowerMemory::make(*files.spec.vision, files.spec.hidden, DType::bf16, kMostFramePatches, {}).bytes;
+      TowerMemory::make(*files.spec.vision, files.spec.hidden, DType::bf16, kMostFramePatches, 0, {}).bytes;
   // And the encoder's output: of the longest sequence, and what is kept.
   EXPECT_EQ(with->media_tokens, with->max_model_len);
   EXPECT_EQ(without->media_tokens, 0);

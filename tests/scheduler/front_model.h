@@ -163,12 +163,14 @@ class FrontModel {
       if (e.seen >= e.tokens.size() || token != e.tokens[e.seen])
         complain("a token differs from the reference");
     }
+    std::int32_t scored = 0;  // of its tokens
     for (std::int32_t i = 0; i < s.scores; ++i, ++scores) {
       const PositionLogprobs& score = host.scores[static_cast<std::size_t>(s.first_score + i)];
       if (score.position < e.prompt_tokens) {
         if (score.position != e.next_prompt_score++) complain("prompt logprobs are not in order, each once");
-      } else if (score.position != e.prompt_tokens + static_cast<std::int32_t>(e.seen) - 1 ||
-                 score.tops != 2 ||
+      } else if (score.position - e.prompt_tokens != static_cast<std::int32_t>(e.seen) - s.tokens + scored ||
+                 scored >= s.tokens || score.tops != 2 ||
+                 score.chosen.token != host.tokens[static_cast<std::size_t>(s.first_token + scored++)] ||
                  host.tops[static_cast<std::size_t>(score.first_top)].token != score.chosen.token) {
         complain("a logprob belongs to another token");
       } else {

@@ -30,6 +30,8 @@ struct Setting {
   std::int32_t max_logprobs = 20;
   std::int32_t media_tokens = 0;  ///< of encoder output; 0: the model sees nothing, and no prompt has images
   double media_failures = 0;      ///< share of images whose patches are gone
+  std::int32_t drafts = 0;        ///< draft tokens of a row; 0: the worker makes none
+  std::int32_t drafted_rows = 6;  ///< with drafts: rows of logits beyond one a slot
   double late = 0;                ///< share of masks that are not made in time
 };
 
@@ -58,6 +60,8 @@ inline wire::Capacity capacity_of(const Setting& s) {
   c.max_steps_in_flight = s.in_flight;
   c.swap_blocks = s.swap_blocks;
   c.media_tokens = s.media_tokens;
+  c.max_drafts = s.drafts;
+  c.max_sampled = s.drafts > 0 ? s.slots + s.drafted_rows : 0;
   return c;
 }
 

@@ -18,25 +18,9 @@
 #include "ipc/wire.h"
 #include "tests/scheduler/encoder_model.h"
 #include "tests/scheduler/grammar_model.h"
+#include "tests/scheduler/text_model.h"
 
 namespace troupe::test {
-
-/// extend(): the hash of a prefix one token longer. next_token(): the token that follows a prefix.
-inline std::uint64_t extend(std::uint64_t prefix, TokenId token) {
-  return mix(prefix, static_cast<std::uint64_t>(token) + 1);
-}
-/// The same for token `at` of a text with images: what an image contains counts.
-inline std::uint64_t extend(std::uint64_t prefix, TokenId token, std::span<const SequenceItem> media,
-                            std::int32_t at) {
-  for (const SequenceItem& item : media) {
-    if (item.item.first <= at && at < item.item.end())
-      prefix = mix(prefix, item.contents.lo * 64 + static_cast<std::uint64_t>(at - item.item.first));
-  }
-  return extend(prefix, token);
-}
-inline TokenId next_token(std::uint64_t prefix, std::uint32_t choice, std::int32_t vocab) {
-  return static_cast<TokenId>(mix(prefix, 0x51ull + choice) % static_cast<std::uint64_t>(vocab));
-}
 
 class WorkerModel {
  public:
@@ -189,7 +173,7 @@ class WorkerModel {
   struct Slot {
     SlotRef ref{};
     RequestKey key{};
-    std::int32_t prompt_tokens = 0, known = 0, sent = 0, run = -1;
+    std::int32_t prompt_tokens = 0, known = 0, max_tokens = 0, sent = 0, run = -1;
     wire::Sampling sampling{};
     std::vector<SequenceItem> media;
     std::vector<TokenId> tokens;        ///< ids received or sampled
@@ -258,6 +242,7 @@ class WorkerModel {
       slot.key = start.key;
       slot.prompt_tokens = start.prompt_tokens;
       slot.known = start.known_tokens;
+      slot.max_tokens = start.max_tokens;
       slot.sampling = start.sampling;
       slot.media = encoder_.start(start.slot, start.key);
     }
@@ -292,7 +277,7 @@ class WorkerModel {
   template <class Poison>
   std::vector<std::byte> execute(const wire::RecordView& view, const wire::StepPlan& plan, Poison&& poison) {
     std::set<std::uint32_t> seen;
-    std::int32_t total = 0;
+    std::int32_t total = 0, sampled = 0;
     rows_.clear();
     tokens_.clear();
     scores_.clear();
@@ -302,10 +287,17 @@ class WorkerModel {
       if (slot == nullptr || !seen.insert(row.slot.slot).second)
         return complain("two rows of a slot"), writer_out();
       total += row.tokens;
-      run_row(*slot, row, poison);
+      if ((row.flags & wire::kFromLast) != 0) {
+        sampled += row.tokens;
+        run_from_last(*slot, row, poison);
+      } else {
+        sampled += (row.flags & wire::kSamples) != 0 ? 1 : 0;
+        run_row(*slot, row, poison);
+      }
       if (!complaint_.empty()) return writer_out();
     }
     if (total > budget_) complain("over the token budget");
+    if (capacity_.max_drafts > 0 && sampled > capacity_.max_sampled) complain("too many rows of logits");
     const auto rows = writer_.array(rows_);
     const auto tokens = writer_.array(tokens_);
     const auto scores = writer_.array(scores_);
@@ -374,6 +366,57 @@ class WorkerModel {
     if (samples) sample(slot, poison(slot.key), gated);
   }
 
+  /// Three of four draft tokens are right. What a rejected one leaves in the KV memory is wrong.
+  template <class Poison>
+  void run_from_last(Slot& slot, const wire::PlanRow& row, Poison&& poison) {
+    ++rows_run_;
+    const auto size = static_cast<std::int32_t>(slot.tokens.size());
+    const std::int32_t room = static_cast<std::int32_t>(slot.blocks.size()) * capacity_.block_tokens;
+    if (row.flags != (wire::kSamples | wire::kFromLast)) return complain("other flags beside kFromLast");
+    if (row.tokens < 1 || row.tokens > 1 + capacity_.max_drafts) return complain("so many are not drafted");
+    if (slot.sent != slot.known || size <= slot.known) return complain("it has sampled nothing yet");
+    if (row.position + row.tokens > room) return complain("a position without a block");
+    if (row.position + row.tokens >= slot.max_tokens) return complain("beyond its last token");
+    if (size >= slot.max_tokens || size > room) {
+      rows_.push_back({slot.ref, static_cast<std::int32_t>(tokens_.size()), 0, wire::RowError::none, 0});
+      return;
+    }
+    if (row.position < size - 1) return complain("it has more tokens than the plan allows for");
+    const std::int32_t most = std::min({row.tokens - 1, slot.max_tokens - size - 1, room - size});
+    const auto drafts =
+        static_cast<std::int32_t>(mix(last_step_, slot.ref.slot) % static_cast<std::uint64_t>(most + 1));
+    std::uint64_t prefix = slot.prefix.back();
+    bool accepted = true;
+    for (std::int32_t i = 0; i <= drafts; ++i) {
+      const std::int32_t at = size - 1 + i;
+      if (users_[static_cast<std::size_t>(
+              slot.blocks[static_cast<std::size_t>(at / capacity_.block_tokens)])] != 1)
+        return complain("writes a block that another one holds");
+      *cell(slot, at) = prefix;
+      const TokenId right = next_token(prefix, slot.sampling.choice, capacity_.vocab_size);
+      const bool wrong = mix(last_step_, prefix) % 4 == 0;
+      const TokenId draft = wrong ? (right + 1) % capacity_.vocab_size : right;
+      if (accepted) {
+        for (std::int32_t p = 0; p <= at; ++p) {
+          if (*cell(slot, p) != slot.prefix[static_cast<std::size_t>(p)])
+            return complain("attends to position " + std::to_string(p) + " that was not written");
+        }
+        slot.run = at + 1;
+        if (i == 0) {
+          sample(slot, poison(slot.key), false);
+          rows_.back().drafts = drafts;
+          accepted = rows_.back().error == wire::RowError::none;
+        } else {
+          rows_.back().count += 1;
+          yield(slot, right);
+          append(slot, right);
+        }
+        accepted = accepted && !wrong;
+      }
+      prefix = extend(prefix, draft, slot.media, at + 1);
+    }
+  }
+
   void score_prompt(const Slot& slot, std::int32_t begin, std::int32_t end) {
     if (slot.sampling.prompt_logprobs < 0) return;
     for (std::int32_t p = begin + 1; p <= end && p < slot.prompt_tokens; ++p) {
@@ -401,15 +444,18 @@ class WorkerModel {
       result.count = 0;
       poisoned_.insert(slot.key);
     } else {
-      tokens_.push_back(token);
-      if (slot.sampling.logprobs >= 0) {
-        const std::vector<wire::Logprob> top = {{token, -0.5f}, {0, -2.0f}};
-        scores_.push_back(
-            {slot.ref, static_cast<std::int32_t>(slot.tokens.size()), {token, -0.5f}, writer_.array(top)});
-      }
+      yield(slot, token);
     }
     append(slot, token);
     rows_.push_back(result);
+  }
+
+  void yield(const Slot& slot, TokenId token) {
+    tokens_.push_back(token);
+    if (slot.sampling.logprobs < 0) return;
+    const std::vector<wire::Logprob> top = {{token, -0.5f}, {0, -2.0f}};
+    scores_.push_back(
+        {slot.ref, static_cast<std::int32_t>(slot.tokens.size()), {token, -0.5f}, writer_.array(top)});
   }
 
   std::vector<std::byte> writer_out() {

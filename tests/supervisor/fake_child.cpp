@@ -15,7 +15,9 @@
 //   serving       like crash, but reports served requests before
 //   together      of a worker among four: ends by itself when an epoch ends in which all four have met
 //
-// A media process is told by the file "media" beside standard error, which is a file: ok or early.
+// A media process is told by the file "media" in the working directory: ok, early, or
+//
+//   loud          ok, and writes thousands of lines to its standard error
 //
 // What happens to it is appended to LOG_DIR/events, one line each. The front distrusts the child that
 // LOG_DIR/distrusted names, once for each time that the file comes.
@@ -152,17 +154,25 @@ int live(const std::string& who, const std::string& how, Control& control, const
 
 // Without options, as a real one is.
 int live_as_media(const ChildArguments& arguments, bool videos) {
-  const auto base = std::filesystem::read_symlink("/proc/self/fd/2").parent_path();
+  const auto base = std::filesystem::current_path();
   g_events = base / "events";
   const std::string who = videos ? "video-0" : "media-0";
   note(who + " start " + std::to_string(getpid()));
-  if (std::string how; std::getline(std::ifstream(base / "media"), how) && how == "early") return 7;
+  std::string how;
+  std::getline(std::ifstream(base / "media"), how);
+  if (how == "early") return 7;
   int others = -4;  // 0, 1, 2 and that of the loop
   for (const auto& fd : std::filesystem::directory_iterator("/proc/self/fd"))
     others += fd.path().empty() ? 0 : 1;
   note(who + " holds " + std::to_string(others));
   const Control control{ipc::Fd(arguments.control_fd)};
   control.tell({{"event", "state"}, {"state", "ready"}});
+  if (how == "loud") {
+    std::fprintf(stderr, "hello from %s\n", who.c_str());
+    for (int i = 0; i < 5000; ++i) std::fputs("flood\n", stderr);
+    std::fputs("without an end", stderr);
+    note(who + " is done");
+  }
   for (;;) pause();
 }
 

@@ -1,7 +1,11 @@
 // Media processes of whole servers with fake children: a picture that ends one costs no other child.
 #include <fcntl.h>
 
+#include <sstream>
+
+#include "actors/supervisor/local_requests.h"
 #include "actors/supervisor/media_socket.h"
+#include "ipc/wire.h"
 #include "media/messages.h"
 #include "supervisor/server_process.h"
 
@@ -84,6 +88,69 @@ TEST_F(MediaChildTest, OneThatNeverComesUpIsTriedAgainAndTheServerIsReady) {
   media("ok");
   ASSERT_TRUE(eventually([&] { return process("media-0").value("state", "") == "ready"; }));
   EXPECT_EQ(status()["state"], "ready");
+  expect_end(server);
+}
+
+TEST_F(MediaChildTest, WhatItWritesGoesToALogOfItsOwn) {
+  setup_.open_log = [this](const std::string& actor) -> LogEvent {
+    return [path = base_ + "/log-of-" + actor](LogLevel, std::string_view event,
+                                               std::initializer_list<LogField> fields) {
+      const LogField& field = *fields.begin();
+      std::ofstream(path, std::ios::app)
+          << event << " " << (field.text.empty() ? std::to_string(field.integer) : std::string(field.text))
+          << std::endl;
+    };
+  };
+  media("loud");
+  const pid_t server = start();
+  ASSERT_TRUE(replaced(1)) << read("stderr");
+  ASSERT_TRUE(eventually([&] { return count("media-0 is done") + count("video-0 is done") == 2; }));
+  media("ok");
+  kill(newest("media-0"), SIGTERM);
+  ASSERT_TRUE(replaced(2)) << read("stderr");
+  std::istringstream log(read("log-of-media-0"));
+  int written = 0, dropped = 0;
+  for (std::string event, rest; log >> event && std::getline(log >> std::ws, rest);) {
+    if (event == "output_dropped") {
+      dropped += std::stoi(rest);
+    } else if (++written == 1) {
+      EXPECT_EQ(rest, "hello from media-0");
+    }
+  }
+  EXPECT_EQ(written + dropped, 5002);
+  EXPECT_LT(written, 1000);
+  EXPECT_NE(read("log-of-video-0").find("hello from video-0"), std::string::npos);
+  EXPECT_EQ(read("stderr"), "");
+  expect_end(server);
+}
+
+TEST_F(MediaChildTest, ARestartOnRequestReplacesIt) {
+  const auto ask = [this](const std::string& child) {
+    const LocalRequest request{LocalRequest::Kind::restart, child, wire::kVersion, wire::kMessagesVersion};
+    const auto answer =
+        ask_supervisor(setup_.options.process.runtime_dir, setup_.options.http.port, request, kPatience);
+    EXPECT_TRUE(answer.ok()) << answer.status().message;
+    return answer.ok() ? Json::parse(*answer) : Json();
+  };
+  const std::string installed = base_ + "/installed";
+  std::filesystem::copy_file(TROUPE_FAKE_CHILD, installed);
+  setup_.installed = installed;
+  const pid_t server = start();
+  ASSERT_TRUE(state_becomes("ready"));
+  for (const std::string name : {"media-0", "video-0"}) {
+    ASSERT_TRUE(eventually([&] { return process(name).value("state", "") == "ready"; })) << name;
+    EXPECT_EQ(ask(name), (Json{{"ok", true}}));
+    ASSERT_TRUE(eventually([&] {
+      return pids_of(name).size() == 2 && process(name).value("state", "") == "ready";
+    })) << name;
+    EXPECT_EQ(process(name)["restarts"], 1);
+    const std::string now = "/proc/" + std::to_string(newest(name)) + "/exe";
+    EXPECT_EQ(std::filesystem::read_symlink(now), installed);
+  }
+  for (const std::string other : {"front", "engine", "worker"}) EXPECT_EQ(pids_of(other).size(), 1u) << other;
+  EXPECT_EQ(read("stderr"), "") << "what is asked for is nothing to warn of";
+  EXPECT_EQ(ask("video-7")["error"],
+            "there is no video-7: the server has front, engine, worker-0, media-0, video-0");
   expect_end(server);
 }
 

@@ -419,6 +419,7 @@ TEST(StatusPage, HasExactlyTheDocumentedMembers) {
   page.kv_blocks = {10, 4, 3, 2, 1};
   page.prefix_cache = {100, 40, 5};
   page.swap_space = {20, 9, 8, 3, 7, 6, 5, 2, 1};
+  page.media = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13};
   EXPECT_EQ(to_json(page),
             R"({"model":"demo","state":"ready","url":"http://127.0.0.1:1",)"
             R"("ports":{"http":1,"metrics":2,"engine_worker_queue":3,"cache_queue":4},)"
@@ -430,7 +431,10 @@ TEST(StatusPage, HasExactlyTheDocumentedMembers) {
             R"("kv_blocks":{"total":10,"free":4,"cached":3,"leased":2,"moving":1},)"
             R"("prefix_cache":{"prompt_tokens":100,"cached_tokens":40,"evicted_blocks":5},)"
             R"("swap_space":{"total":20,"free":9,"cached":8,"moving":3,"out_blocks":7,"in_blocks":6,)"
-            R"("evicted_blocks":5,"failed_blocks":2,"declined_blocks":1}})");
+            R"("evicted_blocks":5,"failed_blocks":2,"declined_blocks":1},)"
+            R"("media":{"file_bytes":1,"file_limit":2,"patch_bytes":3,"patch_limit":4,"cached_bytes":5,)"
+            R"("cached_limit":6,"cached_entries":7,"hits":8,"misses":9,"decodes_running":10,)"
+            R"("decodes_waiting":11,"requests_waiting":12,"refused":13}})");
   page.engine_worker_queue_ports = {3, 5};
   page.cache_queue_ports = {4, 6};
   EXPECT_NE(to_json(page).find(R"("engine_worker_queue":[3,5],"cache_queue":[4,6]})"), std::string::npos);

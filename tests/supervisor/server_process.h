@@ -85,7 +85,7 @@ class SuperviseTest : public ::testing::Test {
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       setsid();  // no controlling terminal, whatever the tests are started from
       if (freopen((base_ + "/stdout").c_str(), "a", stdout) == nullptr ||
-          freopen((base_ + "/stderr").c_str(), "a", stderr) == nullptr) {
+          freopen((base_ + "/stderr").c_str(), "a", stderr) == nullptr || chdir(base_.c_str()) != 0) {
         _exit(99);
       }
       _exit(supervise(setup));

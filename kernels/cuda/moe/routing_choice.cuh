@@ -24,7 +24,9 @@ struct RoutingArgs {
   int inputs;  ///< padded
   int stride;  ///< elements from one row of logits to the next
   int tile_rows, tiles;
-  std::uint32_t* arrived;  ///< (1 + tiles) counters
+  std::uint32_t* arrived;     ///< (1 + tiles) counters
+  const std::uint8_t* kinds;  ///< Moe::kinds; null in kernels compiled without kKinds, which do not look
+  std::uint8_t kind;
 
   __device__ bool holds(int expert) const { return expert >= first && expert < first + held; }
 };
@@ -89,8 +91,8 @@ __device__ inline bool row_counts(const RoutingArgs& a, int row) {
 
 /// Softmax, selection and weights of kRows rows of a tile by one warp, interleaved: rows row, row + step, …
 /// below `rows`. Lane l has experts l, l + 32, …; kHeld of them. kLocal: the logits are in this block's
-/// shared memory.
-template <int kRows, int kHeld, bool kLocal>
+/// shared memory. kKinds: rows of another kind choose nothing, and count.
+template <int kRows, int kHeld, bool kLocal, bool kKinds>
 __device__ inline void choose_rows(const RoutingArgs& a, const float* logits, int stride, int row, int step,
                                    int rows, int first_row, RoutingTile& tile) {
   const int lane = static_cast<int>(threadIdx.x % 32);
@@ -169,6 +171,12 @@ __device__ inline void choose_rows(const RoutingArgs& a, const float* logits, in
     }
     of_chosen = fmaxf(warp_sum(of_chosen), 1e-12f);
     const int r = row + i * step;
+    if constexpr (kKinds) {
+      if (there[i] && a.kinds[first_row + r] != a.kind) {
+        there[i] = false;
+        if (lane == 0) atomicAdd(&tile.counted, 1);
+      }
+    }
     if (there[i]) {
       int before = 0;
 #pragma unroll
@@ -191,7 +199,7 @@ __device__ inline void choose_rows(const RoutingArgs& a, const float* logits, in
 
 /// Selects the experts of a tile's rows. `logits` begins at the tile's first row. Each warp takes kRows rows
 /// at a time. Ends the writes to `tile` with a block barrier.
-template <int kRows, bool kLocal>
+template <int kRows, bool kLocal, bool kKinds>
 __device__ inline void choose_tile(const RoutingArgs& a, const float* logits, int stride, int index,
                                    RoutingTile& tile) {
   const int first = index * a.tile_rows;
@@ -199,11 +207,11 @@ __device__ inline void choose_tile(const RoutingArgs& a, const float* logits, in
   const int warps = static_cast<int>(blockDim.x / 32);
   for (int r = static_cast<int>(threadIdx.x / 32); r < rows; r += kRows * warps) {
     if (a.experts <= 32) {
-      choose_rows<kRows, 1, kLocal>(a, logits, stride, r, warps, rows, first, tile);
+      choose_rows<kRows, 1, kLocal, kKinds>(a, logits, stride, r, warps, rows, first, tile);
     } else if (a.experts <= 64) {
-      choose_rows<kRows, 2, kLocal>(a, logits, stride, r, warps, rows, first, tile);
+      choose_rows<kRows, 2, kLocal, kKinds>(a, logits, stride, r, warps, rows, first, tile);
     } else {
-      choose_rows<kRows, kMostExperts / 32, kLocal>(a, logits, stride, r, warps, rows, first, tile);
+      choose_rows<kRows, kMostExperts / 32, kLocal, kKinds>(a, logits, stride, r, warps, rows, first, tile);
     }
   }
   __syncthreads();

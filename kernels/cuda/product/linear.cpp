@@ -87,6 +87,18 @@ DenseTailChoice choose(const DenseTail& op, const GpuTraits& gpu) {
 std::size_t scratch_bytes(const Linear& linear, const GpuTraits& gpu) {
   return linear.rows <= 0 ? 0 : scratch_bytes(linear, choose(shape_of(linear), gpu).way);
 }
+int biased_rows_at_once(const LinearBias& op) {
+  const std::size_t row = static_cast<std::size_t>(padded(op.weight.outputs)) * sizeof(float);
+  return static_cast<int>(std::max<std::size_t>(kBiasedSums / row, 1));
+}
+std::size_t scratch_bytes(const LinearBias& op, const GpuTraits& gpu) {
+  const bool stays = op.ending == BiasEnding::set || op.ending == BiasEnding::add;
+  const LinearShape shape{
+      .format = op.weight.format, .outputs = op.weight.outputs, .inputs = op.weight.inputs, .rows = op.rows};
+  if (op.rows <= 0 || stays || choose(shape, gpu).way == LinearWay::wgmma) return 0;
+  return static_cast<std::size_t>(std::min(op.rows, biased_rows_at_once(op))) *
+         static_cast<std::size_t>(padded(op.weight.outputs)) * sizeof(float);
+}
 std::size_t scratch_bytes(const LinearAdd& op, const GpuTraits& gpu) {
   return scratch_bytes(linear_of(op), gpu);
 }

@@ -15,6 +15,7 @@
 #include "kernels/cuda/product/shape.h"
 #include "kernels/dense_tail.h"
 #include "kernels/linear_add.h"
+#include "kernels/linear_bias.h"
 #include "kernels/lm_head.h"
 #include "kernels/matrix.h"
 #include "kernels/mlp.h"
@@ -76,6 +77,9 @@ struct Linear {
   int heads = 0;
   const KvSlot* slots =
       nullptr;  ///< rows whose block is kPaddingBlock write no key and value; null: row_slot()
+  /// LinearBias alone, whose tiles have an ending of their own (wgmma_biased.cuh). As there.
+  const float* bias = nullptr;
+  BiasEnding bias_ending = BiasEnding::store;
 };
 
 Linear linear_of(const LinearAdd& op);

@@ -28,6 +28,8 @@ struct WgmmaEndingArgs {
   int layer = 0;
   int heads = 0;
   const KvSlot* slots = nullptr;
+  const float* bias = nullptr;  ///< with bias_ending: wgmma_biased.cuh, in whose tiles `ending` means nothing
+  BiasEnding bias_ending = BiasEnding::store;
 };
 
 /// pack_two() by single conversions: the code that the kernels were measured with.

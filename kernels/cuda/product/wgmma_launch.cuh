@@ -68,7 +68,9 @@ void launch_product(Cuda& device, const Linear& linear, const ExpandedWeights* e
                     .kv = linear.kv,
                     .layer = linear.layer,
                     .heads = linear.heads,
-                    .slots = linear.slots};
+                    .slots = linear.slots,
+                    .bias = linear.bias,
+                    .bias_ending = linear.bias_ending};
   const int width = linear.ending == Ending::swiglu ? weight.outputs / 2
                     : linear.ending == Ending::qkv  ? linear.heads * linear.kv.head_dim
                                                     : weight.outputs;

@@ -14,6 +14,7 @@
 // tile.
 #include <cstdint>
 
+#include "kernels/cuda/product/wgmma_biased.cuh"
 #include "kernels/cuda/product/wgmma_fetch.cuh"
 
 namespace troupe::kernels::cuda {
@@ -265,7 +266,11 @@ __device__ __forceinline__ void multiply(const Product& product, const WgmmaShar
     if constexpr (Shape::kSplit == 1) {
       if constexpr (Shape::kScales == WgmmaScales::outputs)
         scale_outputs(product, tile, tile.column + column, d);
-      finish(product.finish, Sums<T, kN>{d, tile.row + row, tile.end, tile.column + column});
+      if constexpr (requires { Shape::kBiased; }) {
+        finish_biased(product.finish, Sums<T, kN>{d, tile.row + row, tile.end, tile.column + column});
+      } else {
+        finish(product.finish, Sums<T, kN>{d, tile.row + row, tile.end, tile.column + column});
+      }
     } else {
       constexpr int kShare = kN / Shape::kSplit;
       // Both warpgroups are through with the ring before it becomes a place for sums.
@@ -280,6 +285,12 @@ __device__ __forceinline__ void multiply(const Product& product, const WgmmaShar
     }
   }
 }
+
+/// A tile of LinearBias.
+template <int kRows, int kColumns>
+struct BiasedTile : TileShape<kRows, kColumns> {
+  static constexpr bool kBiased = true;
+};
 
 template <class T, class Shape>
 __global__ void __launch_bounds__(kThreads, 1)

@@ -17,12 +17,14 @@ class Plans {
     return *this;
   }
   Plans& start(SlotRef slot, int prompt_tokens, int known_tokens, const wire::Sampling& sampling = {},
-               const std::vector<TokenId>& stop_ids = {}, const std::vector<wire::LogitBias>& bias = {}) {
+               const std::vector<TokenId>& stop_ids = {}, const std::vector<wire::LogitBias>& bias = {},
+               int max_tokens = 0) {
     open();
     wire::StartSequence s;
     s.slot = slot;
     s.prompt_tokens = prompt_tokens;
     s.known_tokens = known_tokens;
+    s.max_tokens = max_tokens;
     s.sampling = sampling;
     s.stop_ids = writer_.array(stop_ids);
     s.logit_bias = writer_.array(bias);
@@ -46,6 +48,11 @@ class Plans {
   /// A row that samples when its mask is there.
   Plans& gated_row(SlotRef slot, int position, int tokens) {
     rows_.push_back({slot, position, tokens, wire::kSamples | wire::kGated, 0});
+    return *this;
+  }
+  /// A row from the slot's last token, at `position` at the latest, with up to tokens - 1 draft tokens.
+  Plans& row_from_last(SlotRef slot, int position, int tokens) {
+    rows_.push_back({slot, position, tokens, wire::kSamples | wire::kFromLast, 0});
     return *this;
   }
   /// A row that samples again.

@@ -1,6 +1,6 @@
 #pragma once
-// A small model that sees, on the CPU: its tower, its decoder and what it makes of the prompts of
-// vision_golden.h.
+// A small model that sees: its tower, its decoder and what it makes of the prompts of vision_golden.h. The
+// same on all devices.
 #include <algorithm>
 #include <memory>
 #include <stdexcept>
@@ -16,26 +16,32 @@ namespace troupe::model::test {
 inline constexpr int kFramePatches = 24;  // of the largest frame among the prompts
 
 /// A model with its tower, and encoded items.
-class VisionModel {
+template <Device D>
+class VisionModelOn {
  public:
   /// `ranks`: null for one rank alone. Throws what a test should not meet.
-  VisionModel(Cpu& device, const ModelFiles& files, const WeightFormats& formats, const Shard& shard = {},
-              Collective<Cpu>* ranks = nullptr)
+  VisionModelOn(D& device, const ModelFiles& files, const WeightFormats& formats, const Shard& shard = {},
+                Collective<D>* ranks = nullptr)
       : device_(device), dtype_(formats.activations), spec_(got(part_of(files.spec, shard))) {
-    Weights<Cpu> weights = got(Weights<Cpu>::load(device, spec_, formats, got(files.map_of(shard))));
+    Weights<D> weights = got(Weights<D>::load(device, spec_, formats, got(files.map_of(shard))));
     DecoderLimits limits = kGoldenLimits;
     limits.kv_format = formats.kv;
-    decoder_ = got(Decoder<Cpu>::make(device, spec_, formats, std::move(weights), limits, nullptr, ranks));
-    tower_ = std::make_unique<VisionTower<Cpu>>(
-        got(VisionTower<Cpu>::make(device, *spec_.vision, spec_.hidden, spec_.rms_norm_eps, dtype_,
-                                   decoder_->vision_weights(), kFramePatches)));
+    decoder_ = got(Decoder<D>::make(device, spec_, formats, std::move(weights), limits, nullptr, ranks));
+    tower_ = std::make_unique<VisionTower<D>>(
+        got(VisionTower<D>::make(device, *spec_.vision, spec_.hidden, spec_.rms_norm_eps, dtype_,
+                                 decoder_->vision_weights(), kFramePatches)));
   }
 
-  std::vector<float> rows(const void* from, int count, int columns) const {
+  /// From device memory.
+  std::vector<float> rows(const void* device_rows, int count, int columns) const {
     std::vector<float> out;
+    std::vector<std::byte> from(static_cast<std::size_t>(count * kernels::padded(columns)) * size_of(dtype_));
+    device_.download(from.data(), device_rows, from.size());
+    device_.sync();
     for (int r = 0; r < count; ++r) {
       for (int c = 0; c < columns; ++c)
-        out.push_back(load_element(from, dtype_, static_cast<std::size_t>(r * kernels::padded(columns) + c)));
+        out.push_back(
+            load_element(from.data(), dtype_, static_cast<std::size_t>(r * kernels::padded(columns) + c)));
     }
     return out;
   }
@@ -47,7 +53,7 @@ class VisionModel {
       const MediaItem& item = golden.items[i];
       const auto bytes = static_cast<std::size_t>(item.grid.tokens()) *
                          static_cast<std::size_t>(kernels::padded(spec_.hidden)) * size_of(dtype_);
-      embeddings_.push_back(*Buffer<Cpu>::make(device_, bytes, "embeddings"));
+      embeddings_.push_back(*Buffer<D>::make(device_, bytes, "embeddings"));
       const Status begun =
           tower_->begin(item.kind, item.grid, golden.patches_of(i), embeddings_.back().data());
       ASSERT_TRUE(begun.ok()) << begun.message;
@@ -71,7 +77,7 @@ class VisionModel {
       const auto tokens = static_cast<std::size_t>(item.grid.tokens()),
                  columns = static_cast<std::size_t>(spec_.hidden),
                  width = static_cast<std::size_t>(kernels::padded(spec_.hidden));
-      embeddings_.push_back(*Buffer<Cpu>::make(device_, tokens * width * size_of(dtype_), "embeddings"));
+      embeddings_.push_back(*Buffer<D>::make(device_, tokens * width * size_of(dtype_), "embeddings"));
       std::vector<std::byte> rows(tokens * width * size_of(dtype_));
       for (std::size_t row = 0; row < tokens; ++row) {
         for (std::size_t c = 0; c < columns; ++c)
@@ -117,7 +123,7 @@ class VisionModel {
   }
 
   const ModelSpec& spec() const { return spec_; }
-  VisionTower<Cpu>& tower() { return *tower_; }
+  VisionTower<D>& tower() { return *tower_; }
   std::vector<float> embeddings(const VisionGolden& golden) const {
     std::vector<float> all;
     for (std::size_t i = 0; i < golden.items.size(); ++i) {
@@ -136,12 +142,14 @@ class VisionModel {
   }
 
   inline static const std::vector<BlockId> kBlocks{6, 0, 3};
-  Cpu& device_;
+  D& device_;
   DType dtype_;
   ModelSpec spec_;
-  std::unique_ptr<Decoder<Cpu>> decoder_;
-  std::unique_ptr<VisionTower<Cpu>> tower_;
-  std::vector<Buffer<Cpu>> embeddings_;
+  std::unique_ptr<Decoder<D>> decoder_;
+  std::unique_ptr<VisionTower<D>> tower_;
+  std::vector<Buffer<D>> embeddings_;
 };
+
+using VisionModel = VisionModelOn<Cpu>;
 
 }  // namespace troupe::model::test

@@ -1,0 +1,48 @@
+#pragma once
+// How a frame's queries, keys and values are packed for the tensor cores: plain C++ for both compilers.
+//
+// For each of the three and each head, tiles of 128 rows, zeros behind the last row. A tile is five groups of
+// 16 dimensions, [80 / 16][128 rows][16], whose 16-byte chunk c of row r lies at c ^ (r / 4 % 2): wgmma's
+// 32-byte swizzle, the widest that cuts 80 evenly. So a plain bulk copy of a tile is an operand, for keys
+// with dimensions along k and for values with dimensions along n.
+#include <cstddef>
+
+#include "gpu/dtype.h"
+#include "kernels/cuda/gpu_traits.h"
+#include "kernels/frame_attention.h"
+
+namespace troupe::kernels::cuda {
+
+inline constexpr int kFrameDim = 80;
+inline constexpr int kFrameTile = 128;  ///< rows
+inline constexpr int kFrameGroups = kFrameDim / 16;
+inline constexpr int kFrameGroupBytes = kFrameTile * 32;
+inline constexpr int kFrameTileBytes = kFrameGroups * kFrameGroupBytes;
+static_assert(kFrameQueries == kFrameTile);
+
+constexpr int frame_tiles(int rows) { return (rows + kFrameTile - 1) / kFrameTile; }
+
+/// Tile of `part` (0, 1, 2: queries, keys, values) of a head.
+constexpr std::size_t frame_tile_at(int part, int head, int tile, int heads, int tiles) {
+  return ((static_cast<std::size_t>(part) * static_cast<std::size_t>(heads) +
+           static_cast<std::size_t>(head)) *
+              static_cast<std::size_t>(tiles) +
+          static_cast<std::size_t>(tile)) *
+         kFrameTileBytes;
+}
+
+/// Byte of a tile where 8 dimensions from 8 * chunk of a row begin.
+constexpr int frame_chunk_at(int row, int chunk) {
+  return chunk / 2 * kFrameGroupBytes + row * 32 + (chunk % 2 ^ (row / 4 & 1)) * 16;
+}
+
+/// True if tensor cores run the op; else a plain kernel does, for any head_dim and type.
+constexpr bool frame_is_packed(const FrameAttention& op, const GpuTraits& gpu) {
+  return gpu.hopper && op.dtype != DType::f32 && op.head_dim == kFrameDim;
+}
+
+constexpr std::size_t packed_bytes(const FrameAttention& op, const GpuTraits& gpu) {
+  return frame_is_packed(op, gpu) ? frame_tile_at(3, 0, 0, op.heads, frame_tiles(op.rows)) : 0;
+}
+
+}  // namespace troupe::kernels::cuda

@@ -1,0 +1,96 @@
+#pragma once
+// The vision tower of a GPU beside its steps.
+//
+// The tower has a Cuda of its own, so a stream, working memory and counters of its own. Its work is given to
+// the GPU in pieces of some milliseconds, each behind the steps that were given before it and ahead of those
+// that are given after it: side by side a step's many small kernels would each wait for multiprocessors that
+// the tower's hold. The host waits for none of it.
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+
+#include "base/clock.h"
+#include "base/media_positions.h"
+#include "base/status.h"
+#include "gpu/cuda.h"
+#include "gpu/cuda_event.h"
+#include "gpu/region.h"
+#include "ipc/wire.h"
+#include "model/checkpoint/spec.h"
+#include "model/result_writer.h"
+#include "model/step_batch.h"
+#include "model/vision/encoder_outputs.h"
+#include "model/vision/tower.h"
+
+namespace troupe::model {
+
+/// One thread. The weights outlive it. All but make() throw CudaError.
+class CudaEncoder {
+ public:
+  /// `outputs`: bytes for the embeddings of items that sequences need or that are kept; of the latter so many
+  /// tokens.
+  static Result<std::unique_ptr<CudaEncoder>> make(const CudaOptions& device, const ModelSpec& spec,
+                                                   DType dtype, const VisionWeights& weights,
+                                                   std::size_t outputs, std::int64_t kept_tokens);
+
+  /// To be encoded behind those that were added before. `patches` stay until take_ended() tells of it.
+  void add(const wire::EncodeMedia& command, const MediaItem& item, std::span<const std::byte> patches);
+  bool empty() const { return encodings_.empty(); }
+  /// True if none of these rows covers an item that is still to be encoded.
+  bool has_encoded(std::span<const wire::PlanRow> rows) const;
+
+  /// Before a step is given to `steps`: puts a piece between it and the steps before it.
+  void run_before_step(Cuda& steps);
+  /// While the GPU has no step: keeps it at work.
+  void run_alone();
+  /// The oldest encoding, if it has ended.
+  bool take_ended(EndedEncoding& ended);
+  /// When a piece last ended, or began on an idle tower.
+  TimePoint progress() const { return progress_; }
+  /// True if a piece is on its way. Asks the GPU.
+  bool is_running();
+
+  /// Sets EmbeddedRows::rows, all of which are there.
+  void find(std::span<EmbeddedRows> rows) const;
+  /// The step that runs the item's last row has ended.
+  void used(SlotRef slot, int item) { outputs_.used(slot, item); }
+  /// The plan that is launched next finishes the sequence.
+  void finish(SlotRef slot);
+  /// Forgets all encodings and what sequences need. No piece may run.
+  void reset();
+
+ private:
+  struct Encoding {
+    wire::EncodeMedia command{};
+    MediaItem item{};
+    std::span<const std::byte> patches;
+    std::int64_t started_ns = 0;  // 0: it has not begun
+    bool cached = false;
+    bool launched = false;  // all of its pieces
+    bool dropped = false;   // its sequence has ended
+  };
+  // Pieces that are on their way; one runs and the next is there when it ends.
+  static constexpr std::size_t kMostOut = 2;
+
+  CudaEncoder(std::unique_ptr<Cuda> device, std::unique_ptr<Region<Cuda>> memory,
+              std::unique_ptr<VisionTower<Cuda>> tower, std::size_t row_bytes, std::int64_t kept_tokens);
+
+  void look();
+  bool begin();
+  void launch();
+  CudaEvent& end(std::size_t piece) { return ends_[piece % kMostOut]; }
+
+  std::unique_ptr<Cuda> device_;
+  std::unique_ptr<Region<Cuda>> memory_;
+  std::unique_ptr<VisionTower<Cuda>> tower_;
+  EncoderOutputs<Region<Cuda>> outputs_;
+  std::deque<Encoding> encodings_;
+  CudaEvent steps_;  // all steps that were given before a piece
+  std::array<CudaEvent, kMostOut> ends_;
+  std::size_t pieces_ = 0, out_ = 0;  // launched so far, and of them those that may still run
+  TimePoint progress_{};
+};
+
+}  // namespace troupe::model

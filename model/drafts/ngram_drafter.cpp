@@ -1,0 +1,88 @@
+#include "model/drafts/ngram_drafter.h"
+
+#include <algorithm>
+#include <bit>
+
+namespace troupe::model {
+namespace {
+
+constexpr std::size_t kLeastBuckets = 256;
+
+}  // namespace
+
+NgramDrafter::NgramDrafter(int slots, int shortest, int longest)
+    : shortest_(shortest), longest_(longest), indexes_(static_cast<std::size_t>(slots)) {}
+
+void NgramDrafter::start(std::uint32_t slot) {
+  Index& index = indexes_[slot];
+  index.ends = 0;
+  index.earlier.clear();
+  index.newest.clear();
+}
+
+/// Of the shortest n-gram that ends before `end`.
+std::size_t NgramDrafter::bucket(const Index& index, std::span<const TokenId> ids, std::int32_t end) const {
+  std::uint64_t hash = 0;
+  for (std::int32_t i = end - shortest_; i < end; ++i) {
+    hash = (hash ^ static_cast<std::uint32_t>(ids[static_cast<std::size_t>(i)])) * 0x9E3779B97F4A7C15u;
+    hash ^= hash >> 29;
+  }
+  return static_cast<std::size_t>(hash >> 32) & (index.newest.size() - 1);
+}
+
+/// Adds every n-gram but the one that ends the sequence: that one is looked up.
+void NgramDrafter::add(Index& index, std::span<const TokenId> ids) const {
+  const auto end = static_cast<std::int32_t>(ids.size());
+  if (index.newest.size() < ids.size()) {
+    index.newest.assign(std::max(kLeastBuckets, std::bit_ceil(2 * ids.size())), kNone);
+    index.ends = 0;
+  }
+  index.earlier.resize(ids.size(), kNone);
+  for (std::int32_t at = std::max(index.ends, shortest_); at < end; ++at) {
+    std::int32_t& newest = index.newest[bucket(index, ids, at)];
+    index.earlier[static_cast<std::size_t>(at)] = newest;
+    newest = at;
+  }
+  index.ends = end;
+}
+
+/// How many tokens before `end` equal those at the end of the sequence, up to the longest n-gram.
+std::int32_t NgramDrafter::common(std::span<const TokenId> ids, std::int32_t end) const {
+  const auto size = static_cast<std::int32_t>(ids.size());
+  std::int32_t count = 0;
+  while (count < std::min(longest_, end) &&
+         ids[static_cast<std::size_t>(end - 1 - count)] == ids[static_cast<std::size_t>(size - 1 - count)])
+    ++count;
+  return count;
+}
+
+std::size_t NgramDrafter::draft_behind(std::uint32_t slot, std::span<const TokenId> ids,
+                                       std::span<const TokenId> guessed, std::span<TokenId> out) {
+  Index& index = indexes_[slot];
+  std::span<const TokenId> text = ids;
+  if (!guessed.empty()) {
+    text_.assign(ids.begin(), ids.end());
+    text_.insert(text_.end(), guessed.begin(), guessed.end());
+    text = text_;
+  }
+  const auto size = static_cast<std::int32_t>(text.size());
+  if (static_cast<std::int32_t>(ids.size()) <= shortest_) return 0;
+  add(index, ids);
+  std::int32_t best = shortest_ - 1, from = kNone, places = 0;
+  for (std::int32_t at = index.newest[bucket(index, text, size)];
+       at != kNone && best < longest_ && places < kMostPlaces;
+       at = index.earlier[static_cast<std::size_t>(at)], ++places) {
+    if (const std::int32_t length = common(text, at); length > best) {
+      best = length;
+      from = at;
+    }
+  }
+  if (from == kNone) return 0;
+  for (std::size_t i = 0; i < out.size(); ++i) {
+    const std::size_t at = static_cast<std::size_t>(from) + i;
+    out[i] = at < text.size() ? text[at] : out[at - text.size()];
+  }
+  return out.size();
+}
+
+}  // namespace troupe::model

@@ -1,0 +1,119 @@
+"""Speculation from n-grams changes no answer: the same requests to a server that drafts and to one that does not, of every
+kind that may make a difference, and through deaths of worker and engine."""
+import concurrent.futures
+import json
+import os
+import random
+import signal
+import time
+import unittest
+
+from server import PATIENCE, Server, wait_until
+from short_model import short_model
+
+PROMPTS = int(os.environ.get("SPECULATION_PROMPTS", 6))  # of each kind
+AT_ONCE = 6
+DRAFTS = ("--speculative-config", json.dumps({"method": "ngram", "num_speculative_tokens": 5, "min_ngram_size": 1}))
+LINES = ["x = {0}\n", "total += item * {0}\n", "print('{0} bottles', total)\n", "if value < {0}: return\n"]
+
+KINDS = {
+    "greedy": {},
+    "seeded": {"temperature": 0.9, "top_p": 0.95, "seed": 7},
+    "penalties": {"temperature": 0.6, "seed": 3, "frequency_penalty": 0.4, "presence_penalty": 0.2,
+                  "extra_body": {"repetition_penalty": 1.1}},
+    "logprobs": {"logprobs": 3},
+    "stop": {"stop": ["\n", "al"]},
+    "min_tokens": {"max_tokens": 40, "extra_body": {"min_tokens": 30, "bad_words": [" the"]}},
+    "choices": {"n": 4, "temperature": 0.8, "seed": 11},
+    "biased": {"logit_bias": {"100": -100, "200": 3}},
+}
+
+
+def prompts(count):
+    """Programs that repeat themselves with small changes."""
+    draw = random.Random(20261127)
+    made = []
+    for _ in range(count):
+        body = "".join(draw.choice(LINES).format(draw.randrange(9)) for _ in range(draw.randrange(3, 9)))
+        made.append((f"def f():\n{body}\ndef g():\n{body}"[:draw.randrange(120, 400)], draw.choice((5, 20, 48))))
+    return made
+
+
+def plain(answer):
+    """What must be equal: all but names, times, and what tells of drafts or of the cache."""
+    answer = answer.model_dump()
+    usage = answer.pop("usage")
+    return ([{key: value for key, value in choice.items()} for choice in answer["choices"]],
+            usage["prompt_tokens"], usage["completion_tokens"])
+
+
+class Speculation(unittest.TestCase):
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.requests = [(kind, more, prompt, tokens) for kind, more in KINDS.items()
+                        for prompt, tokens in prompts(PROMPTS)]
+        cls.expected, _ = cls.answers()
+
+    @classmethod
+    def answers(cls, *flags, disturb=None):
+        """The answers of one server to all requests, and its metrics then. `disturb(server, answers)` is called again and
+        again while they run."""
+        server = Server(*flags, model=short_model())
+        try:
+            with server.client(max_retries=20) as client, concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+                def answer(request):
+                    _, more, prompt, tokens = request
+                    return plain(client.completions.create(**{"model": "default", "prompt": prompt, "temperature": 0,
+                                                              "max_tokens": tokens} | more))
+                pending = [pool.submit(answer, request) for request in cls.requests]
+                while disturb and not all(a.done() for a in pending):
+                    disturb(server, pending)
+                answers = [a.result() for a in pending]
+            counts = server.metrics()
+        finally:
+            status = server.stop()
+        if status != 0:
+            raise AssertionError(f"the server ended with status {status}")
+        return answers, counts
+
+    def check(self, answers):
+        for request, answer, expected in zip(self.requests, answers, self.expected):
+            with self.subTest(kind=request[0], prompt=request[2]):
+                self.assertEqual(answer, expected)
+
+    def test_every_kind_has_the_answers_of_a_server_that_drafts_nothing(self):
+        answers, counts = self.answers(*DRAFTS)
+        self.check(answers)
+        drafted, accepted = (sum(count for name, count in counts.items() if name.startswith(family))
+                             for family in ("troupe:draft_tokens_total", "troupe:accepted_draft_tokens_total"))
+        print(f"    {drafted:.0f} draft tokens, {accepted:.0f} accepted", flush=True)
+        self.assertGreater(accepted, 5 * PROMPTS)
+        self.assertGreater(drafted, accepted)
+
+    def test_in_a_pool_so_small_that_sequences_are_preempted(self):
+        answers, counts = self.answers(*DRAFTS, "--num-gpu-blocks-override", 8, "--max-model-len", 448)
+        self.check(answers)
+        self.assertGreater(counts["troupe:preemptions_total"], 0)
+
+    def test_through_deaths_of_worker_and_engine(self):
+        kills = []
+
+        def kill(server, answers):
+            time.sleep(0.3)
+            if len(kills) == 4:
+                return
+            name = ("worker", "engine")[len(kills) % 2]
+            kills.append(wait_until(lambda: server.process_pid(name), name))
+            os.kill(kills[-1], signal.SIGKILL)
+            running = [a for a in answers if a.running()]
+            concurrent.futures.wait(running, PATIENCE)
+
+        answers, _ = self.answers(*DRAFTS, "--max-restarts", "40/60", disturb=kill)
+        self.check(answers)
+        self.assertGreaterEqual(len(kills), 2)
+
+
+if __name__ == "__main__":
+    unittest.main()

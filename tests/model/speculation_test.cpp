@@ -1,0 +1,362 @@
+// Draft tokens change how many steps an answer takes, and nothing else: tokens and logprobs are bit for bit
+// those of a worker that drafts none.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "model/checkpoint/model_files.h"
+#include "model/cpu_executor.h"
+#include "model/cuda/sequence_table.h"
+#include "model/drafts/ngram_drafter.h"
+#include "model/support/engine.h"
+#include "model/support/files.h"
+
+namespace troupe::model {
+namespace {
+
+using test::Ask;
+using test::Engine;
+using test::Plans;
+
+using Tokens = std::vector<TokenId>;
+
+Tokens drafted(NgramDrafter& drafter, const Tokens& ids, std::size_t most = 4, std::uint32_t slot = 0) {
+  Tokens out(most);
+  out.resize(drafter.draft(slot, ids, out));
+  return out;
+}
+
+TEST(NgramDrafter, DraftsWhatFollowedBefore) {
+  NgramDrafter drafter(1, 2, 5);
+  EXPECT_EQ(drafted(drafter, {1, 2, 3, 4, 5, 1, 2}, 3), (Tokens{3, 4, 5}));
+}
+
+TEST(NgramDrafter, AShorterNgramThanTheShortestIsNoReason) {
+  NgramDrafter drafter(1, 2, 5);
+  EXPECT_EQ(drafted(drafter, {1, 2, 3, 4, 2}), Tokens{});
+  EXPECT_EQ(drafted(drafter, {1}), Tokens{});
+}
+
+TEST(NgramDrafter, TheLongestNgramDecidesAndAmongEqualsTheLatest) {
+  NgramDrafter drafter(2, 2, 3);
+  EXPECT_EQ(drafted(drafter, {9, 1, 2, 30, 8, 1, 2, 40, 9, 1, 2}, 1), Tokens{30})
+      << "9 1 2 is longer than 1 2";
+  EXPECT_EQ(drafted(drafter, {1, 2, 30, 7, 1, 2, 40, 7, 1, 2}, 1, 1), Tokens{40});
+}
+
+TEST(NgramDrafter, ACycleGoesOnBeyondTheEnd) {
+  NgramDrafter drafter(1, 1, 4);
+  EXPECT_EQ(drafted(drafter, {5, 6, 7, 5, 6, 7}, 7), (Tokens{5, 6, 7, 5, 6, 7, 5}));
+  drafter.start(0);
+  EXPECT_EQ(drafted(drafter, {5, 5}, 3), (Tokens{5, 5, 5}));
+}
+
+TEST(NgramDrafter, AnotherSequenceHasNothingOfTheOneBefore) {
+  NgramDrafter drafter(1, 1, 2);
+  EXPECT_EQ(drafted(drafter, {1, 2, 1}, 1), Tokens{2});
+  drafter.start(0);
+  EXPECT_EQ(drafted(drafter, {3, 1}), Tokens{});
+}
+
+// What a call adds to the index is found as if all had been added at once, by the rule read off the text.
+TEST(NgramDrafter, GrowingSequencesAreLookedUpAsTheRuleSays) {
+  constexpr std::int32_t kShortest = 2, kLongest = 4;
+  std::mt19937 random(7);
+  for (int round = 0; round < 50; ++round) {
+    NgramDrafter drafter(1, kShortest, kLongest);
+    Tokens ids;
+    for (int grown = 0; grown < 60; ++grown) {
+      for (unsigned n = random() % 3; n > 0; --n) ids.push_back(static_cast<TokenId>(random() % 6));
+      const auto size = static_cast<std::int32_t>(ids.size());
+      std::int32_t best = kShortest - 1, from = -1;
+      for (std::int32_t end = size - 1; end >= kShortest; --end) {
+        std::int32_t common = 0;
+        while (common < std::min(kLongest, end) && ids[static_cast<std::size_t>(end - 1 - common)] ==
+                                                       ids[static_cast<std::size_t>(size - 1 - common)])
+          ++common;
+        if (common > best) best = common, from = end;
+      }
+      const Tokens expected = from < 0 ? Tokens{} : Tokens{ids[static_cast<std::size_t>(from)]};
+      ASSERT_EQ(drafted(drafter, ids, 1), expected) << "round " << round << ", " << size << " tokens";
+    }
+  }
+}
+
+/// Drafts what the test says.
+class Oracle final : public Drafter {
+ public:
+  explicit Oracle(const Tokens& drafts) : drafts_(drafts) {}
+  void start(std::uint32_t) override {}
+  std::size_t draft(std::uint32_t, std::span<const TokenId>, std::span<TokenId> out) override {
+    const std::size_t count = std::min(out.size(), drafts_.size());
+    std::copy_n(drafts_.begin(), count, out.begin());
+    return count;
+  }
+
+ private:
+  const Tokens& drafts_;
+};
+
+class DraftRowsTest : public ::testing::Test {
+ protected:
+  static constexpr SlotRef kSlot{0, 1};
+
+  // Prompt 10 11 with 12 sampled, of a sequence that may have so many tokens, and as many blocks.
+  void begin(int max_tokens, std::vector<BlockId> blocks = {5}) {
+    plans.start(kSlot, 2, 2, {.seed = 3}, {}, {}, max_tokens)
+        .ids(kSlot, 0, {10, 11})
+        .blocks(kSlot, 0, blocks);
+    plans.row(kSlot, 0, 2, true);
+    apply();
+    commit({12});
+  }
+  void apply() {
+    const wire::RecordView view = plans.plan();
+    table.apply(view, *view.as<wire::StepPlan>(), batch);
+  }
+  int commit(const Tokens& sampled, std::size_t error_at = 99) {
+    std::vector<kernels::SampleResult> results;
+    for (const TokenId token : sampled) results.push_back(kernels::SampleResult{.token = token});
+    if (error_at < results.size()) results[error_at].error = kernels::SampleError::not_finite;
+    const int yield = batch.yield(0, results);
+    table.commit(batch, results);
+    return yield;
+  }
+
+  Plans plans;
+  Tokens drafts;
+  WorkerSequences table{2, {}, std::make_unique<Oracle>(drafts)};
+  StepBatch batch;
+};
+
+TEST_F(DraftRowsTest, VerifyBehindTheLastTokenWhereverItStands) {
+  begin(100);
+  drafts = {20, 21};
+  plans.row_from_last(kSlot, 40, 3);
+  apply();
+  EXPECT_EQ(batch.tokens, (Tokens{12, 20, 21}));
+  EXPECT_EQ(batch.sequences[0].position, 2);
+  EXPECT_EQ(batch.sample_rows, (std::vector<std::int32_t>{0, 1, 2}));
+  ASSERT_EQ(batch.samples.size(), 3u);
+  for (std::uint32_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(batch.samples[i].position, 1 + i) << "the number of its draw is that of its place";
+    EXPECT_EQ(batch.samples[i].known_tokens, static_cast<std::int32_t>(3 + i));
+    EXPECT_EQ(batch.outcomes[i].position, static_cast<std::int32_t>(3 + i));
+  }
+  EXPECT_EQ(batch.samples[2].tokens[4], 21) << "penalties count the draft tokens before it";
+  EXPECT_EQ(commit({20, 30, 31}), 2) << "the second draft was wrong";
+  plans.row_from_last(kSlot, 40, 1);
+  apply();
+  EXPECT_EQ(batch.tokens, Tokens{30});
+  EXPECT_EQ(batch.sequences[0].position, 4);
+}
+
+TEST_F(DraftRowsTest, AllAcceptedYieldOneMore) {
+  begin(100);
+  drafts = {20, 21};
+  plans.row_from_last(kSlot, 2, 3);
+  apply();
+  EXPECT_EQ(commit({20, 21, 22}), 3);
+}
+
+TEST_F(DraftRowsTest, AnErrorBehindAnAcceptedDraftIsMetAgainInTheNextStep) {
+  begin(100);
+  drafts = {20, 21};
+  plans.row_from_last(kSlot, 2, 3);
+  apply();
+  EXPECT_EQ(commit({20, 21, 22}, 1), 1);
+  plans.row_from_last(kSlot, 4, 1);
+  apply();
+  EXPECT_EQ(batch.tokens, Tokens{20});
+}
+
+TEST_F(DraftRowsTest, NoRowGoesBeyondTheLastTokenOrTheBlocks) {
+  begin(5);
+  drafts = {20, 21, 22};
+  plans.row_from_last(kSlot, 3, 4);
+  apply();
+  EXPECT_EQ(batch.tokens, (Tokens{12, 20})) << "two more tokens, the second of which is never run";
+  EXPECT_EQ(commit({20, 21}), 2);
+  plans.row_from_last(kSlot, 3, 1);
+  apply();
+  EXPECT_EQ(batch.rows(), 0);
+  ASSERT_EQ(batch.outcomes.size(), 1u);
+  EXPECT_TRUE(batch.outcomes[0].idle);
+}
+
+TEST_F(DraftRowsTest, WithoutABlockForItTheRowIsIdle) {
+  begin(100);
+  drafts = Tokens(8, 9);
+  for (int known = 3; known < 65;) {
+    plans.row_from_last(kSlot, 70, 9);
+    apply();
+    EXPECT_LE(batch.sequences[0].position + batch.sequences[0].tokens, 64);
+    known += commit(Tokens(batch.samples.size(), 9));
+  }
+  plans.row_from_last(kSlot, 70, 9);
+  apply();
+  EXPECT_EQ(batch.rows(), 0);
+}
+
+/// Runs sequences with two plans in flight, whose rows state upper bounds as the scheduler's do.
+class Speculating {
+ public:
+  explicit Speculating(Executor& executor) : executor_(executor) {}
+
+  std::vector<test::Answer> run(const std::vector<Ask>& asks, int drafts) {
+    states_.clear();
+    for (std::size_t i = 0; i < asks.size(); ++i)
+      states_.push_back({&asks[i], {static_cast<std::uint32_t>(i), 1}});
+    executor_.reset(1);
+    for (State& s : states_) {
+      const auto prompt = static_cast<int>(s.ask->prompt.size());
+      plans_.start(s.slot, prompt, prompt, s.ask->sampling, s.ask->stop_ids, s.ask->bias,
+                   prompt + s.ask->outputs);
+      plans_.ids(s.slot, 0, s.ask->prompt).blocks(s.slot, 0, s.ask->blocks).row(s.slot, 0, prompt, true);
+      s.in_flight.push_back(1);
+    }
+    send();
+    while (in_flight_ > 0) {
+      bool any = false;
+      for (State& s : states_) any = add(s, drafts) || any;
+      if (any) send();
+      if (in_flight_ == 2 || !any) take();
+    }
+    std::vector<test::Answer> answers;
+    for (State& s : states_) answers.push_back(std::move(s.answer));
+    return answers;
+  }
+
+  int steps = 0, drafted = 0, accepted = 0;
+
+ private:
+  struct State {
+    const Ask* ask = nullptr;
+    SlotRef slot{};
+    test::Answer answer{};
+    std::deque<int> in_flight{};  // most tokens of each row
+  };
+
+  bool add(State& s, int drafts) {
+    const auto prompt = static_cast<int>(s.ask->prompt.size()), longest = prompt + s.ask->outputs;
+    const int known = prompt + static_cast<int>(s.answer.tokens.size());
+    int most = known;
+    for (const int one : s.in_flight) most += one;
+    const bool ends = known + static_cast<int>(s.in_flight.size()) >= longest;
+    if (!ends) {
+      const int position = std::min(most, longest - 1) - 1,
+                tokens = std::min(1 + drafts, longest - 1 - position);
+      plans_.row_from_last(s.slot, position, tokens);
+      s.in_flight.push_back(tokens);
+    } else {
+      s.in_flight.push_back(0);
+    }
+    return !ends;
+  }
+  void send() {
+    const Status status = executor_.submit(plans_.plan());
+    ASSERT_TRUE(status.ok()) << status.message;
+    ++in_flight_;
+    ++steps;
+  }
+  void take() {
+    std::vector<std::byte> bytes;
+    ASSERT_TRUE(*executor_.poll(bytes, Clock::now() + troupe::test::kPatience));
+    --in_flight_;
+    const wire::RecordView view = test::open_view(bytes);
+    const auto* result = view.as<wire::StepResult>();
+    const auto tokens = view.array(result->tokens);
+    for (const wire::ResultRow& row : view.array(result->rows)) {
+      ASSERT_EQ(row.error, wire::RowError::none);
+      const auto some =
+          tokens.subspan(static_cast<std::size_t>(row.first), static_cast<std::size_t>(row.count));
+      Tokens& answer = states_[row.slot.slot].answer.tokens;
+      answer.insert(answer.end(), some.begin(), some.end());
+      drafted += row.drafts;
+      accepted += std::max(0, row.count - 1);
+    }
+    for (const wire::TokenLogprobs& one : view.array(result->logprobs))
+      states_[one.slot.slot].answer.logprobs.push_back(one.chosen.logprob);
+    for (State& s : states_) s.in_flight.pop_front();
+  }
+
+  Executor& executor_;
+  Plans plans_;
+  std::vector<State> states_;
+  int in_flight_ = 0;
+};
+
+class SpeculationTest : public ::testing::TestWithParam<const char*> {
+ protected:
+  std::unique_ptr<Executor> make(int drafts) const {
+    config::Options options;
+    options.model.directory = test::golden_directory(GetParam()).string();
+    options.device.cpu_threads = 2;
+    auto files = open_model(options.model);
+    EXPECT_TRUE(files.ok()) << files.status().message;
+    wire::Capacity capacity;
+    capacity.kv_blocks = 16;
+    capacity.max_slots = 4;
+    capacity.max_tokens_per_step = 256;
+    capacity.max_model_len = 256;
+    capacity.vocab_size = files->spec.vocab;
+    if (drafts > 0) {
+      options.speculation = {.method = config::DraftMethod::ngram, .tokens = drafts, .min_ngram = 1};
+      capacity.max_drafts = drafts;
+      capacity.max_sampled = 4 * (1 + drafts);
+    }
+    auto made = make_cpu_executor(*files, options, capacity);
+    EXPECT_TRUE(made.ok()) << made.status().message;
+    return std::move(*made);
+  }
+
+  static std::vector<Ask> asks(const wire::Sampling& sampling) {
+    std::vector<Ask> made;
+    for (int i = 0; i < 4; ++i) {
+      Ask ask{.outputs = 60 - 7 * i, .sampling = sampling, .stop_ids = {3, 4}};
+      for (int t = 0; t < 30 + i; ++t) ask.prompt.push_back(5 + t % (3 + 2 * i));
+      ask.sampling.choice = static_cast<std::uint32_t>(i);
+      for (int b = 0; b < 2; ++b) ask.blocks.push_back(4 * b + i);
+      if (i == 2) ask.sampling.temperature = 0;
+      made.push_back(ask);
+    }
+    return made;
+  }
+};
+
+TEST_P(SpeculationTest, AnswersAreThoseWithoutDrafts) {
+  const std::unique_ptr<Executor> plain = make(0);
+  int accepted = 0, drafted = 0;
+  for (const int drafts : {1, 4, 8}) {
+    const std::unique_ptr<Executor> executor = make(drafts);
+    for (const wire::Sampling& sampling :
+         {wire::Sampling{.temperature = 0, .logprobs = 2},
+          wire::Sampling{.temperature = 1, .top_p = 0.9f, .seed = 4},
+          wire::Sampling{.temperature = 0.4f, .top_k = 5, .min_tokens = 20, .seed = 8, .logprobs = 0},
+          wire::Sampling{.temperature = 0.7f,
+          .repetition_penalty = 1.2f,
+          .presence_penalty = 0.3f,
+          .frequency_penalty = 0.2f,
+          .seed = 11}}) {
+      plain->reset(1);
+      const std::vector<Ask> of_all = asks(sampling);
+      const std::vector<test::Answer> expected = Engine(*plain).run(of_all);
+      Speculating speculating(*executor);
+      const std::vector<test::Answer> got = speculating.run(of_all, drafts);
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_EQ(got[i].tokens, expected[i].tokens) << drafts << " drafts, sequence " << i;
+        EXPECT_EQ(got[i].logprobs, expected[i].logprobs) << drafts << " drafts, sequence " << i;
+      }
+      drafted += speculating.drafted;
+      accepted += speculating.accepted;
+    }
+  }
+  EXPECT_GT(accepted, 100);
+  EXPECT_GT(drafted, accepted + 100) << "and some are wrong";
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, SpeculationTest, ::testing::Values("gqa5_untied", "moe_gqa4"));
+
+}  // namespace
+}  // namespace troupe::model
