@@ -51,7 +51,7 @@ struct Batch {
 ///   and 64 inputs (tokens); attention is the linear ops' inner product on them. Codes: of both, panels of 32
 ///   outputs that lie side by side for each input, as in a packed f32 matrix.
 ///   Cuda: kernels/cuda/product/layout.h.
-/// With `ids` a block ends with the ids of its 64 tokens: they are where their keys and values are, also
+/// With `ids` its 64 tokens' ids follow: they are where their keys and values are, also
 /// after a copy or in the swap space.
 struct KvCache {
   void* data = nullptr;  ///< blocks × block_bytes(), zeroed before first use
@@ -62,6 +62,7 @@ struct KvCache {
   int head_dim = 0;  ///< even
   KvFormat format = KvFormat::plain;
   bool ids = false;
+  std::size_t tail = 0;  ///< bytes at the end of a block, after everything else; a multiple of 64
 
   constexpr bool quantised() const { return format != KvFormat::plain; }
   /// Elements of a K or V piece.
@@ -75,8 +76,10 @@ struct KvCache {
   constexpr std::size_t layer_bytes() const { return std::size_t(kv_heads) * 2 * piece_bytes(); }
   constexpr std::size_t id_offset() const { return std::size_t(layers) * layer_bytes(); }  ///< in a block
   constexpr std::size_t block_bytes() const {
-    return id_offset() + (ids ? kBlockTokens * sizeof(TokenId) : 0);
+    return id_offset() + (ids ? kBlockTokens * sizeof(TokenId) : 0) + tail;
   }
+
+  constexpr std::size_t tail_offset() const { return block_bytes() - tail; }  ///< in a block
 
   constexpr std::size_t key_offset(BlockId block, int layer, int kv_head) const {
     return std::size_t(block) * block_bytes() + std::size_t(layer) * layer_bytes() +

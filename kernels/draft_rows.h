@@ -36,13 +36,16 @@ struct RoundRows {
   int cols = 0;
 };
 
-/// Row from[i] of one array to row to[i] of another, for `count` rows of which no two have the same `to`.
+/// Row from[i] of one array to row to[i] of another, for `count` rows of which no two have the same `to`. The
+/// strides are bytes from one row to the next.
 struct CopyRows {
   void* out = nullptr;
   const void* rows = nullptr;
   const std::int32_t* to = nullptr;    ///< (count)
   const std::int32_t* from = nullptr;  ///< (count)
   int count = 0;
+  std::size_t out_stride = 0;
+  std::size_t row_stride = 0;
   std::size_t row_bytes = 0;
 };
 

@@ -231,7 +231,11 @@ Result<std::unique_ptr<Decoder<D>>> Decoder<D>::make(D& device, const ModelSpec&
   decoder->arena_ = std::move(*arena);
   decoder->memory_ = Activations::make(spec, dtype, limits, decoder->arena_.view());
 
-  if (spec.draft_layers > 0) decoder->draft_batch_ = std::make_shared<DraftBatch>();
+  if (spec.draft_layers > 0) {
+    decoder->draft_batch_ = std::make_shared<DraftBatch>();
+    const auto sequences = static_cast<std::size_t>(limits.sequences);
+    decoder->draft_batch_->reserve(static_cast<std::size_t>(limits.rows) + sequences, sequences);
+  }
   decoder->kv_ = kv_shape(spec, formats);
   decoder->kv_.format = limits.kv_format;
   decoder->kv_.ids = limits.kv_ids;

@@ -34,8 +34,10 @@ struct DraftRows {
   /// The token after the last of `rows`: a draft of the token behind it is wanted. kNoToken: the prompt goes
   /// on in a later step, which will be `carried`.
   TokenId next = kNoToken;
-  /// True if the last draft_rows() of this slot had no `next`: the layer runs `position` too, with the hidden
-  /// row that was kept for the slot.
+  /// True if the layer has not filled the KV slot `position`: because the last draft_rows() of this slot had
+  /// no `next`, or because the blocks before come from another sequence. The layer runs it too, with the
+  /// hidden row that was kept for the slot, or where a block begins with the one that lies in the block
+  /// before.
   bool carried = false;
   kernels::SampleRow sample{};  ///< with `next`: of the row that will verify the draft; logits_row is ignored
 };

@@ -16,6 +16,8 @@ struct DraftBatch {
   std::vector<kernels::SequenceRows> ends;  ///< of picks[i]: block table and KV slot
   std::vector<kernels::SequenceRows> last_ends;  ///< of the run before
   std::vector<std::int32_t> kept_rows, kept_slots;
+  std::vector<std::int32_t> last_rows, last_blocks;      ///< the last rows of blocks, and these
+  std::vector<std::int32_t> before_blocks, after_slots;  ///< blocks from whose last row a slot goes on
 
   void clear() {
     tokens.clear();
@@ -26,6 +28,20 @@ struct DraftBatch {
     ends.clear();
     kept_rows.clear();
     kept_slots.clear();
+    last_rows.clear();
+    last_blocks.clear();
+    before_blocks.clear();
+    after_slots.clear();
+  }
+
+  /// So that later runs allocate nothing. At most so many rows and sequences.
+  void reserve(std::size_t most_rows, std::size_t most_sequences) {
+    tokens.reserve(most_rows);
+    slots.reserve(most_rows);
+    for (auto* by_row : {&from, &positions, &last_rows, &last_blocks}) by_row->reserve(most_rows);
+    samples.reserve(most_sequences);
+    for (auto* list : {&sequences, &ends, &last_ends}) list->reserve(most_sequences);
+    for (auto* list : {&picks, &kept_rows, &kept_slots, &before_blocks, &after_slots}) list->reserve(most_sequences);
   }
 
   void add(TokenId token, std::int32_t hidden_row) {
@@ -73,7 +89,18 @@ void Decoder<D>::draft_rows(const StepBatch& batch, std::span<const DraftRows> d
     const std::size_t first = rows.tokens.size();
     const std::int32_t last = ran.row + draft.rows - 1;
     const auto token = [&](std::int32_t row) { return batch.tokens[static_cast<std::size_t>(row)]; };
-    if (draft.carried) rows.add(token(ran.row), -1 - slot);
+    if (draft.carried) {
+      rows.add(token(ran.row), -1 - slot);
+      if (ran.position % kernels::kBlockTokens == 0) {
+        rows.before_blocks.push_back(draft.blocks[ran.position / kernels::kBlockTokens - 1]);
+        rows.after_slots.push_back(slot);
+      }
+    }
+    for (std::int32_t p = ran.position | (kernels::kBlockTokens - 1); p < ran.position + draft.rows;
+         p += kernels::kBlockTokens) {
+      rows.last_rows.push_back(ran.row + p - ran.position);
+      rows.last_blocks.push_back(draft.blocks[p / kernels::kBlockTokens]);
+    }
     for (std::int32_t row = ran.row; row < last; ++row) rows.add(token(row + 1), row);
     const std::int32_t end = ran.position + draft.rows - (draft.next == kNoToken ? 1 : 0);
     if (draft.next != kNoToken) {
@@ -84,13 +111,25 @@ void Decoder<D>::draft_rows(const StepBatch& batch, std::span<const DraftRows> d
     rows.kept_rows.push_back(last);
     rows.kept_slots.push_back(slot);
   }
+  stage_.reset();
+  const std::size_t bytes = hidden_bytes(), block = kv_.block_bytes();
+  void* const tails = static_cast<std::byte*>(kv_.data) + kv_.tail_offset();
+  const auto copy = [&](void* out, std::size_t out_stride, const std::vector<std::int32_t>& to, const void* from,
+                        std::size_t row_stride, const std::vector<std::int32_t>& picks) {
+    if (to.empty()) return;
+    kernels::run(device_, kernels::CopyRows{.out = out,
+                                            .rows = from,
+                                            .to = stage_.put(to.data(), to.size()),
+                                            .from = stage_.put(picks.data(), picks.size()),
+                                            .count = static_cast<int>(to.size()),
+                                            .out_stride = out_stride,
+                                            .row_stride = row_stride,
+                                            .row_bytes = bytes});
+  };
+  copy(memory_.kept_hidden, bytes, rows.after_slots, tails, block, rows.before_blocks);
   run_drafts(memory_.hidden, results, logits);
-  kernels::run(device_, kernels::CopyRows{.out = memory_.kept_hidden,
-                                          .rows = memory_.hidden,
-                                          .to = stage_.put(rows.kept_slots.data(), rows.kept_slots.size()),
-                                          .from = stage_.put(rows.kept_rows.data(), rows.kept_rows.size()),
-                                          .count = static_cast<int>(drafts.size()),
-                                          .row_bytes = hidden_bytes()});
+  copy(memory_.kept_hidden, bytes, rows.kept_slots, memory_.hidden, bytes, rows.kept_rows);
+  copy(tails, block, rows.last_blocks, memory_.hidden, bytes, rows.last_rows);
 }
 
 template <Device D>
@@ -109,6 +148,7 @@ void Decoder<D>::draft_again(std::span<const DraftAgain> drafts, std::span<kerne
     rows.draft(draft.sample, end.blocks, end.position + 1);
     rows.end_sequence(first, end.blocks, end.position + 1);
   }
+  stage_.reset();
   run_drafts(memory_.drafted, results, logits);
 }
 
@@ -122,7 +162,6 @@ void Decoder<D>::run_drafts(const void* hidden, std::span<kernels::SampleResult>
   const auto vocab = static_cast<std::size_t>(spec_.vocab);
   TROUPE_CHECK(spec_.draft_layers == 1 && results.size() == drafts);
   TROUPE_CHECK(logits.empty() || logits.size() == drafts * vocab);
-  stage_.reset();
   if (count == 0) return;
   rows.slots.resize(count);
   rows.positions.resize(count);

@@ -151,7 +151,12 @@ std::uint64_t storage_hash(const ModelSpec& spec, const config::Options& options
 }
 
 kernels::KvCache kv_shape(const ModelSpec& spec, const WeightFormats& formats) {
-  return {nullptr, formats.activations, spec.kv_layers(), spec.kv_heads, spec.head_dim, formats.kv};
+  kernels::KvCache kv{nullptr,       formats.activations, spec.kv_layers(),
+                      spec.kv_heads, spec.head_dim,       formats.kv};
+  // The hidden row of a block's last token, from which the draft layer goes on behind the block.
+  if (spec.draft_layers > 0)
+    kv.tail = static_cast<std::size_t>(kernels::padded(spec.hidden)) * size_of(formats.activations);
+  return kv;
 }
 
 kernels::KvCache cuda_kv_shape(const ModelSpec& spec, const WeightFormats& formats) {

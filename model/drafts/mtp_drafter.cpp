@@ -8,11 +8,7 @@
 namespace troupe::model {
 
 MtpDrafter::MtpDrafter(Decoder<Cpu>& decoder, int slots, int steps, std::unique_ptr<NgramDrafter> more)
-    : decoder_(decoder),
-      steps_(steps),
-      more_(std::move(more)),
-      slots_(static_cast<std::size_t>(slots)),
-      no_hidden_(decoder.hidden_bytes()) {}
+    : decoder_(decoder), steps_(steps), more_(std::move(more)), slots_(static_cast<std::size_t>(slots)) {}
 
 void MtpDrafter::start(std::uint32_t slot) {
   slots_[slot].fresh = true;
@@ -27,12 +23,9 @@ void MtpDrafter::advance(const StepBatch& batch, std::span<const Advanced> seque
   for (const Advanced& one : sequences) {
     Slot& slot = slots_[one.slot];
     const kernels::SequenceRows& ran = batch.sequences[static_cast<std::size_t>(one.sequence)];
-    // Blocks from the prefix cache lie before it, without the hidden row that its first slot is made with. A
-    // sequence that begins within a block has been forked, and has that slot.
-    if (slot.fresh && ran.position > 0 && ran.position % kernels::kBlockTokens == 0) {
-      decoder_.load_hidden(one.slot, no_hidden_);
-      slot.carried = true;
-    }
+    // Blocks from the prefix cache lie before it, and the last has the hidden row that its first slot is made
+    // with. A sequence that begins within a block has been forked, and has that slot.
+    if (slot.fresh && ran.position > 0 && ran.position % kernels::kBlockTokens == 0) slot.carried = true;
     slot.fresh = false;
     const std::int32_t next_at = ran.position + one.rows;
     // Behind the token at `next_at` the layer fills a KV slot for each draft token but the last.

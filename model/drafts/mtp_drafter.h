@@ -44,7 +44,6 @@ class MtpDrafter final : public Drafter {
   const std::int32_t steps_;
   const std::unique_ptr<NgramDrafter> more_;
   std::vector<Slot> slots_;
-  const std::vector<std::byte> no_hidden_;  ///< a hidden row of zeros
 
   // Of the step; memory is reused.
   std::vector<DraftRows> rows_;

@@ -111,6 +111,8 @@ TEST_P(DraftOps, CopyRowsScatters) {
                   .to = device().put(places),
                   .from = device().put(rows),
                   .count = 2,
+                  .out_stride = 32 * size_of(dtype()),
+                  .row_stride = 32 * size_of(dtype()),
                   .row_bytes = 32 * size_of(dtype())});
   for (int i = 0; i < 32; ++i) {
     EXPECT_EQ(to.at(1, i), from.at(4, i));

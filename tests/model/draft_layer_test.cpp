@@ -116,6 +116,24 @@ TEST_P(DraftLayer, TheLastHiddenRowMovesBetweenSlots) {
   EXPECT_EQ(run(moved, 49, true, true), expected);
 }
 
+// Another sequence takes over the first block, or a copy of it, as from the prefix cache: the hidden row
+// before its first own position lies in the block.
+TEST_P(DraftLayer, ABlockOfAnotherSequenceIsAllThatIsNeeded) {
+  const std::vector<float> expected = straight(79);
+  for (const bool cut : {false, true}) {
+    DraftSequence first = sequence(1, {6, 5});
+    if (cut) run(first, 60, false, true);
+    run(first, cut ? 6 : 70, false, true);
+    const kernels::BlockPair pair{.from = 6, .to = 2};
+    decoder_->copy_blocks({&pair, 1});
+    for (const BlockId block : {6, 2}) {
+      DraftSequence second = sequence(4, {block, 1});
+      second.done = 64;
+      EXPECT_EQ(run(second, 15, true, true), expected) << block << cut;
+    }
+  }
+}
+
 TEST_P(DraftLayer, NeighboursAndTheirOrderChangeNoBit) {
   const std::vector<float> expected = straight(79);
   DraftSequence longer = sequence(1, {5, 7, 2});
@@ -258,7 +276,9 @@ TEST_P(DraftLayer, WithoutTheLayerNothingIsReserved) {
   EXPECT_LT(bytes(plain).bytes, bytes(files_.spec).bytes);
   EXPECT_LT(WeightLayout::make(plain, formats, true, {}).bytes,
             WeightLayout::make(files_.spec, formats, true, {}).bytes);
-  EXPECT_EQ(kv_shape(files_.spec, formats).block_bytes() * 2, kv_shape(plain, formats).block_bytes() * 3);
+  // Two layers become three; 48 columns are padded to 64.
+  EXPECT_EQ(kv_shape(files_.spec, formats).block_bytes() * 2,
+            kv_shape(plain, formats).block_bytes() * 3 + 2 * 64 * 2);
   EXPECT_EQ(kv_bytes_per_token(files_.spec, formats) * 2, kv_bytes_per_token(plain, formats) * 3);
 }
 
