@@ -1,6 +1,6 @@
-// What n-gram drafts bring where a text repeats its prompt, and what they cost where it does not: the demo model on
-// the CPU writes a program again, with one change, or goes on with a sentence. Both servers run at once and take
-// turns, so what else the machine does counts for both.
+// What n-gram drafts bring where a text repeats its prompt, and what they cost where it does not: the demo
+// model on the CPU writes a program again, with one change, or goes on with a sentence. Both servers run at
+// once and take turns, so what else the machine does counts for both.
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -72,8 +72,8 @@ std::unique_ptr<ServerProcess> started(const std::vector<std::string>& flags) {
 double run(const ServerProcess& server, const std::string& prompt, int batch) {
   const std::string body = "{\"prompt\":" + prompt + ",\"max_tokens\":" + std::to_string(kTokens) +
                            ",\"temperature\":0,\"ignore_eos\":true}";
-  const http::LoadRun run = http::run_at_once(server.port(), "/v1/completions",
-                                              std::vector<std::string>(static_cast<std::size_t>(batch), body), 120);
+  const http::LoadRun run = http::run_at_once(
+      server.port(), "/v1/completions", std::vector<std::string>(static_cast<std::size_t>(batch), body), 120);
   if (!run.all_ok()) {
     std::fprintf(stderr, "speculation_bench: a request failed\n");
     std::exit(1);
@@ -100,8 +100,9 @@ int main(int argc, char** argv) {
     int batch;
     double must;
   };
-  for (const Case& one : {Case{"program_again", quoted(again()), 1, 1.5}, Case{"program_again", quoted(again()), 8, 1.2},
-                          Case{"sentence", quoted(kSentence), 1, 0.98}, Case{"sentence", quoted(kSentence), 8, 0.98}}) {
+  for (const Case& one :
+       {Case{"program_again", quoted(again()), 1, 1.5}, Case{"program_again", quoted(again()), 8, 1.2},
+        Case{"sentence", quoted(kSentence), 1, 0.98}, Case{"sentence", quoted(kSentence), 8, 0.98}}) {
     std::vector<double> without, with, gains;
     run(*plain, one.prompt, one.batch);
     run(*drafting, one.prompt, one.batch);  // the first measures each number of drafts

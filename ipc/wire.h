@@ -101,6 +101,9 @@ struct Logprob {
   float logprob = 0;
 };
 
+/// Most tokens of a prediction that a worker is told; of a longer one the first.
+inline constexpr std::size_t kMostPredicted = std::size_t{1} << 14;
+
 /// Most top entries of one token: a StepResult holds them with the token and all fixed parts.
 inline constexpr std::int32_t kMostTopLogprobs = (kMaxResultBytes - 256) / sizeof(Logprob);
 
@@ -120,7 +123,9 @@ struct ResultRow {
   std::int32_t first = 0;  ///< index of its first token in StepResult::tokens
   std::int32_t count = 0;  ///< tokens: one, or, of a row with kFromLast, none up to PlanRow::tokens
   RowError error = RowError::none;
-  std::int32_t drafts = 0;  ///< draft tokens that it has verified
+  std::int32_t drafts = 0;      ///< draft tokens that it has verified
+  std::uint32_t predicted = 0;  ///< 1: they are of StartSequence::prediction
+  std::uint32_t padding = 0;
 };
 
 struct StepResult {
@@ -188,6 +193,7 @@ struct StartSequence {
   Sampling sampling{};
   Span<TokenId> stop_ids{};  ///< cannot be sampled before min_tokens; the engine does the stopping
   Span<LogitBias> logit_bias{};
+  Span<TokenId> prediction{};  ///< what the client takes the answer to be like, for drafts
 };
 
 /// Known token ids [position, position + ids.count) of a sequence.
@@ -398,8 +404,8 @@ template <class T>
 concept Plain = std::is_trivially_copyable_v<T> && alignof(T) <= kAlignment;
 
 static_assert(sizeof(Header) == 16 && sizeof(Sampling) == 56 && sizeof(PlanRow) == 24);
-static_assert(sizeof(StartSequence) == 112 && sizeof(TokenRun) == 24 && sizeof(BlockRun) == 24);
-static_assert(sizeof(StepPlan) == 72 && sizeof(StepResult) == 64 && sizeof(ResultRow) == 24);
+static_assert(sizeof(StartSequence) == 120 && sizeof(TokenRun) == 24 && sizeof(BlockRun) == 24);
+static_assert(sizeof(StepPlan) == 72 && sizeof(StepResult) == 64 && sizeof(ResultRow) == 32);
 static_assert(sizeof(TokenLogprobs) == 28 && sizeof(CacheCommand) == 48 && sizeof(CacheDone) == 48);
 static_assert(Plain<Hello> && Plain<StepPlan> && Plain<StepResult> && Plain<StartSequence>);
 static_assert(sizeof(StepMasks) == 32 && sizeof(RowMask) == 20 && sizeof(StepEnd) == 32 &&

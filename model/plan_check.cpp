@@ -132,6 +132,13 @@ Status PlanCheck::start(const wire::RecordView& record, const wire::StartSequenc
       return wrong(start.slot, "no logit bias for token " + std::to_string(bias.token));
     }
   }
+  if (!record.holds(start.prediction) || start.prediction.count > wire::kMostPredicted) {
+    return wrong(start.slot, "its prediction does not fit");
+  }
+  for (const TokenId id : record.array(start.prediction)) {
+    if (id < 0 || id >= capacity_.vocab_size)
+      return wrong(start.slot, "no token " + std::to_string(id) + " to be predicted");
+  }
   if (start.max_tokens != 0 &&
       (start.max_tokens <= start.known_tokens || start.max_tokens > capacity_.max_model_len)) {
     return wrong(start.slot, "at most " + std::to_string(start.max_tokens) + " tokens, of which " +

@@ -25,8 +25,13 @@ void ResultWriter::step(std::uint64_t step, const StepBatch& batch,
   for (std::size_t first = 0; first < batch.outcomes.size();
        first += 1 + static_cast<std::size_t>(batch.outcomes[first].drafts)) {
     const SamplingOutcome& of_row = batch.outcomes[first];
-    wire::ResultRow row{of_row.slot, static_cast<std::int32_t>(tokens_.size()), 0, wire::RowError::none,
-                        of_row.drafts};
+    wire::ResultRow row{of_row.slot,
+                        static_cast<std::int32_t>(tokens_.size()),
+                        0,
+                        wire::RowError::none,
+                        of_row.drafts,
+                        of_row.predicted ? 1u : 0u,
+                        0};
     if (of_row.sample < 0) {
       if (!of_row.idle) row.error = wire::RowError::no_such_slot;
     } else if (samples[static_cast<std::size_t>(of_row.sample)].error != kernels::SampleError::none) {

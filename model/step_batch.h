@@ -24,6 +24,7 @@ struct SamplingOutcome {
   bool gated = false;           ///< a gated row of the step (model/step_gates.h), also if it is late
   std::int32_t first_top = -1;  ///< index in the step's tops; -1: its top entries are in its result
   bool idle = false;            ///< with sample -1: the sequence has all its tokens, and the row yields none
+  bool predicted = false;       ///< its draft tokens are of the client's prediction
   std::int32_t drafts =
       0;  ///< the next so many outcomes are of the same plan row, one behind each draft token
 };

@@ -53,8 +53,10 @@ bool PlanBuilder::finished(SlotRef slot) {
 }
 
 bool PlanBuilder::start(const ScheduledSequence& s) {
+  const std::span<const TokenId> prediction = s.prediction();
   if (!take(sizeof(wire::StartSequence) + padded<TokenId>(s.stop_ids.size()) +
-            padded<wire::LogitBias>(s.logit_bias.size()) + announcement_bytes(s))) {
+            padded<wire::LogitBias>(s.logit_bias.size()) + padded<TokenId>(prediction.size()) +
+            announcement_bytes(s))) {
     return false;
   }
   wire::StartSequence start{s.slot,
@@ -66,6 +68,7 @@ bool PlanBuilder::start(const ScheduledSequence& s) {
                             s.sampling};
   start.stop_ids = writer_.array(s.stop_ids);
   start.logit_bias = writer_.array(s.logit_bias);
+  start.prediction = writer_.array(prediction);
   started_.push_back(start);
   return true;
 }

@@ -43,7 +43,7 @@ bool ResultReader::agrees(const wire::StepResult& result, const PlannedStep& ste
     const std::int32_t least = planned.from_last ? 0 : 1,
                        most = planned.from_last ? planned.end - planned.begin : 1;
     if (row.count < least || row.count > most || row.drafts < std::max(0, row.count - 1) ||
-        row.drafts >= most)
+        row.drafts >= most || row.predicted > 1)
       return false;
     if (row.first < 0 || static_cast<std::size_t>(row.first) > tokens_.size() ||
         static_cast<std::size_t>(row.count) > tokens_.size() - static_cast<std::size_t>(row.first))

@@ -16,6 +16,15 @@ constexpr const char* kMediaGone =
 constexpr const char* kPoisoned =
     "This request was being computed when two workers died one after the other; it is not tried again.";
 
+/// Of a row from a last token.
+void note_drafts(const wire::ResultRow& row, SequenceTokens& tokens) {
+  tokens.drafted = row.drafts;
+  tokens.accepted = std::min(std::max(0, row.count - 1), tokens.tokens);
+  if (row.predicted == 0) return;
+  tokens.predicted_accepted = tokens.accepted;
+  tokens.predicted_rejected = row.drafts - tokens.accepted;
+}
+
 }  // namespace
 
 Scheduler::Scheduler(const config::SchedulerOptions& options, const PrefixCaching& caching,
@@ -106,6 +115,8 @@ Status Scheduler::submit(Submit& request, std::uint32_t front) {
       prompts[i].ids = std::make_shared<const std::vector<TokenId>>(std::move(specs[i].prompt));
       if (!specs[i].media.empty())
         prompts[i].media = std::make_shared<const std::vector<SequenceItem>>(std::move(specs[i].media));
+      if (!specs[i].prediction.empty())
+        prompts[i].predicted = std::make_shared<const std::vector<TokenId>>(std::move(specs[i].prediction));
     } else {
       prompts[i] = prompts[origin[i]];
     }
@@ -130,6 +141,7 @@ void Scheduler::enqueue(SequenceSpec& spec, Prompt prompt, std::uint32_t group, 
   s.scored = spec.scored;
   s.tokens = KnownTokens(std::move(prompt.ids), std::move(spec.output));
   s.media.items = std::move(prompt.media);
+  s.predicted = std::move(prompt.predicted);
   s.shares_prompt = spec.parent != RequestKey{};
   s.prompt_tokens = spec.prompt_tokens;
   s.max_length = static_cast<std::int32_t>(
@@ -269,7 +281,10 @@ void Scheduler::commit_row(std::size_t index, const PlannedRow& row, const wire:
         finish = take_token(s, token);
         if (finish != Finish::none) break;
       }
-      if (row.from_last) counters_.drafted(*result, tokens.tokens, out.stats);
+      if (row.from_last) {
+        note_drafts(*result, tokens);
+        counters_.drafted(*result, tokens.tokens, out.stats);
+      }
       out.stats.generated_tokens += tokens.tokens;
       counters_.tokens_discarded(result->count - tokens.tokens);
     }

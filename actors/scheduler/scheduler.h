@@ -164,6 +164,7 @@ class Scheduler {
   struct Prompt {
     KnownTokens::Given ids;
     std::shared_ptr<const std::vector<SequenceItem>> media;  ///< null: it has none
+    KnownTokens::Given predicted{};                          ///< likewise
   };
   void enqueue(SequenceSpec& spec, Prompt prompt, std::uint32_t group, const Submit& request,
                std::uint32_t front);

@@ -129,8 +129,9 @@ struct ScheduledSequence {
   wire::Sampling sampling{};
   std::vector<TokenId> stop_ids;
   std::vector<wire::LogitBias> logit_bias;
-  std::uint64_t grammar = 0;    ///< as in SequenceSpec, and
-  std::int32_t gated_from = 0;  ///< likewise
+  KnownTokens::Given predicted;  ///< what the client takes its answer to be like; null: nothing is known
+  std::uint64_t grammar = 0;     ///< as in SequenceSpec, and
+  std::int32_t gated_from = 0;   ///< likewise
 
   /// True when it is admitted, or put back, before `other`.
   bool before(const ScheduledSequence& other) const {
@@ -140,6 +141,11 @@ struct ScheduledSequence {
   /// What it adds to the tokens of the queue: a prompt counts once for all its choices, which share it.
   std::int64_t queued_tokens() const {
     return static_cast<std::int64_t>(shares_prompt ? tokens.own() : tokens.size());
+  }
+  /// As much of it as the worker is told.
+  std::span<const TokenId> prediction() const {
+    if (!drafts || predicted == nullptr) return {};
+    return std::span(*predicted).first(std::min(predicted->size(), wire::kMostPredicted));
   }
   bool active() const { return state == SequenceState::running; }
   /// True if the worker may be at work on it.

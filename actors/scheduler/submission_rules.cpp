@@ -81,6 +81,12 @@ Status SubmissionRules::check_sequence(const SequenceSpec& spec, const SequenceS
     return status;
   if (Status status = check_resumption(spec, attempt, worker.vocab_size, worker.max_length); !status.ok())
     return status;
+  for (const TokenId token : spec.prediction) {
+    if (in_vocabulary(token, worker.vocab_size)) continue;
+    return invalid("The prediction holds token " + std::to_string(token) + "; ids are 0 to " +
+                       std::to_string(worker.vocab_size - 1) + ".",
+                   "prediction", "out_of_range");
+  }
   for (const TokenId token : spec.prompt) {
     if (in_vocabulary(token, worker.vocab_size)) continue;
     return invalid("The prompt holds token " + std::to_string(token) + "; ids are 0 to " +

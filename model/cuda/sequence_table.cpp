@@ -59,7 +59,9 @@ void WorkerSequences::start(const wire::RecordView& record, const wire::StartSeq
   slot.generation = start.slot.generation;
   slot.prompt_tokens = start.prompt_tokens;
   slot.max_tokens = start.max_tokens;
-  if (drafter_ != nullptr) drafter_->start(start.slot.slot);
+  if (drafter_ != nullptr) {
+    drafter_->start(start.slot.slot, start.prompt_tokens, record.array(start.prediction));
+  }
   slot.last_block_at = -1;
   slot.sampling = start.sampling;
   slot.media.reset();
@@ -120,8 +122,9 @@ void WorkerSequences::add_row_from_last(const wire::PlanRow& row, Slot& slot, St
     return;
   }
   slot.wanted_drafts = row.tokens - 1;
-  const std::int32_t drafts =
+  const Drafts made =
       add_drafts(row.slot.slot, std::min({row.tokens - 1, slot.max_tokens - known - 1, room - known}));
+  const auto drafts = static_cast<std::int32_t>(made.count);
   const auto first_row = static_cast<std::int32_t>(batch.tokens.size());
   const std::size_t first_outcome = batch.outcomes.size();
   place_row(row, slot, known - 1, 1 + drafts, batch);
@@ -130,23 +133,24 @@ void WorkerSequences::add_row_from_last(const wire::PlanRow& row, Slot& slot, St
     batch.sample_rows.push_back(first_row + i);
   }
   batch.outcomes[first_outcome].drafts = drafts;
+  batch.outcomes[first_outcome].predicted = made.predicted && drafts > 0;
 }
 
-// Appends up to `most` draft tokens to the slot's ids and returns their number. A draft ends before an id
-// that stands for an image or a video, or bounds one: the rows that verify it are text.
-std::int32_t WorkerSequences::add_drafts(std::uint32_t index, std::int32_t most) {
+// Appends up to `most` draft tokens to the slot's ids. A draft ends before an id that stands for an image or
+// a video, or bounds one: the rows that verify it are text.
+Drafts WorkerSequences::add_drafts(std::uint32_t index, std::int32_t most) {
   std::vector<TokenId>& ids = slots_[index].ids;
-  if (drafter_ == nullptr || most <= 0) return 0;
-  std::array<TokenId, kMostDrafts> made{};
-  const std::span<TokenId> wanted =
-      std::span(made).first(static_cast<std::size_t>(std::min(most, kMostDrafts)));
-  std::span<const TokenId> drafts = wanted.first(drafter_->draft(index, ids, wanted));
+  if (drafter_ == nullptr || most <= 0) return {};
+  std::array<TokenId, kMostDrafts> memory{};
+  const auto out = std::span(memory).first(static_cast<std::size_t>(std::min(most, kMostDrafts)));
+  Drafts made = drafter_->draft(index, ids, out);
   const auto is_of_media = [this](TokenId id) {
     return vision_ && (id == vision_->patch || id == vision_->video_patch || vision_->is_boundary(id));
   };
-  drafts = drafts.first(static_cast<std::size_t>(std::ranges::find_if(drafts, is_of_media) - drafts.begin()));
-  ids.insert(ids.end(), drafts.begin(), drafts.end());
-  return static_cast<std::int32_t>(drafts.size());
+  const std::span<const TokenId> drafts = out.first(made.count);
+  made.count = static_cast<std::size_t>(std::ranges::find_if(drafts, is_of_media) - drafts.begin());
+  ids.insert(ids.end(), drafts.begin(), drafts.begin() + static_cast<std::ptrdiff_t>(made.count));
+  return made;
 }
 
 // As long as all rows of a step are those of text sequences, it has no positions and no kinds.

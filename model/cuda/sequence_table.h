@@ -80,7 +80,7 @@ class WorkerSequences {
   void start(const wire::RecordView& record, const wire::StartSequence& start);
   void add_row(const wire::PlanRow& row, StepBatch& batch);
   void add_row_from_last(const wire::PlanRow& row, Slot& slot, StepBatch& batch);
-  std::int32_t add_drafts(std::uint32_t slot, std::int32_t most);
+  Drafts add_drafts(std::uint32_t slot, std::int32_t most);
   void place_row(const wire::PlanRow& row, Slot& slot, std::int32_t position, std::int32_t tokens,
                  StepBatch& batch);
   void add_sample(SlotRef ref, const Slot& slot, std::int32_t known, bool gated, StepBatch& batch);

@@ -26,22 +26,28 @@ struct Advanced {
   kernels::SampleRow sample{};        ///< with `drafts`: what samples the token behind `next`
 };
 
+/// What a drafter has made.
+struct Drafts {
+  std::size_t count = 0;   ///< tokens
+  bool predicted = false;  ///< they are the prediction's
+};
+
 /// For one thread. Every rank of a model must make the same drafts: they may depend on ids and logits alone.
 class Drafter {
  public:
   virtual ~Drafter() = default;
 
-  /// The slot holds another sequence from now on.
-  virtual void start(std::uint32_t slot) = 0;
+  /// The slot holds another sequence from now on. `prediction`: what the client takes its answer to be like.
+  virtual void start(std::uint32_t slot, std::int32_t prompt_tokens, std::span<const TokenId> prediction) = 0;
 
   /// A step has run and its tokens were accepted; what it has left in the decoder's memory is still there.
   virtual void advance(const StepBatch& batch, std::span<const Advanced> sequences) {
     static_cast<void>(batch), static_cast<void>(sequences);
   }
 
-  /// Writes tokens that may follow `ids`, which are all of the slot's sequence, to the front of `out` and
-  /// returns how many. From call to call the ids of a sequence only grow.
-  virtual std::size_t draft(std::uint32_t slot, std::span<const TokenId> ids, std::span<TokenId> out) = 0;
+  /// Writes tokens that may follow `ids`, which are all of the slot's sequence, to the front of `out`. From
+  /// call to call the ids of a sequence only grow.
+  virtual Drafts draft(std::uint32_t slot, std::span<const TokenId> ids, std::span<TokenId> out) = 0;
 };
 
 }  // namespace troupe::model

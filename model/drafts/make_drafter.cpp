@@ -3,6 +3,7 @@
 #include "base/check.h"
 #include "model/drafts/mtp_drafter.h"
 #include "model/drafts/ngram_drafter.h"
+#include "model/drafts/predicted_drafter.h"
 
 namespace troupe::model {
 
@@ -13,9 +14,14 @@ std::unique_ptr<Drafter> make_drafter(const config::SpeculationOptions& options,
   std::unique_ptr<NgramDrafter> ngrams;
   if (!by_layer || options.with_ngram)
     ngrams = std::make_unique<NgramDrafter>(capacity.max_slots, options.min_ngram, options.max_ngram);
-  if (!by_layer) return ngrams;
-  TROUPE_CHECK(decoder->spec().draft_layers == 1);
-  return std::make_unique<MtpDrafter>(*decoder, capacity.max_slots, options.mtp_steps, std::move(ngrams));
+  std::unique_ptr<Drafter> made;
+  if (by_layer) {
+    TROUPE_CHECK(decoder->spec().draft_layers == 1);
+    made = std::make_unique<MtpDrafter>(*decoder, capacity.max_slots, options.mtp_steps, std::move(ngrams));
+  } else {
+    made = std::move(ngrams);
+  }
+  return std::make_unique<PredictedDrafter>(capacity.max_slots, std::move(made));
 }
 
 }  // namespace troupe::model

@@ -10,11 +10,11 @@ namespace troupe::model {
 MtpDrafter::MtpDrafter(Decoder<Cpu>& decoder, int slots, int steps, std::unique_ptr<NgramDrafter> more)
     : decoder_(decoder), steps_(steps), more_(std::move(more)), slots_(static_cast<std::size_t>(slots)) {}
 
-void MtpDrafter::start(std::uint32_t slot) {
+void MtpDrafter::start(std::uint32_t slot, std::int32_t prompt_tokens, std::span<const TokenId> prediction) {
   slots_[slot].fresh = true;
   slots_[slot].carried = false;
   slots_[slot].drafts.clear();
-  if (more_ != nullptr) more_->start(slot);
+  if (more_ != nullptr) more_->start(slot, prompt_tokens, prediction);
 }
 
 void MtpDrafter::advance(const StepBatch& batch, std::span<const Advanced> sequences) {
@@ -65,15 +65,15 @@ void MtpDrafter::again() {
   if (kept > 0) decoder_.draft_again(again_, results_);
 }
 
-std::size_t MtpDrafter::draft(std::uint32_t index, std::span<const TokenId> ids, std::span<TokenId> out) {
+Drafts MtpDrafter::draft(std::uint32_t index, std::span<const TokenId> ids, std::span<TokenId> out) {
   const Slot& slot = slots_[index];
   std::size_t count = 0;
   if (slot.behind == static_cast<std::int32_t>(ids.size())) {
     count = std::min(out.size(), slot.drafts.size());
     std::copy_n(slot.drafts.begin(), count, out.begin());
   }
-  if (more_ == nullptr) return count;
-  return count + more_->draft_behind(index, ids, out.first(count), out.subspan(count));
+  if (more_ == nullptr) return {count};
+  return {count + more_->draft_behind(index, ids, out.first(count), out.subspan(count))};
 }
 
 }  // namespace troupe::model

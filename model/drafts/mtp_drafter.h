@@ -20,9 +20,9 @@ class MtpDrafter final : public Drafter {
   /// least 1. `more`: appends its drafts to the layer's; may be null.
   MtpDrafter(Decoder<Cpu>& decoder, int slots, int steps, std::unique_ptr<NgramDrafter> more);
 
-  void start(std::uint32_t slot) override;
+  void start(std::uint32_t slot, std::int32_t prompt_tokens, std::span<const TokenId> prediction) override;
   void advance(const StepBatch& batch, std::span<const Advanced> sequences) override;
-  std::size_t draft(std::uint32_t slot, std::span<const TokenId> ids, std::span<TokenId> out) override;
+  Drafts draft(std::uint32_t slot, std::span<const TokenId> ids, std::span<TokenId> out) override;
 
  private:
   struct Slot {

@@ -13,7 +13,7 @@ constexpr std::size_t kLeastBuckets = 256;
 NgramDrafter::NgramDrafter(int slots, int shortest, int longest)
     : shortest_(shortest), longest_(longest), indexes_(static_cast<std::size_t>(slots)) {}
 
-void NgramDrafter::start(std::uint32_t slot) {
+void NgramDrafter::start(std::uint32_t slot, std::int32_t, std::span<const TokenId>) {
   Index& index = indexes_[slot];
   index.ends = 0;
   index.earlier.clear();

@@ -19,11 +19,11 @@ class NgramDrafter final : public Drafter {
   /// Requires 1 <= shortest <= longest.
   NgramDrafter(int slots, int shortest, int longest);
 
-  void start(std::uint32_t slot) override;
-  std::size_t draft(std::uint32_t slot, std::span<const TokenId> ids, std::span<TokenId> out) override {
-    return draft_behind(slot, ids, {}, out);
+  void start(std::uint32_t slot, std::int32_t prompt_tokens, std::span<const TokenId> prediction) override;
+  Drafts draft(std::uint32_t slot, std::span<const TokenId> ids, std::span<TokenId> out) override {
+    return {draft_behind(slot, ids, {}, out)};
   }
-  /// As if the sequence went on with `guessed`.
+  /// As if the sequence went on with `guessed`. Returns how many.
   std::size_t draft_behind(std::uint32_t slot, std::span<const TokenId> ids, std::span<const TokenId> guessed,
                            std::span<TokenId> out);
 

@@ -9,9 +9,9 @@
 
 namespace troupe::model {
 
-/// Follows the answer through the prediction and drafts what comes next there. Where the answer leaves it, drafts are
-/// another drafter's until the last tokens of the answer stand in the prediction again: first looked for behind
-/// the place where it was left, then from the beginning.
+/// Follows the answer through the prediction and drafts what comes next there. Where the answer leaves it,
+/// drafts are another drafter's until the last tokens of the answer stand in the prediction again: first
+/// looked for behind the place where it was left, then from the beginning.
 class PredictedDrafter final : public Drafter {
  public:
   /// Tokens of the answer by which its place in the prediction is found again.
@@ -28,8 +28,8 @@ class PredictedDrafter final : public Drafter {
  private:
   struct Slot {
     std::vector<TokenId> prediction;
-    std::size_t seen = 0;    ///< ids up to here have been followed
-    std::size_t next = 0;    ///< index in the prediction of what comes next, or where it was left
+    std::size_t seen = 0;  ///< ids up to here have been followed
+    std::size_t next = 0;  ///< index in the prediction of what comes next, or where it was left
     bool follows = false;
   };
 

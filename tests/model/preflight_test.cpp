@@ -294,7 +294,7 @@ TEST_F(PreflightTest, SpeculationThatIsNotOffered) {
   options.speculation = {.method = config::DraftMethod::ngram, .tokens = 4};
   EXPECT_TRUE(preflight(options).ok());
   options.speculation = {.method = config::DraftMethod::mtp, .tokens = 1, .mtp_steps = 1};
-  refused(Code::unsupported, "method \"ngram\" works");
+  refused(Code::invalid_argument, "method \"mtp\" needs a draft layer");
   options.speculation = {.method = config::DraftMethod::ngram, .tokens = 4};
   options.device.device = config::Device::cuda;
   GpuProbes probes;

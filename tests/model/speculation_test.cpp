@@ -9,6 +9,7 @@
 #include "model/cpu_executor.h"
 #include "model/cuda/sequence_table.h"
 #include "model/drafts/ngram_drafter.h"
+#include "model/drafts/predicted_drafter.h"
 #include "model/support/engine.h"
 #include "model/support/files.h"
 
@@ -23,7 +24,7 @@ using Tokens = std::vector<TokenId>;
 
 Tokens drafted(NgramDrafter& drafter, const Tokens& ids, std::size_t most = 4, std::uint32_t slot = 0) {
   Tokens out(most);
-  out.resize(drafter.draft(slot, ids, out));
+  out.resize(drafter.draft(slot, ids, out).count);
   return out;
 }
 
@@ -48,14 +49,14 @@ TEST(NgramDrafter, TheLongestNgramDecidesAndAmongEqualsTheLatest) {
 TEST(NgramDrafter, ACycleGoesOnBeyondTheEnd) {
   NgramDrafter drafter(1, 1, 4);
   EXPECT_EQ(drafted(drafter, {5, 6, 7, 5, 6, 7}, 7), (Tokens{5, 6, 7, 5, 6, 7, 5}));
-  drafter.start(0);
+  drafter.start(0, 0, {});
   EXPECT_EQ(drafted(drafter, {5, 5}, 3), (Tokens{5, 5, 5}));
 }
 
 TEST(NgramDrafter, AnotherSequenceHasNothingOfTheOneBefore) {
   NgramDrafter drafter(1, 1, 2);
   EXPECT_EQ(drafted(drafter, {1, 2, 1}, 1), Tokens{2});
-  drafter.start(0);
+  drafter.start(0, 0, {});
   EXPECT_EQ(drafted(drafter, {3, 1}), Tokens{});
 }
 
@@ -87,16 +88,55 @@ TEST(NgramDrafter, GrowingSequencesAreLookedUpAsTheRuleSays) {
 class Oracle final : public Drafter {
  public:
   explicit Oracle(const Tokens& drafts) : drafts_(drafts) {}
-  void start(std::uint32_t) override {}
-  std::size_t draft(std::uint32_t, std::span<const TokenId>, std::span<TokenId> out) override {
+  void start(std::uint32_t, std::int32_t, std::span<const TokenId>) override {}
+  Drafts draft(std::uint32_t, std::span<const TokenId>, std::span<TokenId> out) override {
     const std::size_t count = std::min(out.size(), drafts_.size());
     std::copy_n(drafts_.begin(), count, out.begin());
-    return count;
+    return {count};
   }
 
  private:
   const Tokens& drafts_;
 };
+
+/// What it drafts behind the answer, and whether the tokens are the prediction's.
+std::pair<Tokens, bool> predicted(PredictedDrafter& drafter, Tokens prompt, const Tokens& answer,
+                                  std::size_t most = 3) {
+  prompt.insert(prompt.end(), answer.begin(), answer.end());
+  Tokens out(most);
+  const Drafts made = drafter.draft(0, prompt, out);
+  out.resize(made.count);
+  return {out, made.predicted};
+}
+
+class PredictedDrafterTest : public ::testing::Test {
+ protected:
+  const Tokens others{90, 91};
+  const Tokens prompt{1, 2, 3};
+  PredictedDrafter drafter{1, std::make_unique<Oracle>(others)};
+};
+
+TEST_F(PredictedDrafterTest, FollowsThePredictionToItsEnd) {
+  drafter.start(0, 3, Tokens{10, 11, 12, 13});
+  EXPECT_EQ(predicted(drafter, prompt, {10}), std::pair(Tokens{11, 12, 13}, true));
+  EXPECT_EQ(predicted(drafter, prompt, {10, 11, 12}), std::pair(Tokens{13}, true));
+  EXPECT_EQ(predicted(drafter, prompt, {10, 11, 12, 13}), std::pair(others, false))
+      << "nothing is left of it";
+}
+
+TEST_F(PredictedDrafterTest, AnAnswerThatLeavesItIsFoundAgainBehindTheChange) {
+  drafter.start(0, 3, Tokens{10, 11, 12, 13, 14, 15, 16});
+  EXPECT_EQ(predicted(drafter, prompt, {10, 99}), std::pair(others, false));
+  EXPECT_EQ(predicted(drafter, prompt, {10, 99, 12, 13}), std::pair(others, false));
+  EXPECT_EQ(predicted(drafter, prompt, {10, 99, 12, 13, 14}), std::pair(Tokens{15, 16}, true));
+  EXPECT_EQ(predicted(drafter, prompt, {10, 99, 12, 13, 14, 10, 11, 12}), std::pair(Tokens{13, 14, 15}, true))
+      << "also before the place where it was left";
+}
+
+TEST_F(PredictedDrafterTest, WithoutOneTheOtherDrafts) {
+  drafter.start(0, 3, {});
+  EXPECT_EQ(predicted(drafter, prompt, {10}), std::pair(others, false));
+}
 
 class DraftRowsTest : public ::testing::Test {
  protected:

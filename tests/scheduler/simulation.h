@@ -359,6 +359,7 @@ class Simulation {
     to.fetches += from.fetches;
     to.failed_fetches += from.failed_fetches;
     to.encoded += from.encoded;
+    to.drafts += from.drafts;
   }
 
   void start_engine() {
