@@ -114,6 +114,30 @@ class Speculation(unittest.TestCase):
         self.check(answers)
         self.assertGreaterEqual(len(kills), 2)
 
+    def test_a_prediction_is_a_draft(self):
+        server = Server(*DRAFTS, model=short_model())
+        try:
+            with server.client() as client:
+                def ask(prediction, **more):
+                    kept = {} if prediction is None else {"prediction": {"type": "content", "content": prediction}}
+                    answer = client.chat.completions.create(
+                        model="default", messages=[{"role": "user", "content": "Rivers, please."}], max_tokens=60, seed=1,
+                        **kept, **more)
+                    details = answer.usage.completion_tokens_details
+                    return answer.choices[0].message.content, details.accepted_prediction_tokens, \
+                        details.rejected_prediction_tokens
+                for more in ({"temperature": 0}, {"temperature": 1}):
+                    text, _, _ = ask(None, **more)
+                    same, accepted, rejected = ask(text, **more)
+                    self.assertEqual(same, text)
+                    self.assertGreater(accepted, 20)
+                    changed, still, wrong = ask("No, lakes. " + text[:len(text) // 2] + " 17 " + text[len(text) // 2:], **more)
+                    self.assertEqual(changed, text)
+                    self.assertGreater(wrong, rejected)
+                    print(f"    {accepted} tokens of the right prediction accepted, {still} of the changed one", flush=True)
+        finally:
+            self.assertEqual(server.stop(), 0)
+
 
 if __name__ == "__main__":
     unittest.main()
