@@ -70,8 +70,9 @@ std::unique_ptr<ServerProcess> started(const std::vector<std::string>& flags) {
 
 /// Tokens a second of `batch` equal requests at once. `prompt` is a JSON string.
 double run(const ServerProcess& server, const std::string& prompt, int batch) {
-  const std::string body = "{\"prompt\":" + prompt + ",\"max_tokens\":" + std::to_string(kTokens) +
-                           ",\"temperature\":0,\"ignore_eos\":true}";
+  const std::string body =
+      "{\"prompt\":" + prompt + ",\"max_tokens\":" + std::to_string(kTokens) +
+      ",\"temperature\":0,\"ignore_eos\":true,\"stream\":true,\"stream_options\":{\"include_usage\":true}}";
   const http::LoadRun run = http::run_at_once(
       server.port(), "/v1/completions", std::vector<std::string>(static_cast<std::size_t>(batch), body), 120);
   if (!run.all_ok()) {
@@ -93,7 +94,7 @@ int main(int argc, char** argv) {
   const auto plain = started({"--no-enable-prefix-caching"});
   const auto drafting =
       started({"--no-enable-prefix-caching", "--speculative-config",
-               R"({"method":"ngram","num_speculative_tokens":8,"min_ngram_size":2,"max_ngram_size":5})"});
+               R"({"method":"ngram","num_speculative_tokens":4,"min_ngram_size":2,"max_ngram_size":5})"});
   struct Case {
     const char* name;
     std::string prompt;

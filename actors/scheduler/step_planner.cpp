@@ -207,6 +207,7 @@ void StepPlanner::add_row(std::uint32_t sequence, std::int32_t most, std::int64_
 void StepPlanner::add_row_from_last(std::uint32_t sequence) {
   ScheduledSequence& s = table_[sequence];
   const std::int32_t room = s.blocks * worker_.block_tokens;
+  s.expect_yields();
   s.planned = std::min(s.planned, room - 1);
   const std::int32_t end = std::min(s.max_length - 1, room);
   const std::int32_t tokens =
