@@ -16,6 +16,8 @@
 
 #include "base/check.h"
 #include "base/ids.h"
+#include "ipc/wire_base.h"
+#include "ipc/wire_media.h"
 
 namespace troupe::wire {
 
@@ -31,35 +33,6 @@ inline constexpr std::size_t kMaxRecordBytes = std::size_t{1} << 20;
 inline constexpr std::size_t kMaxResultBytes = (std::size_t{2} << 20) - 64;
 /// Most token ids in one plan (512 KiB of a record).
 inline constexpr std::size_t kMaxTokensInPlan = std::size_t{1} << 17;
-
-enum class RecordKind : std::uint32_t {
-  hello = 1,      ///< worker → engine, step ring: ready, and what it can hold
-  step_plan,      ///< engine → worker, step ring
-  step_result,    ///< worker → engine, step ring
-  cache_command,  ///< engine → worker, cache ring
-  cache_done,     ///< worker → engine, cache ring
-  inventory,      ///< worker → engine, cache ring: what it still holds, after hello
-  step_masks,     ///< engine → worker, step ring: what the gated rows of a plan may sample
-  step_end,       ///< worker → engine, step ring: a rank above 0 has run a plan
-  message,  ///< between the front and an engine, both ways: a message of actors/messages.h, or a piece of one
-  sequence_media,  ///< engine → worker, step ring: where images and videos are in a sequence
-  encode_media,    ///< engine → worker, step ring: an image or a video to be encoded
-  media_done,      ///< worker → engine, step ring: it has been
-};
-
-/// A typed array inside the same record.
-template <class T>
-struct Span {
-  std::uint32_t offset = 0;  ///< bytes from the record's first byte
-  std::uint32_t count = 0;   ///< elements
-};
-
-struct Header {
-  RecordKind kind{};
-  std::uint32_t bytes = 0;  ///< the whole record
-  std::uint32_t epoch = 0;  ///< of the link; a record of another epoch is dropped unread
-  std::uint32_t padding = 0;
-};
 
 // ---------------------------------------------------------------------------------- step ring, up
 
@@ -136,18 +109,6 @@ struct StepResult {
   Span<ResultRow> rows{};  ///< one per plan row with kSamples, in plan order
   Span<TokenId> tokens{};
   Span<TokenLogprobs> logprobs{};
-};
-
-/// The end of an EncodeMedia. Those of one sequence come in the order of its items.
-struct MediaDone {
-  Header header{};
-  SlotRef slot{};
-  std::int32_t item = 0;
-  std::uint32_t dropped = 0;  ///< 1: the sequence had been finished
-  std::uint32_t failed = 0;  ///< 1: its patches were gone, or changed while they were read; no row may use it
-  std::uint32_t cached = 0;  ///< 1: the result of an earlier item of the same name was still there
-  std::int64_t started_ns = 0;  ///< monotonic clock
-  std::int64_t finished_ns = 0;
 };
 
 /// Of a rank above 0, instead of a StepResult: rank 0's is the result for all.
@@ -246,47 +207,6 @@ struct StepPlan {
   Span<TokenRun> tokens{};
   Span<BlockRun> blocks{};
   Span<PlanRow> rows{};
-};
-
-/// An image or a video of a sequence: its visual tokens begin at `first`.
-struct MediaEntry {
-  std::uint32_t kind = 0;  ///< 1 image, 2 video: MediaKind
-  std::int32_t frames = 0;
-  std::int32_t rows = 0;
-  std::int32_t columns = 0;  ///< patches: PatchGrid
-  std::int32_t first = 0;
-  std::uint32_t padding = 0;
-};
-
-/// The items of a sequence, in the order of their tokens. Comes before the plan that starts the sequence; one
-/// without media has none. Where rows stand, which experts they take and whose embeddings they have follows
-/// from it. Not answered.
-struct SequenceMedia {
-  Header header{};
-  SlotRef slot{};
-  Span<MediaEntry> items{};
-};
-
-/// Where the patches of an item lie in the region that the front writes and workers read
-/// (ipc/patch_region.h).
-struct PatchPlace {
-  std::uint64_t offset = 0;      ///< bytes from the region's first
-  std::uint64_t generation = 0;  ///< of the item, never used twice; 0: no item
-
-  bool operator==(const PatchPlace&) const = default;
-};
-
-/// Encodes an item of a sequence whose SequenceMedia has come. The worker keeps the result until a step has
-/// run the item's last token, or a plan finishes the sequence. Rows of the item are planned when MediaDone
-/// has come without an error. The patches stay where they are until then. A result that rows have used may be
-/// kept longer, and then serves a later item of the same name.
-struct EncodeMedia {
-  Header header{};
-  SlotRef slot{};
-  std::int32_t item = 0;
-  std::uint32_t padding = 0;
-  PatchPlace place{};
-  BlockHash name{};  ///< of what the item contains, for those who may share it; zero: it is not kept
 };
 
 enum class MaskForm : std::uint32_t {

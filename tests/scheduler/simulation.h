@@ -345,8 +345,7 @@ class Simulation {
     if (!cache_->sound()) complain("a block is lost or has two owners");
     const CacheStatus s = cache_->status();
     if (s.free + s.cached + s.leased + s.moving != s.total) complain("block counts do not add up");
-    if (s.swap.free + s.swap.cached + s.swap.moving != s.swap.total)
-      complain("swap block counts do not add up");
+    if (s.swap.free + s.swap.cached + s.swap.moving != s.swap.total) complain("swap counts do not add up");
   }
 
   static void add(SchedulerTotals& to, const SchedulerTotals& from) {

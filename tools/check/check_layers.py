@@ -90,7 +90,7 @@ MACHINE_PATH = re.compile("|".join(a + b for a, b in [
 
 def row_of(path):
     """The row of MAY_INCLUDE that a root-relative path belongs to, or None."""
-    if path == "ipc/wire.h":
+    if path in ("ipc/wire.h", "ipc/wire_base.h", "ipc/wire_media.h"):
         return "wire"
     for row in sorted(MAY_INCLUDE, key=len, reverse=True):
         if path.startswith(row + "/"):
