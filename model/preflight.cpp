@@ -285,6 +285,11 @@ std::string summary(const Preflight& p) {
   text += "limits    max-model-len " + std::to_string(c.max_model_len) + ", max-num-seqs " +
           std::to_string(c.max_slots) + ", max-num-batched-tokens " + std::to_string(c.max_tokens_per_step) +
           "\n";
+  if (c.max_drafts > 0) {
+    const bool by_layer = p.spec && p.spec->draft_layers > 0;
+    text += "drafts    up to " + std::to_string(c.max_drafts) + " tokens behind each sequence's last, " +
+            (by_layer ? "by the draft layer" : "from n-grams") + "\n";
+  }
   text += shares_text(p.shares);
   for (const std::string& note : p.notes) text += "note      " + note + "\n";
   return text;

@@ -292,7 +292,11 @@ TEST_F(PreflightTest, KvBlocksOnGpusAreThoseOfTheFullestRank) {
 
 TEST_F(PreflightTest, SpeculationThatIsNotOffered) {
   options.speculation = {.method = config::DraftMethod::ngram, .tokens = 4};
-  EXPECT_TRUE(preflight(options).ok());
+  const auto ngram = preflight(options);
+  ASSERT_TRUE(ngram.ok()) << ngram.status().message;
+  EXPECT_NE(summary(*ngram).find("\ndrafts    up to 4 tokens behind each sequence's last, from n-grams\n"),
+            std::string::npos)
+      << summary(*ngram);
   options.speculation = {.method = config::DraftMethod::mtp, .tokens = 1, .mtp_steps = 1};
   refused(Code::invalid_argument, "method \"mtp\" needs a draft layer");
   options.speculation = {.method = config::DraftMethod::ngram, .tokens = 4};
