@@ -8,6 +8,7 @@ import signal
 import time
 import unittest
 
+from pictures import ANSWERS, SeeingCase, with_data
 from server import PATIENCE, Server, wait_until
 from short_model import short_model
 
@@ -137,6 +138,19 @@ class Speculation(unittest.TestCase):
                     print(f"    {accepted} tokens of the right prediction accepted, {still} of the changed one", flush=True)
         finally:
             self.assertEqual(server.stop(), 0)
+
+
+class Seeing(SeeingCase):
+    flags = ("--dtype", "float32", "--limit-mm-per-prompt", '{"image": 4}', *DRAFTS)
+
+    def test_chats_with_images_have_the_texts_of_transformers(self):
+        for name, answer in ANSWERS["prompts"].items():
+            with self.subTest(name):
+                got = self.server.post("/v1/chat/completions", {
+                    "messages": with_data(answer["messages"]), "temperature": 0, "max_tokens": len(answer["greedy"]),
+                    "return_token_ids": True})
+                self.assertEqual(got.status, 200, got.text)
+                self.assertEqual(got.json["choices"][0]["message"]["completion_token_ids"], answer["greedy"])
 
 
 if __name__ == "__main__":
