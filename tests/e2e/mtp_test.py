@@ -56,8 +56,8 @@ class Mtp(unittest.TestCase):
         self.check(texts)
         drafted, accepted = counts[0]
         print(f"    {accepted:.0f} of {drafted:.0f} accepted", flush=True)
-        self.assertGreater(drafted, TOKENS)
-        self.assertAlmostEqual(accepted / drafted, RIGHT, delta=0.1)
+        self.assertGreater(drafted, 40, "more than the steps that are tried now and then")
+        self.assertAlmostEqual(accepted / drafted, RIGHT, delta=0.15)
 
     def test_the_layer_runs_on_its_own_output_for_more(self):
         texts, counts = self.answers(self.model, *drafting(num_speculative_tokens=3))

@@ -102,7 +102,7 @@ class Speculation(unittest.TestCase):
         kills = []
 
         def kill(server, answers):
-            time.sleep(0.3)
+            time.sleep(0.1)
             if len(kills) == 4:
                 return
             name = ("worker", "engine")[len(kills) % 2]
