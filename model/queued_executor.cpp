@@ -92,10 +92,7 @@ bool QueuedExecutor::is_encoded(const wire::RecordView& record, const wire::Step
   if (encodings_.empty()) return true;
   const std::span<const wire::PlanRow> rows = record.array(plan.rows);
   return std::ranges::none_of(encodings_, [&](const Encoding& encoding) {
-    return std::ranges::any_of(rows, [&](const wire::PlanRow& row) {
-      return row.slot == encoding.command.slot && row.position < encoding.item.end() &&
-             row.position + row.tokens > encoding.item.first;
-    });
+    return covers(rows, encoding.command.slot, encoding.item);
   });
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "kernels/cuda/scratch.h"
+#include "model/vision/media_check.h"
 
 namespace troupe::model {
 namespace {
@@ -59,10 +60,7 @@ void CudaEncoder::add(const wire::EncodeMedia& command, const MediaItem& item,
 
 bool CudaEncoder::has_encoded(std::span<const wire::PlanRow> rows) const {
   return std::ranges::none_of(encodings_, [&](const Encoding& encoding) {
-    return std::ranges::any_of(rows, [&](const wire::PlanRow& row) {
-      return row.slot == encoding.command.slot && row.position < encoding.item.end() &&
-             row.position + row.tokens > encoding.item.first;
-    });
+    return covers(rows, encoding.command.slot, encoding.item);
   });
 }
 

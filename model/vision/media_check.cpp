@@ -13,6 +13,12 @@ std::string name_of(SlotRef slot) {
 
 }  // namespace
 
+bool covers(std::span<const wire::PlanRow> rows, SlotRef slot, const MediaItem& item) {
+  return std::ranges::any_of(rows, [&](const wire::PlanRow& row) {
+    return row.slot == slot && row.position < item.end() && row.position + row.tokens > item.first;
+  });
+}
+
 Status MediaCheck::admit(const wire::RecordView& record, const wire::SequenceMedia& media) {
   const std::string where = name_of(media.slot);
   if (frame_patches_ == 0) return invalid(where + "the model takes no images or videos");

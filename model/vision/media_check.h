@@ -3,6 +3,7 @@
 // sequences: beside PlanCheck, which knows nothing of media.
 #include <cstdint>
 #include <map>
+#include <span>
 #include <vector>
 
 #include "base/media_positions.h"
@@ -10,6 +11,9 @@
 #include "ipc/wire.h"
 
 namespace troupe::model {
+
+/// True if a row runs a token of the sequence's item.
+bool covers(std::span<const wire::PlanRow> rows, SlotRef slot, const MediaItem& item);
 
 /// For one thread. A refused record changes nothing. Costs nothing while no sequence has media.
 class MediaCheck {
