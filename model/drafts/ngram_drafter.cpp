@@ -20,11 +20,10 @@ void NgramDrafter::start(std::uint32_t slot, std::int32_t, std::span<const Token
   index.newest.clear();
 }
 
-/// Of the shortest n-gram that ends before `end`.
-std::size_t NgramDrafter::bucket(const Index& index, std::span<const TokenId> ids, std::int32_t end) const {
+std::size_t NgramDrafter::bucket(const Index& index, std::span<const TokenId> ngram) {
   std::uint64_t hash = 0;
-  for (std::int32_t i = end - shortest_; i < end; ++i) {
-    hash = (hash ^ static_cast<std::uint32_t>(ids[static_cast<std::size_t>(i)])) * 0x9E3779B97F4A7C15u;
+  for (const TokenId id : ngram) {
+    hash = (hash ^ static_cast<std::uint32_t>(id)) * 0x9E3779B97F4A7C15u;
     hash ^= hash >> 29;
   }
   return static_cast<std::size_t>(hash >> 32) & (index.newest.size() - 1);
@@ -39,48 +38,49 @@ void NgramDrafter::add(Index& index, std::span<const TokenId> ids) const {
   }
   index.earlier.resize(ids.size(), kNone);
   for (std::int32_t at = std::max(index.ends, shortest_); at < end; ++at) {
-    std::int32_t& newest = index.newest[bucket(index, ids, at)];
+    const std::span<const TokenId> ngram =
+        ids.subspan(static_cast<std::size_t>(at - shortest_), static_cast<std::size_t>(shortest_));
+    std::int32_t& newest = index.newest[bucket(index, ngram)];
     index.earlier[static_cast<std::size_t>(at)] = newest;
     newest = at;
   }
   index.ends = end;
 }
 
-/// How many tokens before `end` equal those at the end of the sequence, up to the longest n-gram.
-std::int32_t NgramDrafter::common(std::span<const TokenId> ids, std::int32_t end) const {
-  const auto size = static_cast<std::int32_t>(ids.size());
+/// How many tokens before `end` equal those at the end of `last`, up to the longest n-gram.
+std::int32_t NgramDrafter::common(std::span<const TokenId> ids, std::int32_t end,
+                                  std::span<const TokenId> last) const {
   std::int32_t count = 0;
-  while (count < std::min(longest_, end) &&
-         ids[static_cast<std::size_t>(end - 1 - count)] == ids[static_cast<std::size_t>(size - 1 - count)])
+  while (count < std::min(longest_, end) && ids[static_cast<std::size_t>(end - 1 - count)] ==
+                                                last[last.size() - 1 - static_cast<std::size_t>(count)])
     ++count;
   return count;
 }
 
 std::size_t NgramDrafter::draft_behind(std::uint32_t slot, std::span<const TokenId> ids,
                                        std::span<const TokenId> guessed, std::span<TokenId> out) {
+  if (out.empty() || static_cast<std::int32_t>(ids.size()) <= shortest_) return 0;
   Index& index = indexes_[slot];
-  std::span<const TokenId> text = ids;
-  if (!guessed.empty()) {
-    text_.assign(ids.begin(), ids.end());
-    text_.insert(text_.end(), guessed.begin(), guessed.end());
-    text = text_;
-  }
-  const auto size = static_cast<std::int32_t>(text.size());
-  if (static_cast<std::int32_t>(ids.size()) <= shortest_) return 0;
   add(index, ids);
+  const std::span<const TokenId> known = ids.last(std::min(ids.size(), static_cast<std::size_t>(longest_)));
+  last_.assign(known.begin(), known.end());
+  last_.insert(last_.end(), guessed.begin(), guessed.end());
+  const std::span<const TokenId> last = last_;
   std::int32_t best = shortest_ - 1, from = kNone, places = 0;
-  for (std::int32_t at = index.newest[bucket(index, text, size)];
+  for (std::int32_t at = index.newest[bucket(index, last.last(static_cast<std::size_t>(shortest_)))];
        at != kNone && best < longest_ && places < kMostPlaces;
        at = index.earlier[static_cast<std::size_t>(at)], ++places) {
-    if (const std::int32_t length = common(text, at); length > best) {
+    if (const std::int32_t length = common(ids, at, last); length > best) {
       best = length;
       from = at;
     }
   }
   if (from == kNone) return 0;
   for (std::size_t i = 0; i < out.size(); ++i) {
-    const std::size_t at = static_cast<std::size_t>(from) + i;
-    out[i] = at < text.size() ? text[at] : out[at - text.size()];
+    const std::size_t at = static_cast<std::size_t>(from) + i, behind = at - ids.size();
+    out[i] = at < ids.size()           ? ids[at]
+             : behind < guessed.size() ? guessed[behind]
+                                       : out[behind - guessed.size()];
   }
   return out.size();
 }

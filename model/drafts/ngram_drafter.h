@@ -38,14 +38,14 @@ class NgramDrafter final : public Drafter {
     std::vector<std::int32_t> newest;   ///< by bucket; a power of two of them
   };
 
-  std::size_t bucket(const Index& index, std::span<const TokenId> ids, std::int32_t end) const;
+  static std::size_t bucket(const Index& index, std::span<const TokenId> ngram);
   void add(Index& index, std::span<const TokenId> ids) const;
-  std::int32_t common(std::span<const TokenId> ids, std::int32_t end) const;
+  std::int32_t common(std::span<const TokenId> ids, std::int32_t end, std::span<const TokenId> last) const;
 
   const std::int32_t shortest_;
   const std::int32_t longest_;
   std::vector<Index> indexes_;
-  std::vector<TokenId> text_;  ///< scratch: ids and guessed
+  std::vector<TokenId> last_;  ///< scratch: the last ids, and what is guessed behind them
 };
 
 }  // namespace troupe::model

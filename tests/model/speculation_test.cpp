@@ -53,6 +53,16 @@ TEST(NgramDrafter, ACycleGoesOnBeyondTheEnd) {
   EXPECT_EQ(drafted(drafter, {5, 5}, 3), (Tokens{5, 5, 5}));
 }
 
+TEST(NgramDrafter, GuessesCountAsIfTheSequenceHadThem) {
+  NgramDrafter drafter(2, 2, 4);
+  Tokens out(3);
+  EXPECT_EQ(drafter.draft_behind(0, Tokens{1, 2, 3, 4, 9, 1}, Tokens{2}, out), 3u);
+  EXPECT_EQ(out, (Tokens{3, 4, 9}));
+  out.resize(5);
+  EXPECT_EQ(drafter.draft_behind(1, Tokens{5, 6, 7, 5}, Tokens{6}, out), 5u);
+  EXPECT_EQ(out, (Tokens{7, 5, 6, 7, 5})) << "a cycle goes on through the guess";
+}
+
 TEST(NgramDrafter, AnotherSequenceHasNothingOfTheOneBefore) {
   NgramDrafter drafter(1, 1, 2);
   EXPECT_EQ(drafted(drafter, {1, 2, 1}, 1), Tokens{2});
