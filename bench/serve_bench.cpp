@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "bench/report.h"
-#include "cli/bench/server_process.h"
+#include "bench/started_server.h"
 #include "gpu/ceilings.h"
 #include "gpu/cpu.h"
 #include "http/client/load_client.h"
@@ -23,12 +23,8 @@ using http::LoadRun;
 using http::percentile;
 using http::run_at_once;
 
-/// A server for one part of the bench, which ends where there is none.
 std::unique_ptr<ServerProcess> started(const std::vector<std::string>& flags = {}) {
-  auto server = ServerProcess::start(flags);
-  if (server.ok()) return std::move(*server);
-  std::fprintf(stderr, "serve_bench: %s\n", server.status().message.c_str());
-  std::exit(1);
+  return started_server("serve_bench", flags);
 }
 
 std::string body(int tokens, const std::string& prompt, bool stream = true) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "bench/report.h"
-#include "cli/bench/server_process.h"
+#include "bench/started_server.h"
 #include "http/client/load_client.h"
 
 namespace {
@@ -62,10 +62,7 @@ std::string again() {
 }
 
 std::unique_ptr<ServerProcess> started(const std::vector<std::string>& flags) {
-  auto server = ServerProcess::start(flags);
-  if (server.ok()) return std::move(*server);
-  std::fprintf(stderr, "speculation_bench: %s\n", server.status().message.c_str());
-  std::exit(1);
+  return started_server("speculation_bench", flags);
 }
 
 /// Tokens a second of `batch` equal requests at once. `prompt` is a JSON string.
