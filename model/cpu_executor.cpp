@@ -140,7 +140,7 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, con
       Decoder<Cpu>::make(*device, *part, files.formats, std::move(*weights),
                          {.rows = capacity.max_tokens_per_step,
                           .sequences = capacity.max_slots,
-                          .drafts = capacity.max_drafts > 0 ? capacity.max_sampled - capacity.max_slots : 0,
+                          .drafts = drafted_rows(capacity),
                           .positions = capacity.max_model_len,
                           .kv_blocks = capacity.kv_blocks,
                           .kv_format = files.formats.kv,

@@ -22,6 +22,11 @@ constexpr std::int32_t most_tops(const wire::Capacity& capacity) {
   return capacity.max_logprobs > kernels::kMaxTopLogprobs ? kOfAResult : 0;
 }
 
+/// Rows of logits of one admitted plan beyond one a sequence: those behind draft tokens.
+constexpr std::int32_t drafted_rows(const wire::Capacity& capacity) {
+  return capacity.max_drafts > 0 ? capacity.max_sampled - capacity.max_slots : 0;
+}
+
 /// For one thread. A refused record changes nothing.
 class PlanCheck {
  public:

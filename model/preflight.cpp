@@ -8,7 +8,6 @@
 
 #include "base/counted.h"
 #include "model/bytes_text.h"
-#include "model/checkpoint/draft_files.h"
 #include "model/checkpoint/generation_config.h"
 #include "model/checkpoint/model_files.h"
 #include "model/host_memory.h"
@@ -214,7 +213,6 @@ Result<Preflight> preflight(const config::Options& options, const GpuProbes& pro
   if (Status s = check_generation(options.model.directory, files->spec); !s.ok()) return s;
   if (Status s = check_tokenizer_files(options.model); !s.ok()) return s;
   if (Status s = files->choose(made.device, options.quantization); !s.ok()) return s;
-  if (Status s = check_draft_device(*files, made.device); !s.ok()) return s;
   if (on_gpu) {
     if (Status s = check_gpu(files->formats, gpu.capability); !s.ok()) return s;
   }

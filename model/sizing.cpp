@@ -110,7 +110,7 @@ void size_drafts(wire::Capacity& capacity, const config::SpeculationOptions& opt
 DecoderLimits limits_of(const wire::Capacity& capacity, const WeightFormats& formats) {
   return {.rows = capacity.max_tokens_per_step,
           .sequences = capacity.max_slots,
-          .drafts = capacity.max_drafts > 0 ? capacity.max_sampled - capacity.max_slots : 0,
+          .drafts = drafted_rows(capacity),
           .positions = capacity.max_model_len,
           .kv_format = formats.kv,
           .tops = most_tops(capacity)};

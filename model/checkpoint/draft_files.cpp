@@ -16,6 +16,11 @@ namespace fs = std::filesystem;
 constexpr const char* kFlag = "--speculative-config: ";
 constexpr const char* kInstead = "method \"ngram\" works with every model";
 
+/// A name as files have it: that of the layer's tensors in -Paddle checkpoints too.
+bool is_of_draft_layer(const std::string& name) {
+  return name.starts_with(kDraftPrefix) || name.starts_with("ernie.mtp_");
+}
+
 /// `what`: without a full stop.
 Status refused(const std::string& what, Code code = Code::invalid_argument) {
   return {code, kFlag + what + "; " + kInstead + ".", "speculative-config"};
@@ -105,9 +110,8 @@ Result<TensorMap> map_other(ModelFiles& files, const fs::path& directory, const 
 }  // namespace
 
 bool has_draft_layer(const Checkpoint& checkpoint) {
-  return std::ranges::any_of(checkpoint.tensors(), [](const auto& tensor) {
-    return tensor.first.starts_with(kDraftPrefix) || tensor.first.starts_with("ernie.mtp_");
-  });
+  return std::ranges::any_of(checkpoint.tensors(),
+                             [](const auto& tensor) { return is_of_draft_layer(tensor.first); });
 }
 
 Status add_draft_layer(ModelFiles& files, const fs::path& directory,
@@ -142,11 +146,7 @@ Status add_draft_layer(ModelFiles& files, const fs::path& directory,
     return worded ? map.status() : refused(own ? directory : fs::path(speculation.draft_model), map.status());
   }
   std::ranges::move(map->sources, std::back_inserter(files.map.sources));
-  if (own) {
-    std::erase_if(files.map.skipped, [](const std::string& name) {
-      return name.starts_with(kDraftPrefix) || name.starts_with("ernie.mtp_");
-    });
-  }
+  if (own) std::erase_if(files.map.skipped, is_of_draft_layer);
   return {};
 }
 
