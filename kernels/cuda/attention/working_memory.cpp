@@ -14,7 +14,8 @@ AttentionShape shape_of(const Attention& op) {
           .kv_heads = op.kv.kv_heads,
           .head_dim = op.kv.head_dim,
           .rows = op.batch.rows,
-          .sequences = op.batch.count};
+          .sequences = op.batch.count,
+          .most_tokens = op.batch.most_tokens};
 }
 
 DecodeGrid decode_grid(DecodeRows rows, int sequences, const GpuTraits& gpu) {
