@@ -206,10 +206,6 @@ Result<Preflight> preflight(const config::Options& options, const GpuProbes& pro
     memory.reserved += static_cast<std::uint64_t>(options.media.memory_bytes) / workers;
     made.reserved_bytes = std::min(memory.reserved, memory.available);
   }
-  if (files->spec.vision && on_gpu) {
-    return failure(Code::unsupported,
-                   "Vision-language models run on the CPU alone so far; --device cpu runs this one.");
-  }
   if (Status s = check_generation(options.model.directory, files->spec); !s.ok()) return s;
   if (Status s = check_tokenizer_files(options.model); !s.ok()) return s;
   if (Status s = files->choose(made.device, options.quantization); !s.ok()) return s;

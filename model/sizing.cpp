@@ -32,8 +32,9 @@ constexpr std::uint64_t kCudaExtraBytes = std::uint64_t{512} << 20;
 constexpr std::uint64_t kCudaSpareBytes = std::uint64_t{128} << 20;
 constexpr std::uint64_t kDefaultKvBytes = std::uint64_t{4} << 30;
 constexpr std::int64_t kMaxBlocks = 1 << 24;
-/// Rows of logits of a step beyond one a sequence, where the worker drafts.
-constexpr int kMostDraftedRows = 128;
+/// Rows of logits of a step beyond one a sequence, where the worker drafts. A GPU checks one draft of each of
+/// its sequences at almost the cost of none.
+constexpr int kMostDraftedRows = 128, kMostCudaDraftedRows = 256;
 constexpr int kEchoVocab = 1 << 17;
 constexpr int kEchoPositions = 1 << 17;
 constexpr std::int64_t kEchoBlocks = 1 << 20;
@@ -100,11 +101,11 @@ Result<wire::Capacity> common(const config::Options& options, int max_positions,
 }
 
 // What rows may draft, once the number of slots is known.
-void size_drafts(wire::Capacity& capacity, const config::SpeculationOptions& options) {
+void size_drafts(wire::Capacity& capacity, const config::SpeculationOptions& options,
+                 int most_rows = kMostDraftedRows) {
   if (options.method == config::DraftMethod::none) return;
   capacity.max_drafts = std::min(options.tokens, kMostDrafts);
-  capacity.max_sampled =
-      capacity.max_slots + std::min(capacity.max_slots * capacity.max_drafts, kMostDraftedRows);
+  capacity.max_sampled = capacity.max_slots + std::min(capacity.max_slots * capacity.max_drafts, most_rows);
 }
 
 DecoderLimits limits_of(const wire::Capacity& capacity, const WeightFormats& formats) {
@@ -270,6 +271,7 @@ Result<wire::Capacity> cuda_limits(const ModelSpec& spec, const WeightFormats& f
   Result<wire::Capacity> made =
       common(options, spec.max_positions, spec.vocab, sequences, kDefaultCudaTokens);
   if (!made) return made;
+  size_drafts(*made, options.speculation, kMostCudaDraftedRows);
   const DecoderLimits limits = limits_of(*made, formats);
   made->weight_bytes = WeightLayout::make(spec, formats, tied, {}).bytes;
   if (spec.vision) {
@@ -284,7 +286,9 @@ Result<wire::Capacity> cuda_limits(const ModelSpec& spec, const WeightFormats& f
 std::uint64_t cuda_fixed_bytes(const wire::Capacity& capacity, const ModelSpec& spec,
                                const WeightFormats& formats) {
   const StepScratch scratch(spec, formats, kernels::cuda::kH200,
-                            {.rows = capacity.max_tokens_per_step, .sequences = capacity.max_slots});
+                            {.rows = capacity.max_tokens_per_step,
+                             .sequences = capacity.max_slots,
+                             .drafts = drafted_rows(capacity)});
   return capacity.weight_bytes + capacity.arena_bytes + scratch.most() + kCudaExtraBytes;
 }
 

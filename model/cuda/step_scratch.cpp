@@ -124,7 +124,7 @@ std::size_t StepScratch::most() const {
     if (rows <= sequences) most = std::max(most, of_layers(rows, rows));
     if (rows > 1) most = std::max(most, of_layers(rows, std::min(rows - 1, sequences)));
   }
-  for (int rows = 1; rows <= sequences; ++rows) most = std::max(most, of_logits(rows));
+  for (int rows = 1; rows <= sequences + limits_.drafts; ++rows) most = std::max(most, of_logits(rows));
   return most;
 }
 

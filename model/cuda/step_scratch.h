@@ -14,7 +14,7 @@ namespace troupe::model {
 struct StepSize {
   int rows = 0;
   int sequences = 0;  ///< at most rows
-  int samples = 0;    ///< at most sequences
+  int samples = 0;    ///< at most sequences, with speculation and limits.drafts
   int scores = 0;     ///< prompt tokens that are scored, at most rows
 };
 
