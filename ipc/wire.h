@@ -16,13 +16,14 @@
 
 #include "base/check.h"
 #include "base/ids.h"
+#include "base/patch_grid.h"
 #include "ipc/wire_base.h"
 #include "ipc/wire_media.h"
 
 namespace troupe::wire {
 
 /// Raised with every change of a struct below; compared at attach.
-inline constexpr std::uint32_t kVersion = 10;
+inline constexpr std::uint32_t kVersion = 11;
 /// Raised with every change of a message that a Message record carries; compared when front and engine greet.
 inline constexpr std::uint32_t kMessagesVersion = 5;
 inline constexpr std::size_t kAlignment = 8;
@@ -55,6 +56,7 @@ struct Capacity {
       0;  ///< tokens of encoded images and videos that it holds at once; 0: the model sees nothing
   std::int32_t max_drafts = 0;   ///< draft tokens that a row may verify; 0: the worker makes none
   std::int32_t max_sampled = 0;  ///< with max_drafts: tokens that the rows of a plan may yield together
+  std::int32_t frame_patches = kMostFramePatches;  ///< with media_tokens: of an image, or of a video's frame
 };
 
 struct Hello {

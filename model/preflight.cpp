@@ -63,11 +63,6 @@ Status check_speculation(const config::SpeculationOptions& speculation, config::
     return Status{Code::unsupported, "--speculative-config: " + std::move(message), "speculative-config",
                   "not_available_yet"};
   };
-  if (device == config::Device::cuda && speculation.method != config::DraftMethod::none) {
-    return refused(
-        "the CUDA device does not speculate yet; run with --device cpu or without "
-        "--speculative-config");
-  }
   if (device == config::Device::echo && speculation.method == config::DraftMethod::mtp) {
     return refused("the echo device has no draft layer; method \"ngram\" works");
   }

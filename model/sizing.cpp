@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/media_rules.h"
 #include "kernels/batch.h"
 #include "kernels/cuda/attention/frame.h"
 #include "kernels/cuda/scratch.h"
@@ -97,6 +98,9 @@ Result<wire::Capacity> common(const config::Options& options, int max_positions,
       asked.max_model_len, std::min(or_default(asked.found_model_len, max_positions), max_positions));
   capacity.vocab_size = vocab;
   capacity.max_logprobs = most_logprobs(options.limits, vocab);
+  const config::MediaSizes sizes = config::media_rules(options.media).sizes;
+  const std::int64_t pixels = std::max(sizes.image.max_pixels, sizes.video.max_pixels);
+  capacity.frame_patches = static_cast<std::int32_t>(pixels / (kPatchSide * kPatchSide));
   return capacity;
 }
 
@@ -179,7 +183,7 @@ Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& forma
   capacity.arena_bytes = Activations::make(spec, formats.activations, limits, {}).bytes;
   if (spec.vision) {
     capacity.arena_bytes +=
-        TowerMemory::make(*spec.vision, spec.hidden, formats.activations, kMostFramePatches, 0, {}).bytes;
+        TowerMemory::make(*spec.vision, spec.hidden, formats.activations, capacity.frame_patches, 0, {}).bytes;
   }
   const std::uint64_t fixed = capacity.weight_bytes + capacity.arena_bytes;
   const std::uint64_t usable = usable_bytes(memory);
@@ -257,10 +261,10 @@ Result<wire::Capacity> size_cpu(const ModelSpec& spec, const WeightFormats& form
 namespace {
 
 // The vision tower's memory on a GPU, working memory of its ops included.
-std::uint64_t cuda_tower_bytes(const VisionSpec& spec, int hidden, DType dtype) {
+std::uint64_t cuda_tower_bytes(const VisionSpec& spec, int hidden, DType dtype, int frame_patches) {
   const std::size_t packed =
-      kernels::cuda::packed_bytes(frame_attention_of(spec, dtype, kMostFramePatches), kernels::cuda::kH200);
-  return TowerMemory::make(spec, hidden, dtype, kMostFramePatches, packed, {}).bytes +
+      kernels::cuda::packed_bytes(frame_attention_of(spec, dtype, frame_patches), kernels::cuda::kH200);
+  return TowerMemory::make(spec, hidden, dtype, frame_patches, packed, {}).bytes +
          kernels::cuda::kBiasedSums;
 }
 
@@ -276,7 +280,7 @@ Result<wire::Capacity> cuda_limits(const ModelSpec& spec, const WeightFormats& f
   made->weight_bytes = WeightLayout::make(spec, formats, tied, {}).bytes;
   if (spec.vision) {
     size_encoder_output(*made, spec, formats, options);
-    made->arena_bytes += cuda_tower_bytes(*spec.vision, spec.hidden, formats.activations);
+    made->arena_bytes += cuda_tower_bytes(*spec.vision, spec.hidden, formats.activations, made->frame_patches);
   }
   made->arena_bytes +=
       Activations::make(spec, formats.activations, limits, {}).bytes + StepMemory::make(*made, {}).bytes;

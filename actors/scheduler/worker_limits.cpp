@@ -31,6 +31,7 @@ WorkerLimits WorkerLimits::of(const config::SchedulerOptions& options, const wir
   limits.vocab_size = capacity.vocab_size;
   limits.max_logprobs = capacity.max_logprobs;
   limits.media_tokens = std::max(0, capacity.media_tokens);
+  limits.frame_patches = capacity.frame_patches;
   limits.swaps = capacity.swap_blocks > 0;
   limits.step_tokens = limited(options.max_num_batched_tokens, capacity.max_tokens_per_step);
   const double share = options.min_prefill_share > 0 ? options.min_prefill_share : kPrefillShare;

@@ -37,6 +37,7 @@ struct WorkerLimits {
   bool swaps = false;                    ///< there is a swap space
   std::int32_t max_drafts = 0;           ///< draft tokens that a row may verify; 0: the worker makes none
   std::int32_t max_sampled = INT32_MAX;  ///< tokens that the rows of a step may yield together
+  std::int32_t frame_patches = 0;        ///< of an image, or of a video's frame
   std::int32_t media_tokens = 0;         ///< of encoded images and videos at once; 0: the model sees nothing
 };
 

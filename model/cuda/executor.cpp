@@ -95,7 +95,7 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
   if (spec->vision) {
     Result<std::unique_ptr<CudaEncoder>> encoder = CudaEncoder::make(
         {.ordinal = device.ordinal(), .overlap = options.device.overlap_kernels}, *spec,
-        files.formats.activations, model.decoder->vision_weights(),
+        files.formats.activations, model.decoder->vision_weights(), capacity.frame_patches,
         encoder_output_bytes(capacity, *spec, files.formats, options), kept_media_tokens(options, capacity));
     if (!encoder) return encoder.status();
     model.encoder = std::move(*encoder);

@@ -42,7 +42,7 @@ CudaQueue::CudaQueue(const wire::Capacity& capacity, CudaModel model, Duration p
       limits_(patience, model.ranks ? patience : StepLimits::kLeast),
       model_(std::move(model)),
       check_(capacity),
-      media_(capacity, model_.encoder ? kMostFramePatches : 0),
+      media_(capacity, model_.encoder ? capacity.frame_patches : 0),
       gates_(capacity, model_.steps->gate_memory()),
       table_(capacity.max_slots, model_.decoder->spec().vision, nullptr,
              derived_limits(capacity, *model_.steps)),
