@@ -85,7 +85,10 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
   model.steps = std::make_unique<CudaSteps>(std::move(*steps));
   device.release_staging();  // loading has ended
   const StepScratch scratch(*spec, files.formats, kernels::cuda::traits_of(device),
-                            {.rows = capacity.max_tokens_per_step, .sequences = capacity.max_slots});
+                            {.rows = capacity.max_tokens_per_step,
+                             .sequences = capacity.max_slots,
+                             .drafts = drafted_rows(capacity)},
+                            1 + capacity.max_drafts);
   model.steps->warm_up(scratch.most());
   if (!model.ranks || model.ranks->lasting_graphs()) model.steps->capture();
 
