@@ -292,7 +292,8 @@ std::uint64_t cuda_fixed_bytes(const wire::Capacity& capacity, const ModelSpec& 
   const StepScratch scratch(spec, formats, kernels::cuda::kH200,
                             {.rows = capacity.max_tokens_per_step,
                              .sequences = capacity.max_slots,
-                             .drafts = drafted_rows(capacity)});
+                             .drafts = drafted_rows(capacity)},
+                            1 + capacity.max_drafts);
   return capacity.weight_bytes + capacity.arena_bytes + scratch.most() + kCudaExtraBytes;
 }
 

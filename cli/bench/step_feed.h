@@ -73,9 +73,9 @@ class StepFeed {
   struct FedSequence {
     SlotRef slot{};
     std::int32_t position = 0;  // of the next token to run
-    std::int32_t in_flight = 0;  // most tokens that drafting rows may still yield
     BlockId first_block = 0;
     std::int32_t blocks = 0;
+    std::int32_t in_flight = 0;  // most tokens that drafting rows may still yield
   };
 
   Result<std::vector<double>> decode(int steps, int drafts, bool drafting);

@@ -88,7 +88,8 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
   const StepScratch scratch(*spec, files.formats, kernels::cuda::traits_of(device),
                             {.rows = capacity.max_tokens_per_step,
                              .sequences = capacity.max_slots,
-                             .drafts = drafted_rows(capacity)});
+                             .drafts = drafted_rows(capacity)},
+                            1 + capacity.max_drafts);
   model.steps->warm_up(scratch.most());
   if (!model.ranks || model.ranks->lasting_graphs()) model.steps->capture();
 

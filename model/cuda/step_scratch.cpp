@@ -69,18 +69,19 @@ void keep_one_of_each_kind(ModelSpec& spec, std::vector<LayerWeights>& layers) {
 }  // namespace
 
 StepScratch::StepScratch(const ModelSpec& spec, const WeightFormats& formats,
-                         const kernels::cuda::GpuTraits& gpu, const DecoderLimits& limits)
+                         const kernels::cuda::GpuTraits& gpu, const DecoderLimits& limits, int verified)
     : spec_(spec),
       formats_(formats),
       gpu_(gpu),
       limits_(limits),
+      verified_(verified),
       weights_(WeightLayout::make(spec, formats, spec.tied.value_or(false), imagined_memory())),
       memory_(Activations::make(spec, formats.activations, limits, imagined_memory())),
       kv_(kv_shape(spec, formats)) {
   keep_one_of_each_kind(spec_, weights_.layers);
 }
 
-std::size_t StepScratch::of_layers(int rows, int sequences) const {
+std::size_t StepScratch::of_layers(int rows, int sequences, int most_tokens) const {
   ScratchMeter meter{gpu_};
   SilentRanks ranks;
   const bool alone = spec_.held_tokens.count == 0;
@@ -90,7 +91,7 @@ std::size_t StepScratch::of_layers(int rows, int sequences) const {
       {.weights = weights_,
        .memory = memory_,
        .kv = kv_,
-       .batch = {.count = sequences, .rows = rows},
+       .batch = {.count = sequences, .rows = rows, .most_tokens = most_tokens},
        .kinds = kinds});
   return meter.most;
 }
@@ -106,7 +107,7 @@ std::size_t StepScratch::of_logits(int rows) const {
 }
 
 std::size_t StepScratch::of(const StepSize& step) const {
-  std::size_t most = step.rows > 0 ? of_layers(step.rows, step.sequences) : 0;
+  std::size_t most = step.rows > 0 ? of_layers(step.rows, step.sequences, step.most_tokens) : 0;
   if (step.samples > 0) most = std::max(most, of_logits(step.samples));
   if (step.scores > 0) most = std::max(most, of_logits(std::min(step.scores, limits_.sequences)));
   if (const int rest = step.scores % std::max(1, limits_.sequences); rest > 0)
@@ -116,7 +117,8 @@ std::size_t StepScratch::of(const StepSize& step) const {
 
 // Attention asks by the number of sequences and by whether there are more rows than sequences, every other op
 // of a layer by the number of rows alone. So all numbers of rows, and all numbers of sequences with as many
-// rows and with more, are all that there is.
+// rows and with more, are all that there is. Where a batch says the most tokens of a sequence, attention asks
+// by that and by the number of sequences.
 std::size_t StepScratch::most() const {
   std::size_t most = 0;
   const int sequences = std::min(limits_.sequences, limits_.rows);
@@ -124,7 +126,12 @@ std::size_t StepScratch::most() const {
     if (rows <= sequences) most = std::max(most, of_layers(rows, rows));
     if (rows > 1) most = std::max(most, of_layers(rows, std::min(rows - 1, sequences)));
   }
-  for (int rows = 1; rows <= sequences + limits_.drafts; ++rows) most = std::max(most, of_logits(rows));
+  for (int tokens = 2; tokens <= verified_; ++tokens) {
+    for (int count = 1; count <= sequences && count * tokens <= limits_.rows; ++count)
+      most = std::max(most, of_layers(count * tokens, count, tokens));
+  }
+  for (int rows = 1; rows <= std::min(limits_.sequences + limits_.drafts, limits_.rows); ++rows)
+    most = std::max(most, of_logits(rows));
   return most;
 }
 
