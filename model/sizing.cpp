@@ -272,7 +272,8 @@ Result<wire::Capacity> cuda_limits(const ModelSpec& spec, const WeightFormats& f
       common(options, spec.max_positions, spec.vocab, sequences, kDefaultCudaTokens);
   if (!made) return made;
   size_drafts(*made, options.speculation, kMostCudaDraftedRows);
-  const DecoderLimits limits = limits_of(*made, formats);
+  DecoderLimits limits = limits_of(*made, formats);
+  limits.staged = false;
   made->weight_bytes = WeightLayout::make(spec, formats, tied, {}).bytes;
   if (spec.vision) {
     size_encoder_output(*made, spec, formats, options);

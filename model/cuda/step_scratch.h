@@ -13,9 +13,11 @@ namespace troupe::model {
 /// What the demand of a step depends on. A plan's rows that a GPU pads count with their padding.
 struct StepSize {
   int rows = 0;
-  int sequences = 0;  ///< at most rows
-  int samples = 0;    ///< at most sequences, with speculation and limits.drafts
-  int scores = 0;     ///< prompt tokens that are scored, at most rows
+  int sequences = 0;   ///< at most rows
+  int samples = 0;     ///< at most limits.sequences + limits.drafts
+  int scores = 0;      ///< prompt tokens that are scored, at most rows
+  int draft_rows = 0;  ///< that the draft layer runs, of as many sequences
+  int drafts = 0;      ///< sequences that draft, at most `sequences`
 };
 
 class StepScratch {
@@ -32,6 +34,7 @@ class StepScratch {
 
  private:
   std::size_t of_layers(int rows, int sequences) const;
+  std::size_t of_draft_layer(int rows, int sequences) const;
   std::size_t of_logits(int rows) const;
 
   ModelSpec spec_;  ///< with one layer of each kind
