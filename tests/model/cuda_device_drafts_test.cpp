@@ -102,6 +102,7 @@ class GraphDrafts {
   DeviceDrafts again() const {
     DeviceDrafts drafts = first();
     drafts.batch.rows = kSequences;
+    drafts.batch.most_tokens = 1;
     drafts.picks = nullptr;
     drafts.keep = drafts.fill = {};
     return drafts;
