@@ -183,7 +183,8 @@ Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& forma
   capacity.arena_bytes = Activations::make(spec, formats.activations, limits, {}).bytes;
   if (spec.vision) {
     capacity.arena_bytes +=
-        TowerMemory::make(*spec.vision, spec.hidden, formats.activations, capacity.frame_patches, 0, {}).bytes;
+        TowerMemory::make(*spec.vision, spec.hidden, formats.activations, capacity.frame_patches, 0, {})
+            .bytes;
   }
   const std::uint64_t fixed = capacity.weight_bytes + capacity.arena_bytes;
   const std::uint64_t usable = usable_bytes(memory);
@@ -264,8 +265,7 @@ namespace {
 std::uint64_t cuda_tower_bytes(const VisionSpec& spec, int hidden, DType dtype, int frame_patches) {
   const std::size_t packed =
       kernels::cuda::packed_bytes(frame_attention_of(spec, dtype, frame_patches), kernels::cuda::kH200);
-  return TowerMemory::make(spec, hidden, dtype, frame_patches, packed, {}).bytes +
-         kernels::cuda::kBiasedSums;
+  return TowerMemory::make(spec, hidden, dtype, frame_patches, packed, {}).bytes + kernels::cuda::kBiasedSums;
 }
 
 }  // namespace
@@ -276,11 +276,13 @@ Result<wire::Capacity> cuda_limits(const ModelSpec& spec, const WeightFormats& f
       common(options, spec.max_positions, spec.vocab, sequences, kDefaultCudaTokens);
   if (!made) return made;
   size_drafts(*made, options.speculation, kMostCudaDraftedRows);
-  const DecoderLimits limits = limits_of(*made, formats);
+  DecoderLimits limits = limits_of(*made, formats);
+  limits.staged = false;
   made->weight_bytes = WeightLayout::make(spec, formats, tied, {}).bytes;
   if (spec.vision) {
     size_encoder_output(*made, spec, formats, options);
-    made->arena_bytes += cuda_tower_bytes(*spec.vision, spec.hidden, formats.activations, made->frame_patches);
+    made->arena_bytes +=
+        cuda_tower_bytes(*spec.vision, spec.hidden, formats.activations, made->frame_patches);
   }
   made->arena_bytes +=
       Activations::make(spec, formats.activations, limits, {}).bytes + StepMemory::make(*made, {}).bytes;

@@ -77,7 +77,7 @@ struct StepBatch {
   std::vector<std::size_t> derived_outcomes;  ///< of derived[i]: index of its first in `outcomes`
   /// Not 0: every sequence decodes and has so many rows and samples, of which the last ones may be padding.
   std::int32_t width = 0;
-  std::int32_t most_tokens = 0;  ///< with `derived`: no derived sequence has more rows
+  std::int32_t most_tokens = 0;  ///< with `derived`: no sequence has more rows
 
   int rows() const { return static_cast<int>(tokens.size()); }
 

@@ -84,7 +84,8 @@ Status decode_row(OfflineBench& bench, int batch, int context, int output, int d
   constexpr int kWarmUp = 5;
   StepFeed feed(*bench.executor);
   const int yields = std::max(0, drafts) + 1;
-  if (Status placed = feed.place(batch, context, (output + kWarmUp + 2) * yields); !placed.ok()) return placed;
+  if (Status placed = feed.place(batch, context, (output + kWarmUp + 2) * yields); !placed.ok())
+    return placed;
   if (auto warm = feed.decode(kWarmUp); !warm.ok()) return warm.status();
   if (drafts >= 0) {
     if (auto warm = feed.decode_drafting(kWarmUp, drafts); !warm.ok()) return warm.status();
@@ -99,8 +100,8 @@ Status decode_row(OfflineBench& bench, int batch, int context, int output, int d
   if (drafts >= 0 && !json) {
     const double steps = batch * static_cast<double>(output - 1);
     std::printf("         %d draft tokens a row, %s: %.2f verified and %.2f tokens yielded a row\n", drafts,
-                bench.synthetic ? "synthetic acceptance" : "compared", static_cast<double>(feed.drafted()) / steps,
-                static_cast<double>(feed.yielded()) / steps);
+                bench.synthetic ? "synthetic acceptance" : "compared",
+                static_cast<double>(feed.drafted()) / steps, static_cast<double>(feed.yielded()) / steps);
   }
   if (!json) {
     std::printf("         host time of a submit: p50 %.1f us, p99 %.1f us\n",
@@ -178,7 +179,8 @@ int decode_main(int argc, char** argv) {
        .when_unset = "num_speculative_tokens"},
       {.name = "draft-acceptance",
        .slot = &acceptance,
-       .help = "with --speculative-config, on a GPU: draft tokens are accepted with this probability, whatever they "
+       .help = "with --speculative-config, on a GPU: draft tokens are accepted with this probability, "
+               "whatever they "
                "are. Synthetic: it says what a step costs, not what text is worth",
        .min = 0,
        .max = 1,
@@ -205,7 +207,8 @@ int decode_main(int argc, char** argv) {
   if (contexts.empty()) contexts = {512};
   const bool speculates = options.speculation.method != config::DraftMethod::none;
   if (!speculates && (acceptance >= 0 || !drafts.empty()))
-    return cli::fail(synopsis, invalid("--drafts and --draft-acceptance need --speculative-config", "drafts"));
+    return cli::fail(synopsis,
+                     invalid("--drafts and --draft-acceptance need --speculative-config", "drafts"));
   options.speculation.synthetic_acceptance = acceptance;
   if (drafts.empty()) drafts = {speculates ? options.speculation.tokens : -1};
   if (options.scheduler.max_num_seqs == 0) {
@@ -215,7 +218,8 @@ int decode_main(int argc, char** argv) {
     for (const int context : contexts) {
       for (const int batch : batches) {
         for (const int most : drafts) {
-          if (Status status = decode_row(bench, batch, context, output, most, json); !status.ok()) return status;
+          if (Status status = decode_row(bench, batch, context, output, most, json); !status.ok())
+            return status;
         }
       }
     }

@@ -30,8 +30,8 @@ Result<std::unique_ptr<CudaEncoder>> CudaEncoder::make(const CudaOptions& option
       Region<Cuda>::make(*device, std::max(outputs, kFirstUpload), "embeddings of images and videos");
   if (!memory) return memory.status();
   auto region = std::make_unique<Region<Cuda>>(std::move(*memory));
-  Result<VisionTower<Cuda>> tower = VisionTower<Cuda>::make(
-      *device, *spec.vision, spec.hidden, spec.rms_norm_eps, dtype, weights, frame_patches);
+  Result<VisionTower<Cuda>> tower = VisionTower<Cuda>::make(*device, *spec.vision, spec.hidden,
+                                                            spec.rms_norm_eps, dtype, weights, frame_patches);
   if (!tower) return tower.status();
   auto made = std::make_unique<VisionTower<Cuda>>(std::move(*tower));
   made->limit_attention(kPieceOperations);

@@ -29,8 +29,8 @@ namespace troupe::model {
 /// One thread. The weights outlive it. All but make() throw CudaError.
 class CudaEncoder {
  public:
-  /// `frame_patches`: most of an image, or of a video's frame. `outputs`: bytes for the embeddings of items that sequences need or that are kept; of the latter so many
-  /// tokens.
+  /// `frame_patches`: most of an image, or of a video's frame. `outputs`: bytes for the embeddings of items
+  /// that sequences need or that are kept; of the latter so many tokens.
   static Result<std::unique_ptr<CudaEncoder>> make(const CudaOptions& device, const ModelSpec& spec,
                                                    DType dtype, const VisionWeights& weights,
                                                    int frame_patches, std::size_t outputs,

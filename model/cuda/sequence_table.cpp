@@ -94,6 +94,7 @@ void WorkerSequences::add_row(const wire::PlanRow& row, StepBatch& batch) {
   if ((row.flags & wire::kAgain) != 0) slot->ids.resize(static_cast<std::size_t>(end));
   const auto first_row = static_cast<std::int32_t>(batch.tokens.size());
   place_row(row, *slot, row.position, row.tokens, batch);
+  if (derives()) batch.most_tokens = std::max(batch.most_tokens, row.tokens);
   if (slot->sampling.prompt_logprobs >= 0) add_scores(row, *slot, first_row, batch);
   if (samples) {
     slot->wanted_drafts = slot->max_tokens > 0 ? kMostDrafts : 0;

@@ -227,11 +227,13 @@ void StepPacker::pack_derived(const StepBatch& batch, PackedStep& packed) {
   auto* const derived = array_at<kernels::DerivedSequence>(piece_, layout_.derived);
   if (batch.width == 0) {
     packed.derived = static_cast<int>(batch.derived.size());
+    packed.drafts = std::ranges::any_of(batch.derived, [](const auto& one) { return one.drafts > 0; });
     std::ranges::copy(batch.derived, derived);
     return;
   }
   packed.width = batch.width;
   packed.most_tokens = batch.width;
+  packed.drafts = batch.width > 1;
   packed.derived = packed.sequences;
   for (int i = 0; i < packed.sequences; ++i) derived[i] = {.sequence = i};
   for (const kernels::DerivedSequence& one : batch.derived) {

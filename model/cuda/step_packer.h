@@ -23,7 +23,8 @@ struct PackedStep {
   int scores = 0;
   int derived = 0;
   int width = 1;        ///< of a decode step: rows and samples of each sequence
-  int most_tokens = 0;  ///< not 0: no sequence has more rows
+  int most_tokens = 0;  ///< with `derived`: no sequence has more rows
+  bool drafts = false;  ///< some derived sequence verifies draft tokens
   int deltas = 0;
   int gated = 0;  ///< rows whose masks the end of the step waits for
   /// Rows that want more top entries than a result holds, as in the batch, and the batch's number of entries.

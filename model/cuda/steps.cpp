@@ -133,7 +133,8 @@ PackedStep CudaSteps::decode_step(int width, int sequences) const {
           .samples = width * sequences,
           .derived = layout_.derived != 0 ? sequences : 0,
           .width = width,
-          .most_tokens = width};
+          .most_tokens = width,
+          .drafts = width > 1};
 }
 
 void CudaSteps::capture() {
@@ -171,7 +172,7 @@ void CudaSteps::run(const PackedStep& step, bool picks) {
                                  .slots = memory_.arrays.slots,
                                  .count = step.sequences,
                                  .rows = step.rows,
-                                 .most_tokens = step.width > 1 ? step.width : 0},
+                                 .most_tokens = step.derived > 0 ? step.most_tokens : 0},
                        .tokens = memory_.arrays.tokens,
                        .positions = step.spatial ? memory_.sequences.positions : memory_.arrays.positions,
                        .axes = step.spatial ? 3 : 1,
@@ -208,7 +209,7 @@ void CudaSteps::derive(const PackedStep& step) {
                                              .into = memory_.arrays,
                                              .positions = step.spatial ? sequences.positions : nullptr,
                                              .source = source_,
-                                             .drafts = step.most_tokens > 1,
+                                             .drafts = step.drafts,
                                              .predicted = sequences.predicted});
 }
 

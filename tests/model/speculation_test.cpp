@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <random>
 
-#include "model/checkpoint/model_files.h"
 #include "gpu/cuda.h"
+#include "model/checkpoint/model_files.h"
 #include "model/cpu_executor.h"
 #include "model/cuda/executor.h"
 #include "model/cuda/sequence_table.h"
@@ -367,7 +367,8 @@ class SpeculationTest : public ::testing::TestWithParam<On> {
       options.scheduler.max_num_seqs = 4;
       options.scheduler.max_num_batched_tokens = 256;
       options.scheduler.max_model_len = 256;
-      if (drafts > 0) options.speculation = {.method = config::DraftMethod::ngram, .tokens = drafts, .min_ngram = 1};
+      if (drafts > 0)
+        options.speculation = {.method = config::DraftMethod::ngram, .tokens = drafts, .min_ngram = 1};
       auto made = make_cuda_executor(*files, options);
       EXPECT_TRUE(made.ok()) << made.status().message;
       return std::move(*made);
@@ -434,8 +435,8 @@ TEST_P(SpeculationTest, AnswersAreThoseWithoutDrafts) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, SpeculationTest,
-                         ::testing::Values(On{"gqa5_untied"}, On{"moe_gqa4"},
-                                           On{"gqa5_untied", true}, On{"moe_gqa4", true}, On{"dense_gqa8", true, true},
+                         ::testing::Values(On{"gqa5_untied"}, On{"moe_gqa4"}, On{"gqa5_untied", true},
+                                           On{"moe_gqa4", true}, On{"dense_gqa8", true, true},
                                            On{"moe_gqa5", true, true}),
                          [](const auto& info) {
                            return std::string(info.param.model) + (info.param.gpu ? "_cuda" : "_cpu");
