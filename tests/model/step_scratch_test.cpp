@@ -171,6 +171,32 @@ TEST(StepScratch, NoPlanAsksForMoreThanTheMost) {
   }
 }
 
+TEST(StepScratch, StepsThatVerifyDraftsAskForNoMore) {
+  constexpr int kVerified = 9, kSequences = 40, kDrafts = 100;
+  for (const ModelCase& model : model_cases()) {
+    DecoderLimits most_of_a_step = limits(256, kSequences);
+    most_of_a_step.drafts = kDrafts;
+    const StepScratch scratch(model.spec, model.formats, model.gpu, most_of_a_step, kVerified);
+    const std::size_t most = scratch.most();
+    for (int tokens = 2; tokens <= kVerified; ++tokens) {
+      for (int count = 1; count <= kSequences && count * tokens <= 256; ++count) {
+        const StepSize step{.rows = count * tokens,
+                            .sequences = count,
+                            .samples = std::min(count * tokens, kSequences + kDrafts),
+                            .most_tokens = tokens};
+        ASSERT_LE(scratch.of(step), most) << model.name << ": " << count << " of " << tokens;
+      }
+    }
+  }
+  // Rows of logits behind drafts count: a step has more of them than sequences.
+  const auto most = [](int drafts) {
+    DecoderLimits few = limits(64, 2);
+    few.drafts = drafts;
+    return StepScratch(test::small_ernie(), DType::bf16, ampere(), few, 1 + drafts).most();
+  };
+  EXPECT_GT(most(60), most(0));
+}
+
 // What an op lays out is what it asks for: the pieces of its memory follow each other without gaps or
 // overlap, and end where the demand ends.
 TEST(StepScratch, LayoutsEndWhereTheDemandEnds) {
