@@ -257,7 +257,9 @@ class Speculating {
  public:
   explicit Speculating(Executor& executor) : executor_(executor) {}
 
-  std::vector<test::Answer> run(const std::vector<Ask>& asks, int drafts) {
+  /// `predictions`: what the clients predict of each answer.
+  std::vector<test::Answer> run(const std::vector<Ask>& asks, int drafts,
+                                const std::vector<Tokens>& predictions = {}) {
     states_.clear();
     for (std::size_t i = 0; i < asks.size(); ++i)
       states_.push_back({&asks[i], {static_cast<std::uint32_t>(i), 1}});
@@ -265,7 +267,7 @@ class Speculating {
     for (State& s : states_) {
       const auto prompt = static_cast<int>(s.ask->prompt.size());
       plans_.start(s.slot, prompt, prompt, s.ask->sampling, s.ask->stop_ids, s.ask->bias,
-                   prompt + s.ask->outputs);
+                   prompt + s.ask->outputs, predictions.empty() ? Tokens{} : predictions[s.slot.slot]);
       plans_.ids(s.slot, 0, s.ask->prompt).blocks(s.slot, 0, s.ask->blocks).row(s.slot, 0, prompt, true);
       s.in_flight.push_back(1);
     }
@@ -281,7 +283,7 @@ class Speculating {
     return answers;
   }
 
-  int steps = 0, drafted = 0, accepted = 0;
+  int steps = 0, drafted = 0, accepted = 0, predicted = 0;
 
  private:
   struct State {
@@ -327,6 +329,7 @@ class Speculating {
       Tokens& answer = states_[row.slot.slot].answer.tokens;
       answer.insert(answer.end(), some.begin(), some.end());
       drafted += row.drafts;
+      predicted += row.predicted != 0 ? row.drafts : 0;
       accepted += std::max(0, row.count - 1);
     }
     for (const wire::TokenLogprobs& one : view.array(result->logprobs))
@@ -430,8 +433,40 @@ TEST_P(SpeculationTest, AnswersAreThoseWithoutDrafts) {
       accepted += speculating.accepted;
     }
   }
+  if (GetParam().tuned) return;  // its answers repeat nothing
   EXPECT_GT(accepted, 100);
   EXPECT_GT(drafted, accepted + 100) << "and some are wrong";
+}
+
+TEST_P(SpeculationTest, PredictionsAreFollowedAndChangeNothing) {
+  const std::unique_ptr<Executor> plain = make(0);
+  for (const wire::Sampling& sampling :
+       {wire::Sampling{.temperature = 0, .min_tokens = 9, .logprobs = 1},
+        wire::Sampling{.temperature = 0.9f, .top_p = 0.9f, .repetition_penalty = 1.1f, .seed = 5}}) {
+    const std::vector<Ask> of_all = asks(sampling);
+    plain->reset(1);
+    const std::vector<test::Answer> expected = Engine(*plain).run(of_all);
+    std::vector<Tokens> predictions;
+    for (const test::Answer& answer : expected) {
+      Tokens one = answer.tokens;
+      one[10] = one[10] == 5 ? 6 : 5;                        // another word,
+      one.insert(one.begin() + 20, {7, 8});                  // two more,
+      one.erase(one.begin() + 30, one.begin() + 32);         // and two less
+      predictions.push_back(one);
+    }
+    for (const int drafts : {1, 5, 8}) {
+      const std::unique_ptr<Executor> executor = make(drafts);
+      Speculating speculating(*executor);
+      const std::vector<test::Answer> got = speculating.run(of_all, drafts, predictions);
+      for (std::size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_EQ(got[i].tokens, expected[i].tokens) << drafts << " drafts, sequence " << i;
+        EXPECT_EQ(got[i].logprobs, expected[i].logprobs) << drafts << " drafts, sequence " << i;
+      }
+      EXPECT_GT(speculating.predicted, 60) << drafts << " drafts";
+      EXPECT_GT(speculating.accepted, 60) << drafts << " drafts";
+      EXPECT_GT(speculating.drafted, speculating.accepted) << "three places are wrong";
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Models, SpeculationTest,

@@ -18,7 +18,7 @@ class Plans {
   }
   Plans& start(SlotRef slot, int prompt_tokens, int known_tokens, const wire::Sampling& sampling = {},
                const std::vector<TokenId>& stop_ids = {}, const std::vector<wire::LogitBias>& bias = {},
-               int max_tokens = 0) {
+               int max_tokens = 0, const std::vector<TokenId>& prediction = {}) {
     open();
     wire::StartSequence s;
     s.slot = slot;
@@ -28,6 +28,7 @@ class Plans {
     s.sampling = sampling;
     s.stop_ids = writer_.array(stop_ids);
     s.logit_bias = writer_.array(bias);
+    s.prediction = writer_.array(prediction);
     started_.push_back(s);
     return *this;
   }
