@@ -15,6 +15,7 @@ void ResultWriter::step(std::uint64_t step, const StepBatch& batch,
   rows_.clear();
   tokens_.clear();
   logprobs_.clear();
+  std::size_t proposed = 0;
   for (std::size_t i = 0; i < scores.size(); ++i) {
     if (scores[i].error == kernels::SampleError::none) {
       const ScoreOutcome& scored = batch.scored[i];
@@ -42,6 +43,10 @@ void ResultWriter::step(std::uint64_t step, const StepBatch& batch,
           add_logprobs(outcome.slot, outcome.position, result, top_of(result, outcome.first_top, wanted));
         }
       }
+      row.proposed = of_row.proposed;
+      const auto drafts = std::span(batch.proposed).subspan(proposed, static_cast<std::size_t>(row.proposed));
+      tokens_.insert(tokens_.end(), drafts.begin(), drafts.end());
+      proposed += drafts.size();
     }
     rows_.push_back(row);
   }
