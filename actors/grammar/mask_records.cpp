@@ -1,5 +1,7 @@
 #include "actors/grammar/mask_records.h"
 
+#include <algorithm>
+
 namespace troupe {
 namespace {
 
@@ -18,7 +20,7 @@ class Writer {
   Writer(std::uint32_t epoch, const std::function<void(std::span<const std::byte>)>& send)
       : epoch_(epoch), send_(send) {}
 
-  void add(const ReadyRow& row, const grammar::TokenMask& mask) {
+  void add(const ReadyRow& row, const grammar::TokenMask& mask, std::size_t more) {
     const std::size_t bytes =
         mask.words.size() * sizeof(std::uint32_t) + wire::kAlignment + sizeof(wire::RowMask);
     if (open_ && (row.step != step_ || size_ + bytes > kMaxMaskRecordBytes)) close();
@@ -29,7 +31,8 @@ class Writer {
       record_.begin(epoch_);
     }
     size_ += bytes;
-    rows_.push_back({row.slot, form_of(mask.form), record_.array(mask.words)});
+    rows_.push_back(
+        {row.slot, form_of(mask.form), record_.array(mask.words), static_cast<std::uint32_t>(more)});
   }
 
   void close() {
@@ -58,8 +61,18 @@ void write_masks(std::uint32_t epoch, std::span<const ReadyRow> rows,
                  const std::function<void(std::span<const std::byte>)>& send) {
   static const grammar::TokenMask all;
   Writer writer(epoch, send);
-  for (const ReadyRow& row : rows)
-    writer.add(row, row.mask == ReadyRow::Mask::made ? row.follower->mask : all);
+  for (const ReadyRow& row : rows) {
+    if (row.mask != ReadyRow::Mask::made) {
+      writer.add(row, all, 0);
+      continue;
+    }
+    const Follower& follower = *row.follower;
+    const std::size_t masks = std::min(row.places, 1 + follower.behind_drafts.size());
+    for (std::size_t i = 0; i < masks; ++i) {
+      const grammar::TokenMask& mask = i == 0 ? follower.mask : follower.behind_drafts[i - 1];
+      writer.add(row, i < row.free ? all : mask, masks - 1 - i);
+    }
+  }
   writer.close();
 }
 

@@ -46,6 +46,10 @@ class WorkerSequences {
   /// been committed.
   void commit(const StepBatch& batch, std::span<const kernels::SampleResult> results);
 
+  /// Drafts what the next row of each sequence verifies that says so, and adds it to the batch, which was
+  /// committed last.
+  void propose(StepBatch& batch, std::span<const kernels::SampleResult> results);
+
   /// True if the slot holds a live sequence of this generation.
   bool holds(SlotRef ref) const;
 
@@ -64,12 +68,15 @@ class WorkerSequences {
     std::uint32_t generation = 0;
     std::int32_t prompt_tokens = 0;
     std::int32_t max_tokens = 0;
+    std::int32_t proposes = 0;        // as in wire::StartSequence
     std::int32_t wanted_drafts = 0;   // by the last row that samples
     std::int32_t last_block_at = -1;  // last_block is a copy of blocks[last_block_at]; -1: of none
     BlockId last_block = 0;
     wire::Sampling sampling{};
     // Prompt and committed output; rows have kUnsampled beyond that. Draft tokens from apply() to commit().
     std::vector<TokenId> ids;
+    std::vector<TokenId> proposed;    // with `proposes`: draft tokens behind `ids`
+    bool proposed_predicted = false;  // Drafts::predicted
     std::vector<BlockId> blocks;
     std::vector<TokenId> stop_ids;
     std::vector<kernels::TokenBias> bias;
@@ -81,6 +88,7 @@ class WorkerSequences {
   void add_row(const wire::PlanRow& row, StepBatch& batch);
   void add_row_from_last(const wire::PlanRow& row, Slot& slot, StepBatch& batch);
   Drafts add_drafts(std::uint32_t slot, std::int32_t most);
+  Drafts draft(std::uint32_t slot, std::span<TokenId> out);
   void place_row(const wire::PlanRow& row, Slot& slot, std::int32_t position, std::int32_t tokens,
                  StepBatch& batch);
   void add_sample(SlotRef ref, const Slot& slot, std::int32_t known, bool gated, StepBatch& batch);

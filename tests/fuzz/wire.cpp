@@ -153,6 +153,7 @@ class Player {
     for (wire::RowMask& one : rows) {
       one.slot = slot(dice);
       one.form = static_cast<wire::MaskForm>(number(dice, 5));
+      one.more = static_cast<std::uint32_t>(number(dice, 3));
       std::vector<std::uint32_t> words(dice.below(5));
       for (std::uint32_t& word : words) word = static_cast<std::uint32_t>(number(dice, 72));
       one.words = masks_.array(words);

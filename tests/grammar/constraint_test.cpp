@@ -120,6 +120,49 @@ class BusyMachine {
   struct sigaction before_ {};
 };
 
+TEST_F(ConstraintTest, LooksAheadAndStaysWhereItIs) {
+  const auto form = compiled(Form::Kind::regex, "ab[cd]e");
+  ASSERT_TRUE(form.ok());
+  const ThinkingRule thinking{'.', true, -1, {}};
+  const auto look = [](Constraint& constraint, const std::string& text) {
+    TokenMask now;
+    constraint.mask(now);
+    std::vector<TokenMask> ahead;
+    const std::vector<TokenId> drafts(text.begin(), text.end());
+    constraint.look_ahead(drafts, now, INT64_MAX, ahead);
+    return ahead;
+  };
+  const auto only = [](const TokenMask& mask) {
+    return mask.form == TokenMask::Form::allowed ? std::string(mask.words.begin(), mask.words.end()) : "?";
+  };
+  Constraint constraint(spec(*form, thinking));
+  std::vector<TokenMask> ahead = look(constraint, "x.abdz");
+  ASSERT_EQ(ahead.size(), 5u) << "the form begins in the middle, and does not allow the last";
+  EXPECT_EQ(ahead[0].form, TokenMask::Form::all);
+  EXPECT_EQ(only(ahead[1]), "a");
+  EXPECT_EQ(only(ahead[2]), "b");
+  EXPECT_EQ(only(ahead[3]), "cd");
+  EXPECT_EQ(only(ahead[4]), "e");
+  for (const char c : std::string("x.ab")) constraint.accept(c);
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(allowed(constraint), (std::vector<TokenId>{'c', 'd'})) << "nothing was accepted but what came";
+    ahead = look(constraint, "ce");
+    ASSERT_EQ(ahead.size(), 2u);
+    EXPECT_EQ(allowed(constraint), (std::vector<TokenId>{'c', 'd'}));
+    EXPECT_TRUE(look(constraint, "e").empty());
+  }
+  constraint.accept('c');
+  constraint.accept('e');
+  TokenMask now;
+  constraint.mask(now);
+  const std::vector<TokenId> end{ByteTokenizer::kEos, ByteTokenizer::kEos};
+  ahead.clear();
+  constraint.look_ahead(end, now, INT64_MAX, ahead);
+  EXPECT_TRUE(ahead.empty()) << "behind the end nothing is made";
+  EXPECT_FALSE(constraint.ended());
+  EXPECT_FALSE(constraint.failed());
+}
+
 TEST_F(ConstraintTest, ABusyMachineMakesNoFormTooComplex) {
   const TokenTable table(testing::test_vocabulary(1000));
   const auto source = prepare(Form::Kind::regex, "([a-z]{1,10}){1,10}", "f", tokenizer_, true);

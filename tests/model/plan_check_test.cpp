@@ -261,6 +261,28 @@ TEST_F(PlanCheckTest, RowsFromTheLastTokenStayWithinWhatThePlanAllowsFor) {
   refused("more than 6 tokens are sampled in one step");
 }
 
+TEST_F(PlanCheckTest, RowsFromTheLastTokenMayWaitForMasksAndSampleAgain) {
+  plans.start(kPlanSlot, 3, 3, {}, {}, {}, 40, 4);
+  refused("no 4 draft tokens to say; at most 3");
+  plans.start(kPlanSlot, 3, 3, {}, {}, {}, 0, 1);
+  refused("no 1 draft tokens to say");
+  plans.start(kPlanSlot, 3, 3, {}, {}, {}, 40, 3).ids(kPlanSlot, 0, {1, 2, 3}).blocks(kPlanSlot, 0, {5});
+  plans.gated_row(kPlanSlot, 0, 3);
+  accepted();
+  plans.row_from_last(kPlanSlot, 3, 4, wire::kGated);
+  accepted();
+  plans.row_from_last(kPlanSlot, 3, 2, wire::kGated | wire::kAgain);
+  refused("not with 2 tokens");
+  plans.row_from_last(kPlanSlot, 1, 1, wire::kGated | wire::kAgain);
+  refused("of 40 ids");
+  plans.row_from_last(kPlanSlot, 2, 1, wire::kGated | wire::kAgain);
+  accepted();
+  plans.row_from_last(kPlanSlot, 4, 1);
+  refused("it has at most 4 of 40 ids");
+  plans.row_from_last(kPlanSlot, 3, 1);
+  accepted();
+}
+
 TEST_F(PlanCheckTest, UnknownFlagsAreRefusedAndWaitingWithoutSampling) {
   const auto status = [&](std::uint32_t flags) {
     wire::RecordWriter<wire::StepPlan> writer;

@@ -99,6 +99,7 @@ class Oracle final : public Drafter {
  public:
   explicit Oracle(const Tokens& drafts) : drafts_(drafts) {}
   void start(std::uint32_t, std::int32_t, std::span<const TokenId>) override {}
+  void rewind(std::uint32_t) override {}
   Drafts draft(std::uint32_t, std::span<const TokenId>, std::span<TokenId> out) override {
     const std::size_t count = std::min(out.size(), drafts_.size());
     std::copy_n(drafts_.begin(), count, out.begin());
@@ -153,8 +154,8 @@ class DraftRowsTest : public ::testing::Test {
   static constexpr SlotRef kSlot{0, 1};
 
   // Prompt 10 11 with 12 sampled, of a sequence that may have so many tokens, and as many blocks.
-  void begin(int max_tokens, std::vector<BlockId> blocks = {5}) {
-    plans.start(kSlot, 2, 2, {.seed = 3}, {}, {}, max_tokens)
+  void begin(int max_tokens, std::vector<BlockId> blocks = {5}, int proposes = 0) {
+    plans.start(kSlot, 2, 2, {.seed = 3}, {}, {}, max_tokens, proposes)
         .ids(kSlot, 0, {10, 11})
         .blocks(kSlot, 0, blocks);
     plans.row(kSlot, 0, 2, true);
@@ -171,6 +172,7 @@ class DraftRowsTest : public ::testing::Test {
     if (error_at < results.size()) results[error_at].error = kernels::SampleError::not_finite;
     const int yield = batch.yield(0, results);
     table.commit(batch, results);
+    table.propose(batch, results);
     return yield;
   }
 
@@ -219,6 +221,44 @@ TEST_F(DraftRowsTest, AnErrorBehindAnAcceptedDraftIsMetAgainInTheNextStep) {
   plans.row_from_last(kSlot, 4, 1);
   apply();
   EXPECT_EQ(batch.tokens, Tokens{20});
+}
+
+TEST_F(DraftRowsTest, WhatAResultHasSaidIsWhatTheNextRowVerifies) {
+  drafts = {20, 21, 22, 23};
+  begin(100, {5}, 3);
+  EXPECT_EQ(batch.proposed, (Tokens{20, 21, 22}));
+  EXPECT_EQ(batch.outcomes[0].proposed, 3);
+  drafts = {30};
+  plans.row_from_last(kSlot, 2, 3, wire::kGated);
+  apply();
+  EXPECT_EQ(batch.tokens, (Tokens{12, 20, 21})) << "as many as the row has room for";
+  EXPECT_TRUE(batch.outcomes[0].gated);
+  EXPECT_FALSE(batch.outcomes[1].gated) << "masks are those of the row";
+  batch.outcomes[0].masks = 2;
+  EXPECT_EQ(commit({20, 21, 22}), 2) << "no place without its mask yields a token";
+  EXPECT_EQ(batch.proposed, Tokens{30});
+  plans.row_from_last(kSlot, 4, 4);
+  apply();
+  EXPECT_EQ(batch.tokens, (Tokens{21, 30}));
+  commit({99, 31});
+  plans.row_from_last(kSlot, 5, 1, wire::kAgain);
+  apply();
+  EXPECT_EQ(batch.tokens, Tokens{99}) << "nothing was sampled behind it";
+  commit({98});
+  plans.row_from_last(kSlot, 5, 1, wire::kGated | wire::kAgain);
+  apply();
+  EXPECT_EQ(batch.tokens, Tokens{99}) << "98 is forgotten";
+  EXPECT_EQ(batch.sequences[0].position, 5);
+}
+
+TEST_F(DraftRowsTest, NothingIsSaidThatTheNextRowCannotVerify) {
+  drafts = {20, 21, 22};
+  begin(5, {5}, 3);
+  EXPECT_EQ(batch.proposed, Tokens{20}) << "the fifth token is never run";
+  plans.row_from_last(kSlot, 3, 1);
+  apply();
+  EXPECT_EQ(commit({20}), 1);
+  EXPECT_TRUE(batch.proposed.empty());
 }
 
 TEST_F(DraftRowsTest, NoRowGoesBeyondTheLastTokenOrTheBlocks) {

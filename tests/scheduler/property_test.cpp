@@ -105,6 +105,9 @@ TEST_P(Properties, HoldUnderRandomOperations) {
   }
   EXPECT_EQ(sim.grammar().answered() > 1000 && sim.grammar().answered_late() > 100, setting.grammars);
   EXPECT_EQ(sim.grammar().in_vain() > 1000, setting.late > 0);
+  if (setting.drafts > 0 && setting.grammars) {
+    EXPECT_GT(sim.worker().accepted_behind_masks(), 200);
+  }
   if (!setting.preempts) {
     EXPECT_EQ(sim.totals().preempted, 0u);
   }
@@ -184,13 +187,44 @@ INSTANTIATE_TEST_SUITE_P(
               {.blocks = 30,
                .budget = 40,
                .in_flight = 3,
-               .swap_blocks = 30,
-               .swap_failures = 0.01,
+               .swap_blocks = 60,
+               .swap_failures = 0.02,
                .poison = 0.001,
-               .grammars = true,
                .media_tokens = 9,
                .drafts = 6,
                .drafted_rows = 30}},
+        Named{"drafts_with_grammars",
+              {.blocks = 60,
+               .budget = 40,
+               .poison = 0.0005,
+               .grammars = true,
+               .drafts = 5,
+               .drafted_rows = 30}},
+        Named{"drafts_with_grammars_starving",
+              {.blocks = 16,
+               .block_tokens = 4,
+               .slots = 6,
+               .budget = 16,
+               .max_length = 60,
+               .grammars = true,
+               .drafts = 8}},
+        Named{"drafts_with_late_masks",
+              {.blocks = 30,
+               .budget = 40,
+               .poison = 0.0005,
+               .grammars = true,
+               .drafts = 4,
+               .drafted_rows = 30,
+               .late = 0.2}},
+        Named{"drafts_with_late_masks_three_in_flight",
+              {.blocks = 30,
+               .budget = 40,
+               .in_flight = 3,
+               .grammars = true,
+               .media_tokens = 9,
+               .drafts = 6,
+               .drafted_rows = 30,
+               .late = 0.4}},
         Named{"grammars_three_in_flight",
               {.blocks = 30, .budget = 9, .in_flight = 3, .swap_blocks = 30, .grammars = true}}),
     [](const auto& info) { return info.param.name; });

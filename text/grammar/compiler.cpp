@@ -174,6 +174,8 @@ bool Matcher::accept(TokenId token) {
   }
 }
 
+void Matcher::take_back(std::int32_t tokens) { impl_->matcher.Rollback(tokens); }
+
 void Matcher::fill(std::span<std::uint32_t> words) {
   std::int64_t shape = static_cast<std::int64_t>(words.size());
   DLTensor mask{};

@@ -75,6 +75,9 @@ class Matcher {
   /// False when the form does not allow the token here; nothing has changed then.
   bool accept(TokenId token);
 
+  /// Takes the last `tokens` accepted ones back.
+  void take_back(std::int32_t tokens);
+
   /// Bit v % 32 of word v / 32: token v is allowed. No bit is set when nothing can follow. `words` has
   /// ceil(table size / 32). Not after ended().
   void fill(std::span<std::uint32_t> words);

@@ -31,13 +31,24 @@ void list_ids(std::vector<std::uint32_t>& words, int vocabulary, bool set) {
 
 }  // namespace
 
+bool TokenMask::allows(TokenId token) const {
+  const auto id = static_cast<std::uint32_t>(token);
+  switch (form) {
+    case Form::all: return true;
+    case Form::bits: return id / 32 < words.size() && (words[id / 32] >> id % 32 & 1) != 0;
+    case Form::allowed: return std::ranges::binary_search(words, id);
+    case Form::denied: return !std::ranges::binary_search(words, id);
+  }
+  return false;
+}
+
 Constraint::Constraint(std::shared_ptr<const ConstraintSpec> spec) : spec_(std::move(spec)) {
-  thinking_ = spec_->thinking.open && spec_->thinking.end >= 0;
+  at_.thinking = spec_->thinking.open && spec_->thinking.end >= 0;
   if (spec_->form != nullptr) matcher_.emplace(spec_->form);
 }
 
 void Constraint::accept(TokenId token) {
-  ++tokens_;
+  ++at_.tokens;
   if (fault_.ok()) fault_ = contain({}, "following a form", {}, [&] { follow(token); });
 }
 
@@ -48,30 +59,54 @@ void Constraint::mask(TokenMask& out) {
   out.words.clear();
 }
 
+void Constraint::look_ahead(std::span<const TokenId> drafts, const TokenMask& now, std::int64_t until_ns,
+                            std::vector<TokenMask>& out) {
+  const Place before = at_;
+  const auto goes_on = [this] { return fault_.ok() && !at_.failed && !at_.too_slow; };
+  const std::size_t first = out.size();
+  for (const TokenId draft : drafts) {
+    const TokenMask& mask = out.size() == first ? now : out.back();
+    const bool ends = std::ranges::binary_search(spec_->stop_ids, draft);
+    if (ends || !mask.allows(draft) || !goes_on() || thread_cpu_ns() >= until_ns) break;
+    accept(draft);
+    if (!goes_on()) break;
+    TokenMask next;
+    this->mask(next);
+    if (!goes_on()) break;
+    out.push_back(std::move(next));
+  }
+  const std::int32_t ahead = at_.followed - before.followed;
+  at_ = before;
+  if (ahead == 0) return;
+  const Status back = contain({}, "following a form", {}, [&] { matcher_->take_back(ahead); });
+  if (fault_.ok()) fault_ = back;
+}
+
 void Constraint::follow(TokenId token) {
-  if (thinking_) {
+  if (at_.thinking) {
     think(token);
-  } else if (matcher_ && !matcher_->ended() && !failed_ && !too_slow_) {
+  } else if (matcher_ && !matcher_->ended() && !at_.failed && !at_.too_slow) {
     const std::int64_t begin = thread_cpu_ns();
-    failed_ = !matcher_->accept(token);
-    accept_ns_ = thread_cpu_ns() - begin;
-    too_slow_ = accept_ns_ > kMostTokenNs;
+    at_.failed = !matcher_->accept(token);
+    at_.followed += at_.failed ? 0 : 1;
+    at_.accept_ns = thread_cpu_ns() - begin;
+    at_.too_slow = at_.accept_ns > kMostTokenNs;
   }
 }
 
 void Constraint::think(TokenId token) {
   const ThinkingRule& rule = spec_->thinking;
-  const bool over = rule.budget >= 0 && tokens_ > rule.budget;
-  if (over && forced_ < rule.forced.size()) ++forced_;
-  if (token == rule.end && (!over || forced_ >= rule.forced.size())) thinking_ = false;
+  const bool over = rule.budget >= 0 && at_.tokens > rule.budget;
+  if (over && at_.forced < rule.forced.size()) ++at_.forced;
+  if (token == rule.end && (!over || at_.forced >= rule.forced.size())) at_.thinking = false;
 }
 
 void Constraint::make_mask(TokenMask& out) {
   out.form = TokenMask::Form::all;
   out.words.clear();
-  if (thinking_) {
+  if (at_.thinking) {
     const ThinkingRule& rule = spec_->thinking;
-    if (rule.budget < 0 || tokens_ < rule.budget) {
+    if (rule.budget < 0 || at_.tokens < rule.budget) {
       if (rule.denied.empty()) return;
       out.form = TokenMask::Form::denied;
       out.words.assign(rule.denied.begin(), rule.denied.end());
@@ -79,17 +114,17 @@ void Constraint::make_mask(TokenMask& out) {
     }
     out.form = TokenMask::Form::allowed;
     out.words.push_back(
-        static_cast<std::uint32_t>(forced_ < rule.forced.size() ? rule.forced[forced_] : rule.end));
+        static_cast<std::uint32_t>(at_.forced < rule.forced.size() ? rule.forced[at_.forced] : rule.end));
     return;
   }
   if (!matcher_) return;
-  if (failed_ || too_slow_ || matcher_->ended()) return stop_only(out);
+  if (at_.failed || at_.too_slow || matcher_->ended()) return stop_only(out);
 
   out.words.assign(words_for(spec_->vocabulary), 0);
   const std::int64_t begin = thread_cpu_ns();
   matcher_->fill(out.words);
-  too_slow_ = accept_ns_ + thread_cpu_ns() - begin > kMostTokenNs;
-  if (too_slow_) return stop_only(out);
+  at_.too_slow = at_.accept_ns + thread_cpu_ns() - begin > kMostTokenNs;
+  if (at_.too_slow) return stop_only(out);
   if (spec_->vocabulary % 32 != 0) out.words.back() &= (1u << (spec_->vocabulary % 32)) - 1;
   std::size_t count = 0;
   for (const std::uint32_t word : out.words) count += static_cast<std::size_t>(std::popcount(word));
