@@ -215,11 +215,13 @@ struct GrammarTokens {
 
 /// A gated row of a plan: needs the mask of the token that follows the tokens before it, which are known when
 /// `updates` GrammarTokens of the sequence have come; and those that follow up to `places` - 1 draft tokens.
+/// `forced`: most tokens to be said that the form forces behind those.
 struct MaskAsk {
   RequestKey key;
   SlotRef slot;
   std::int32_t updates = 0;
   std::int32_t places = 1;
+  std::int32_t forced = 0;
 };
 
 /// An update from the SCHEDULER for GRAMMAR, applied in this order: starts, tokens, ends, rows. Each of the

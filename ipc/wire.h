@@ -220,6 +220,9 @@ struct RowMask {
   MaskForm form = MaskForm::all;
   Span<std::uint32_t> words{};
   std::uint32_t more = 0;  ///< masks of the row that follow this one
+  /// Of a row's last mask: what the form forces from there on, cut into tokens as it most likely is. Up to
+  /// 1 + Capacity::max_drafts.
+  Span<TokenId> forced{};
 };
 
 /// Masks of rows of one plan. Follows the plan in the ring, in one record or in several; the step samples
@@ -327,7 +330,7 @@ static_assert(sizeof(Header) == 16 && sizeof(Sampling) == 56 && sizeof(PlanRow) 
 static_assert(sizeof(StartSequence) == 120 && sizeof(TokenRun) == 24 && sizeof(BlockRun) == 24);
 static_assert(sizeof(StepPlan) == 72 && sizeof(StepResult) == 64 && sizeof(ResultRow) == 32);
 static_assert(sizeof(TokenLogprobs) == 28 && sizeof(CacheCommand) == 48 && sizeof(CacheDone) == 48);
-static_assert(sizeof(StepMasks) == 32 && sizeof(RowMask) == 24 && sizeof(StepEnd) == 32 &&
+static_assert(sizeof(StepMasks) == 32 && sizeof(RowMask) == 32 && sizeof(StepEnd) == 32 &&
               sizeof(Message) == 56);
 static_assert(sizeof(SequenceMedia) == 32 && sizeof(MediaEntry) == 24 && sizeof(EncodeMedia) == 64 &&
               sizeof(MediaDone) == 56);

@@ -203,6 +203,7 @@ void QueuedExecutor::end_step(std::vector<std::byte>& out) {
     if (!outcome.gated) continue;
     const std::size_t row = gated++;
     outcome.masks = gates_.count(plan.step, row);
+    outcome.forced = gates_.forced(plan.step, row);
     for (std::int32_t i = 0; outcome.sample >= 0 && i < std::min(outcome.masks, 1 + outcome.drafts); ++i)
       batch_.samples[static_cast<std::size_t>(outcome.sample + i)].mask = gates_.mask(plan.step, row, i);
   }

@@ -27,8 +27,9 @@ struct SamplingOutcome {
   bool predicted = false;       ///< its draft tokens are of the client's prediction
   std::int32_t drafts =
       0;  ///< the next so many outcomes are of the same plan row, one behind each draft token
-  std::int32_t masks = INT32_MAX;  ///< of a gated row that has its masks: it yields at most so many tokens
-  std::int32_t proposed = 0;       ///< its part of StepBatch::proposed
+  std::int32_t masks = INT32_MAX;     ///< of a gated row that has its masks: it yields at most so many tokens
+  std::span<const TokenId> forced{};  ///< RowMask::forced of the last of them; valid until the result is out
+  std::int32_t proposed = 0;          ///< its part of StepBatch::proposed
 };
 
 /// The prompt token whose logprob a ScoreRow asks for.

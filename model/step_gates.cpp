@@ -20,6 +20,7 @@ StepGates::StepGates(const wire::Capacity& capacity, std::span<std::uint32_t> me
     : vocab_(static_cast<std::uint32_t>(std::max(0, capacity.vocab_size))),
       words_(kernels::mask_words(capacity.vocab_size)),
       places_(most_masks(capacity)),
+      most_forced_(static_cast<std::size_t>(1 + std::max(0, capacity.max_drafts))),
       gates_(static_cast<std::size_t>(capacity.max_steps_in_flight) + 1),
       memory_(memory) {
   TROUPE_CHECK(memory.empty() || memory.size() >= memory_words(capacity));
@@ -42,6 +43,7 @@ void StepGates::open(const wire::RecordView& record, const wire::StepPlan& plan)
   gate.step = plan.step;
   gate.is_open = true;
   gate.rows.clear();
+  gate.forced.clear();
   std::size_t places = 0;
   for (const wire::PlanRow& row : record.array(plan.rows)) {
     if ((row.flags & wire::kGated) == 0) continue;
@@ -73,6 +75,12 @@ const std::uint32_t* StepGates::mask(std::uint64_t step, std::size_t index, std:
   const Row& row = gate.rows[index];
   if ((row.all >> which & 1) != 0) return nullptr;
   return bits_of(gate, row.first + static_cast<std::size_t>(which)).data();
+}
+
+std::span<const TokenId> StepGates::forced(std::uint64_t step, std::size_t row) const {
+  const Gate& gate = at(step);
+  TROUPE_CHECK(row < gate.rows.size());
+  return std::span(gate.forced).subspan(gate.rows[row].first_forced, gate.rows[row].forced);
 }
 
 std::span<const std::uint32_t> StepGates::masks(std::uint64_t step) const {
@@ -119,6 +127,10 @@ Status StepGates::take(const wire::RecordView& record, const wire::StepMasks& ma
     } else {
       expand(mask.form, record.array(mask.words), bits_of(gate, row.first + static_cast<std::size_t>(index)));
     }
+    const std::span<const TokenId> forced = record.array(mask.forced);
+    row.first_forced = gate.forced.size();
+    row.forced = forced.size();
+    gate.forced.insert(gate.forced.end(), forced.begin(), forced.end());
     gate.missing -= row.has.complete() ? 1 : 0;
   }
   return {};
@@ -142,7 +154,22 @@ Status StepGates::check(const wire::RecordView& record, const wire::RowMask& mas
                    " of " + std::to_string(row->most) + " at most");
   }
   if (!record.holds(mask.words)) return invalid("words outside the record");
+  if (!record.holds(mask.forced)) return invalid("forced tokens outside the record");
+  if (Status s = check_forced(record.array(mask.forced), mask.more == 0); !s.ok()) return s;
   return check_words(mask.form, record.array(mask.words));
+}
+
+Status StepGates::check_forced(std::span<const TokenId> ids, bool is_last) const {
+  if (!is_last && !ids.empty()) return invalid("forced tokens beside a mask that others follow");
+  if (ids.size() > most_forced_) {
+    return invalid(std::to_string(ids.size()) + " forced tokens; at most " + std::to_string(most_forced_) +
+                   " can be used");
+  }
+  for (const TokenId id : ids) {
+    if (id < 0 || static_cast<std::uint32_t>(id) >= vocab_)
+      return invalid("forced token " + std::to_string(id) + " is outside the vocabulary");
+  }
+  return {};
 }
 
 Status StepGates::check_words(wire::MaskForm form, std::span<const std::uint32_t> words) const {

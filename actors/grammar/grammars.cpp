@@ -114,7 +114,7 @@ void Grammars::ask(const MaskAsk& ask, std::uint64_t step) {
     ready_.push_back({.step = step, .slot = ask.slot});
     return;
   }
-  it->second.rows.push_back({step, ask.slot, ask.updates, ask.places});
+  it->second.rows.push_back({step, ask.slot, ask.updates, ask.places, ask.forced});
   settle(it->second, ready_);
 }
 
@@ -143,6 +143,7 @@ void Grammars::settle(Sequence& s, std::vector<ReadyRow>& rows) {
           s.follower->tokens = std::exchange(s.new_tokens, {});
           s.follower->drafts = s.drafts;
           s.follower->drafts.resize(std::min(s.drafts.size(), ready.places - 1));
+          s.follower->most_forced = static_cast<std::size_t>(std::max(0, row.forced));
         }
       }
     }

@@ -16,12 +16,13 @@ namespace troupe {
 struct Follower {
   grammar::Constraint constraint;
   RequestKey key;
-  std::vector<TokenId> tokens{};                    ///< to accept before the mask is made
-  grammar::TokenMask mask{};                        ///< the one that was made last
-  std::vector<TokenId> drafts{};                    ///< how the answer may go on
-  std::vector<grammar::TokenMask> behind_drafts{};  ///< masks behind the first, the first two, … of them
-  std::int64_t mask_ns = 0;  ///< processor time that the mask took, with its tokens, and
-  std::int64_t cost_ns = 0;  ///< all masks
+  std::vector<TokenId> tokens{};  ///< to accept before the mask is made
+  grammar::TokenMask mask{};      ///< the one that was made last
+  std::vector<TokenId> drafts{};  ///< how the answer may go on
+  std::size_t most_forced = 0;    ///< tokens of ahead.forced
+  grammar::Ahead ahead{};         ///< behind the drafts
+  std::int64_t mask_ns = 0;       ///< processor time that the mask took, with its tokens, and
+  std::int64_t cost_ns = 0;       ///< all masks
 
   // Guarded by the MaskFiller's mutex.
   enum class State : std::uint8_t { idle, waiting, running };
@@ -95,6 +96,7 @@ class Grammars {
     SlotRef slot;
     std::int32_t updates = 0;
     std::int32_t places = 1;
+    std::int32_t forced = 0;
   };
   struct Grammar {
     std::shared_ptr<const grammar::ConstraintSpec> spec;

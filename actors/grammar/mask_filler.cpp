@@ -122,10 +122,10 @@ void MaskFiller::make(std::unique_lock<std::mutex>& lock, const std::shared_ptr<
   follower->tokens.clear();
   follower->constraint.mask(follower->mask);
   const std::int64_t end = thread_cpu_ns();
-  follower->behind_drafts.clear();
+  follower->ahead.clear();
   if (follower->cost_ns < kAheadNs)
-    follower->constraint.look_ahead(follower->drafts, follower->mask, begin + kAheadNs,
-                                    follower->behind_drafts);
+    follower->constraint.look_ahead(follower->drafts, follower->most_forced, follower->mask, begin + kAheadNs,
+                                    follower->ahead);
   const std::int64_t cost = thread_cpu_ns() - begin;
   lock.lock();
   follower->mask_ns = end - begin;

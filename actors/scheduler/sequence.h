@@ -161,6 +161,8 @@ struct ScheduledSequence {
     if (from_last) return late || tokens_at_least() >= max_length ? 0 : 1;
     return late || expected >= max_length ? 0 : expected - planned;
   }
+  /// Most tokens that GRAMMAR says when the form forces them: the row's last one, and drafts of the next.
+  std::int32_t forced() const { return proposes > 0 ? 1 + proposes : 0; }
   /// Rows in flight that sample, of a sequence that is not late.
   std::int32_t samples_out() const {
     return drafts ? yields_least : expected - static_cast<std::int32_t>(tokens.size());

@@ -190,7 +190,7 @@ void StepPlanner::add_row(std::uint32_t sequence, std::int32_t most, std::int64_
   if (!builder_.row(s, tokens, (samples ? wire::kSamples : 0u) | (gated ? wire::kGated : 0u) | again)) return;
   s.again = false;
   s.owes_ask &= !gated;
-  if (gated) grammar_.row(number_, {s.key, s.slot, s.told + s.samples_out()});
+  if (gated) grammar_.row(number_, {s.key, s.slot, s.told + s.samples_out(), 1, s.forced()});
   step_->rows.push_back({sequence, s.slot, s.planned, s.planned + tokens, samples, false, s.proposes});
   step_->prompt_positions += tokens > 1 ? tokens : 0;
   time_.add(s.planned, tokens);
@@ -220,7 +220,7 @@ void StepPlanner::add_row_from_last(std::uint32_t sequence) {
   if (!builder_.row(s, tokens, wire::kSamples | wire::kFromLast | flags)) return;
   s.again = false;
   s.owes_ask &= !gated;
-  if (gated) grammar_.row(number_, {s.key, s.slot, s.told + s.samples_out(), tokens});
+  if (gated) grammar_.row(number_, {s.key, s.slot, s.told + s.samples_out(), tokens, s.forced()});
   step_->rows.push_back({sequence, s.slot, s.planned, s.planned + tokens, true, true, s.proposes});
   ++step_->decodes;
   time_.add(s.planned, 1);

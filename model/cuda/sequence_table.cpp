@@ -174,6 +174,15 @@ Drafts WorkerSequences::draft(std::uint32_t index, std::span<TokenId> out) {
   return made;
 }
 
+// Likewise, where the form forces what follows.
+Drafts WorkerSequences::draft(std::uint32_t index, std::span<const TokenId> forced, std::span<TokenId> out) {
+  const Drafts own = draft(index, out);
+  forced = forced.first(std::min(forced.size(), out.size()));
+  if (std::ranges::equal(forced, out.first(std::min(own.count, forced.size())))) return own;
+  std::ranges::copy(forced, out.begin());
+  return {forced.size()};
+}
+
 void WorkerSequences::propose(StepBatch& batch, std::span<const kernels::SampleResult> results) {
   if (drafter_ == nullptr) return;
   for (std::size_t i = 0; i < batch.outcomes.size();
@@ -186,8 +195,11 @@ void WorkerSequences::propose(StepBatch& batch, std::span<const kernels::SampleR
         {slot->proposes, kMostDrafts, slot->max_tokens - static_cast<std::int32_t>(slot->ids.size()) - 1});
     if (most <= 0 || results[static_cast<std::size_t>(outcome.sample)].error != kernels::SampleError::none)
       continue;
+    const bool reached = batch.yield(i, results) == outcome.masks && !outcome.forced.empty() &&
+                         outcome.forced.front() == slot->ids.back();
     slot->proposed.resize(static_cast<std::size_t>(most));
-    const Drafts made = draft(outcome.slot.slot, slot->proposed);
+    const Drafts made = draft(
+        outcome.slot.slot, reached ? outcome.forced.subspan(1) : std::span<const TokenId>{}, slot->proposed);
     slot->proposed.resize(made.count);
     slot->proposed_predicted = made.predicted;
     outcome.proposed = static_cast<std::int32_t>(slot->proposed.size());

@@ -47,7 +47,7 @@ class WorkerSequences {
   void commit(const StepBatch& batch, std::span<const kernels::SampleResult> results);
 
   /// Drafts what the next row of each sequence verifies that says so, and adds it to the batch, which was
-  /// committed last.
+  /// committed last. Where the sequence's form forces what follows, the draft begins with that.
   void propose(StepBatch& batch, std::span<const kernels::SampleResult> results);
 
   /// True if the slot holds a live sequence of this generation.
@@ -89,6 +89,7 @@ class WorkerSequences {
   void add_row_from_last(const wire::PlanRow& row, Slot& slot, StepBatch& batch);
   Drafts add_drafts(std::uint32_t slot, std::int32_t most);
   Drafts draft(std::uint32_t slot, std::span<TokenId> out);
+  Drafts draft(std::uint32_t slot, std::span<const TokenId> forced, std::span<TokenId> out);
   void place_row(const wire::PlanRow& row, Slot& slot, std::int32_t position, std::int32_t tokens,
                  StepBatch& batch);
   void add_sample(SlotRef ref, const Slot& slot, std::int32_t known, bool gated, StepBatch& batch);

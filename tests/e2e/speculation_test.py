@@ -21,6 +21,13 @@ ITEM = {"type": "object", "properties": {"identifier": {"enum": ["alpha", "beta"
         "required": ["identifier", "quantity"]}
 ITEMS = {"type": "array", "items": ITEM, "minItems": 4, "maxItems": 8}
 LINES = ["x = {0}\n", "total += item * {0}\n", "print('{0} bottles', total)\n", "if value < {0}: return\n"]
+ORDER = ("Say the customer identifier, shipping address line, preferred payment method and number of items ordered. Order: Mr Bean, "
+         "4 Low Road, 12 teddy bears by bank transfer.\nJSON: ")
+ORDER_FORM = {"type": "object", "properties": {
+    "customer_identifier": {"type": "string", "maxLength": 12}, "shipping_address_line": {"type": "string", "maxLength": 20},
+    "preferred_payment_method": {"enum": ["credit_card", "bank_transfer"]},
+    "number_of_items_ordered": {"type": "integer", "minimum": 0, "maximum": 99}}, "additionalProperties": False}
+ORDER_FORM["required"] = list(ORDER_FORM["properties"])
 
 KINDS = {
     "greedy": {},
@@ -38,9 +45,11 @@ KINDS = {
     "object": {"max_tokens": 60, "frequency_penalty": 0.3, "extra_body": {"guided_json_object": True}},
     "regex": {"max_tokens": 80, "temperature": 0.7, "seed": 2,
               "extra_body": {"guided_regex": "(green|red) bottles(, (green|red) bottles){9}"}},
+    "forced": {"max_tokens": 60, "temperature": 0.8, "seed": 9,
+               "extra_body": {"guided_regex": "(Yes|No), but a quick fox jumps over every lazy dog that sleeps near quiet rivers[.!]"}},
     "choice": {"extra_body": {"guided_choice": ["one and one and one and two", "one and one and one and one and one"]}},
 }
-FORMS = ("schema", "seeded_schema", "object", "regex", "choice")
+FORMS = ("schema", "seeded_schema", "object", "regex", "choice", "forced")
 TOOL = {"type": "function", "function": {"name": "store", "strict": True, "parameters": {
     "type": "object", "properties": {"items": ITEMS}, "required": ["items"], "additionalProperties": False}}}
 SCRIPTS = {"a": "I think, I think, I think.\n</think>\n\n<response>\nso be it, so be it, so be it\n</response>\n", "b": "I never end"}
@@ -177,6 +186,18 @@ class Speculation(unittest.TestCase):
                     print(f"    {accepted} tokens of the right prediction accepted, {still} of the changed one", flush=True)
         finally:
             self.assertEqual(server.stop(), 0)
+
+    def test_what_a_form_forces_is_a_draft(self):
+        no_repetition = json.dumps({"method": "ngram", "num_speculative_tokens": 5, "min_ngram_size": 6, "max_ngram_size": 6})
+        answers = []
+        for flags in ((), ("--speculative-config", no_repetition)):
+            with Server("--guided-decoding-disable-any-whitespace", *flags) as server, server.client() as client:
+                answers.append([client.completions.create(model="default", prompt=ORDER, temperature=0, max_tokens=100,
+                                                          extra_body={"guided_json": ORDER_FORM}) for _ in range(5)])
+        self.assertEqual([plain(a) for a in answers[1]], [plain(a) for a in answers[0]])
+        accepted = [accepted_drafts(a) for a in answers[1]]
+        print(f"    {accepted} of {answers[1][0].usage.completion_tokens} tokens were forced, and drafted", flush=True)
+        self.assertGreater(sum(accepted), 10)
 
 
 class Seeing(SeeingCase):

@@ -250,6 +250,37 @@ TEST(Grammars, ARowHasMasksBehindTheDraftTokensThatTheFormAllows) {
       << "a row without tokens has come back; the draft tokens are what they were";
 }
 
+TEST(Grammars, ARowSaysWhatTheFormForcesBehindItsLastMask) {
+  using Forced = std::vector<std::vector<TokenId>>;
+  Grammars grammars;
+  MaskFiller filler(1, [] {});
+  const std::uint64_t grammar = grammars.add(counting(0));
+  const RequestKey key{1, 1};
+  const auto of = [&](std::uint64_t number, std::vector<TokenId> told, std::vector<MaskAsk> asks) {
+    GrammarStep step = update(number);
+    if (number == 1) step.starts = {{key, grammar, 2}};
+    step.rows = std::move(asks);
+    if (!told.empty()) step.sequences = {{key, 0, 1, static_cast<std::int32_t>(told.size()) - 1}};
+    step.tokens = std::move(told);
+    auto& rows = grammars.take(step);
+    filler.fill(rows, Clock::now() + std::chrono::minutes(1));
+    for (const ReadyRow& row : rows) grammars.done(row.key);
+    Forced out;
+    write_masks(1, rows, [&](std::span<const std::byte> bytes) {
+      wire::RecordView view;
+      ASSERT_TRUE(wire::RecordView::open(bytes, view));
+      for (const wire::RowMask& mask : view.array(view.as<wire::StepMasks>()->rows)) {
+        const auto forced = view.array(mask.forced);
+        out.emplace_back(forced.begin(), forced.end());
+      }
+    });
+    return out;
+  };
+  EXPECT_EQ(of(1, {}, {{key, {3, 7}, 0, 1, 4}}), Forced{{}}) << "what is sampled there is free";
+  EXPECT_EQ(of(2, {100, 101}, {{key, {3, 7}, 1, 4, 3}}), (Forced{{}, {102, 103, 104}}));
+  EXPECT_EQ(of(3, {101}, {{key, {3, 7}, 2, 4, 0}}), Forced{{}}) << "none is wanted";
+}
+
 TEST(Grammars, ALateSequenceIsVoidUntilItsRowIsAskedForAgain) {
   Grammars grammars;
   const std::uint64_t grammar = grammars.add(counting(0));

@@ -251,6 +251,32 @@ TEST_F(DraftRowsTest, WhatAResultHasSaidIsWhatTheNextRowVerifies) {
   EXPECT_EQ(batch.sequences[0].position, 5);
 }
 
+TEST_F(DraftRowsTest, WhatTheFormForcesIsDrafted) {
+  begin(15, {5}, 3);
+  const Tokens forced{40, 41, 42};
+  // The first ones of `sampled` are the draft tokens that are right.
+  const auto run = [&](Tokens sampled, std::int32_t masks) {
+    plans.row_from_last(kSlot, 20, 4, wire::kGated);
+    apply();
+    batch.outcomes[0].masks = masks;
+    batch.outcomes[0].forced = forced;
+    sampled.resize(batch.samples.size());
+    commit(sampled);
+    return batch.proposed;
+  };
+  EXPECT_EQ(run({40}, 1), (Tokens{41, 42}));
+  drafts = {41, 42, 43};
+  EXPECT_EQ(run({41, 42, 39}, 3), drafts) << "the text was cut into other tokens";
+  drafts = {77};
+  EXPECT_EQ(run({40}, 2), drafts) << "the row ended before the place of its last mask";
+  EXPECT_EQ(run({77, 40}, 2), (Tokens{41, 42})) << "not what it drafts itself";
+  drafts = {41, 42, 60};
+  EXPECT_EQ(run({40}, 1), drafts) << "it has that too, and more";
+  drafts = {};
+  EXPECT_EQ(run({40}, 1), (Tokens{41, 42}));
+  EXPECT_EQ(run({40}, 1), (Tokens{41})) << "the last token is never run";
+}
+
 TEST_F(DraftRowsTest, NothingIsSaidThatTheNextRowCannotVerify) {
   drafts = {20, 21, 22};
   begin(5, {5}, 3);

@@ -148,6 +148,38 @@ TEST_F(StepGatesTest, ARowOfDraftTokensHasMasksInOrder) {
   EXPECT_EQ(gates->mask(1, 1)[0], 1u << 7);
 }
 
+TEST_F(StepGatesTest, TheLastMaskOfARowSaysWhatIsForced) {
+  wire::Capacity capacity = gates_capacity();
+  capacity.max_drafts = 2;
+  capacity.max_sampled = 8;
+  gates.emplace(capacity);
+  plans.row_from_last(kGateFirst, 9, 3, wire::kGated).gated_row(kGateSecond, 0, 1);
+  const wire::RecordView view = plans.plan();
+  gates->open(view, *view.as<wire::StepPlan>());
+  const auto refused = [&](const std::string& what) {
+    const Status status = take(1);
+    EXPECT_NE(status.message.find(what), std::string::npos) << status.message;
+  };
+  masks.add(kGateFirst, MaskForm::allowed, {5}, 1, {5, 6});
+  refused("forced tokens beside a mask that others follow");
+  masks.add(kGateFirst, MaskForm::allowed, {5}, 0, {5, 6, 7, 8});
+  refused("4 forced tokens; at most 3 can be used");
+  masks.add(kGateFirst, MaskForm::allowed, {5}, 0, {5, kGateVocab});
+  refused("forced token 70 is outside the vocabulary");
+  masks.add(kGateFirst, MaskForm::allowed, {5}, 0, {5, -1});
+  refused("forced token -1 is outside the vocabulary");
+  masks.add(kGateSecond, MaskForm::allowed, {9}, 0, {9, 10, 11})
+      .add(kGateFirst, MaskForm::all, {}, 1)
+      .add(kGateFirst, MaskForm::allowed, {5}, 0, {5, 6});
+  ASSERT_TRUE(take(1).ok());
+  const auto forced = [&](std::size_t row) {
+    const std::span<const TokenId> ids = gates->forced(1, row);
+    return std::vector<TokenId>(ids.begin(), ids.end());
+  };
+  EXPECT_EQ(forced(0), (std::vector<TokenId>{5, 6}));
+  EXPECT_EQ(forced(1), (std::vector<TokenId>{9, 10, 11}));
+}
+
 TEST_F(StepGatesTest, SenselessMasksAreRefusedInOneSentence) {
   open();
   MaskWords every(kGateVocab), beyond(3, 0);

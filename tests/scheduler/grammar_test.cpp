@@ -254,6 +254,7 @@ TEST(SchedulerGrammar, RowsWithDraftTokensAreAskedForByTheResultsBeforeThem) {
     if (last >= kFrom) {
       EXPECT_EQ(update.rows[0].updates, told + 1) << "one row is in flight before it";
       EXPECT_EQ(update.rows[0].places, row.tokens);
+      EXPECT_EQ(update.rows[0].forced, 1 + 3) << "a row of draft tokens behind the first";
       mixed = mixed || row.position - 4 + 1 < kFrom;
     }
     rig.commit(5);

@@ -46,6 +46,8 @@ class CompiledForm {
   ~CompiledForm();
 
   std::size_t memory_bytes() const;
+  /// What the token prints. Empty: no grammar allows it.
+  std::string_view text_of(TokenId token) const;
   std::string to_bytes() const;
   /// From to_bytes() of the same table. Not ok: the bytes are of another table or damaged.
   static Result<std::shared_ptr<const CompiledForm>> from_bytes(const TokenTable& table,

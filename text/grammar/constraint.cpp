@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <string_view>
 #include <utility>
 
 #include "base/clock.h"
@@ -13,6 +14,9 @@ namespace {
 // Far above the slowest mask of a form whose trial was in time, and far below what makes a silent actor
 // suspect.
 constexpr std::int64_t kMostTokenNs = 250'000'000;
+
+// More tokens than begin one token of any vocabulary.
+constexpr std::size_t kMostPrefixes = 64;
 
 std::size_t words_for(int vocabulary) { return (static_cast<std::size_t>(vocabulary) + 31) / 32; }
 
@@ -59,27 +63,59 @@ void Constraint::mask(TokenMask& out) {
   out.words.clear();
 }
 
-void Constraint::look_ahead(std::span<const TokenId> drafts, const TokenMask& now, std::int64_t until_ns,
-                            std::vector<TokenMask>& out) {
+void Constraint::look_ahead(std::span<const TokenId> drafts, std::size_t most_forced, const TokenMask& now,
+                            std::int64_t until_ns, Ahead& out) {
+  out.clear();
   const Place before = at_;
-  const auto goes_on = [this] { return fault_.ok() && !at_.failed && !at_.too_slow; };
-  const std::size_t first = out.size();
+  const auto last = [&]() -> const TokenMask& { return out.masks.empty() ? now : out.masks.back(); };
   for (const TokenId draft : drafts) {
-    const TokenMask& mask = out.size() == first ? now : out.back();
-    const bool ends = std::ranges::binary_search(spec_->stop_ids, draft);
-    if (ends || !mask.allows(draft) || !goes_on() || thread_cpu_ns() >= until_ns) break;
-    accept(draft);
-    if (!goes_on()) break;
     TokenMask next;
-    this->mask(next);
-    if (!goes_on()) break;
-    out.push_back(std::move(next));
+    if (!step_ahead(draft, last(), until_ns, next)) break;
+    out.masks.push_back(std::move(next));
   }
+  TokenMask here, next;
+  for (const TokenMask* mask = &last(); out.forced.size() < most_forced; mask = &here) {
+    const std::optional<TokenId> token = forced_token(*mask);
+    if (!token) break;
+    out.forced.push_back(*token);
+    if (out.forced.size() == most_forced || !step_ahead(*token, *mask, until_ns, next)) break;
+    std::swap(here, next);
+  }
+  if (out.forced.size() < 2) out.forced.clear();
   const std::int32_t ahead = at_.followed - before.followed;
   at_ = before;
   if (ahead == 0) return;
   const Status back = contain({}, "following a form", {}, [&] { matcher_->take_back(ahead); });
   if (fault_.ok()) fault_ = back;
+}
+
+/// Accepts a token of a guess; false if the guess ends before it.
+bool Constraint::step_ahead(TokenId token, const TokenMask& now, std::int64_t until_ns, TokenMask& next) {
+  const auto goes_on = [this] { return fault_.ok() && !at_.failed && !at_.too_slow; };
+  const bool ends = std::ranges::binary_search(spec_->stop_ids, token);
+  if (ends || !now.allows(token) || !goes_on() || thread_cpu_ns() >= until_ns) return false;
+  accept(token);
+  if (!goes_on()) return false;
+  mask(next);
+  return goes_on();
+}
+
+/// The longest token that the mask allows, if all others begin it: a forced text may begin with several.
+std::optional<TokenId> Constraint::forced_token(const TokenMask& mask) const {
+  if (mask.form != TokenMask::Form::allowed || mask.words.empty() || mask.words.size() > kMostPrefixes)
+    return {};
+  auto longest = static_cast<TokenId>(mask.words.front());
+  if (mask.words.size() > 1) {
+    if (spec_->form == nullptr) return {};
+    const auto text = [this](std::uint32_t id) { return spec_->form->text_of(static_cast<TokenId>(id)); };
+    const auto size = [&text](std::uint32_t id) { return text(id).size(); };
+    longest = static_cast<TokenId>(*std::ranges::max_element(mask.words, {}, size));
+    const std::string_view whole = spec_->form->text_of(longest);
+    const auto begins = [&](std::uint32_t id) { return !text(id).empty() && whole.starts_with(text(id)); };
+    if (!std::ranges::all_of(mask.words, begins)) return {};
+  }
+  if (std::ranges::binary_search(spec_->stop_ids, longest)) return {};
+  return longest;
 }
 
 void Constraint::follow(TokenId token) {

@@ -22,6 +22,20 @@ struct TokenMask {
   bool allows(TokenId token) const;
 };
 
+/// What may follow if an answer goes on with tokens that are guessed.
+struct Ahead {
+  std::vector<TokenMask> masks;  ///< behind the first of them, the first two, …
+  /// What the form forces behind the last of those masks' places, or where the answer is if there are none:
+  /// at least two tokens, or none. Where a text is forced that can be cut into tokens in several ways, the
+  /// longest tokens.
+  std::vector<TokenId> forced;
+
+  void clear() {
+    masks.clear();
+    forced.clear();
+  }
+};
+
 /// What the sequences of one request share; immutable.
 struct ConstraintSpec {
   std::shared_ptr<const CompiledForm> form;  ///< null: free after the thoughts
@@ -40,12 +54,12 @@ class Constraint {
   /// What may follow the tokens so far: at least one token, unless the model has no stop token.
   void mask(TokenMask& out);
 
-  /// Requires that `now` is the mask() of this place. Appends to `out` what may follow if the answer goes on
-  /// with the first of the draft tokens, with the first two, … The first one that is not allowed, or ends
-  /// the answer, ends them, or a thread that has used `until_ns` of its processor's time (thread_cpu_ns()).
-  /// The answer stays where it is.
-  void look_ahead(std::span<const TokenId> drafts, const TokenMask& now, std::int64_t until_ns,
-                  std::vector<TokenMask>& out);
+  /// Requires that `now` is the mask() of this place. Sets `out` to what may follow if the answer goes on
+  /// with `drafts`, with up to `most_forced` forced tokens. The first draft token that is not allowed, or
+  /// ends the answer, ends them, or a thread that has used `until_ns` of its processor's time
+  /// (thread_cpu_ns()). The answer stays where it is.
+  void look_ahead(std::span<const TokenId> drafts, std::size_t most_forced, const TokenMask& now,
+                  std::int64_t until_ns, Ahead& out);
 
   /// A stop token has ended the form: only stop tokens follow.
   bool ended() const { return matcher_ && matcher_->ended(); }
@@ -73,6 +87,8 @@ class Constraint {
   void follow(TokenId token);
   void make_mask(TokenMask& out);
   void think(TokenId token);
+  bool step_ahead(TokenId token, const TokenMask& now, std::int64_t until_ns, TokenMask& next);
+  std::optional<TokenId> forced_token(const TokenMask& mask) const;
   void stop_only(TokenMask& out) const;
 
   std::shared_ptr<const ConstraintSpec> spec_;

@@ -120,9 +120,9 @@ class Plans {
 class Masks {
  public:
   Masks& add(SlotRef slot, wire::MaskForm form, const std::vector<std::uint32_t>& words = {},
-             std::uint32_t more = 0) {
+             std::uint32_t more = 0, const std::vector<TokenId>& forced = {}) {
     if (rows_.empty()) writer_.begin(1);
-    rows_.push_back({slot, form, writer_.array(words), more});
+    rows_.push_back({slot, form, writer_.array(words), more, writer_.array(forced)});
     return *this;
   }
   Masks& all(SlotRef slot) { return add(slot, wire::MaskForm::all); }
