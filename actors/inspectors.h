@@ -37,7 +37,7 @@ TROUPE_INSPECT(PatchPlace, x.offset, x.generation)
 TROUPE_INSPECT(Logprob, x.token, x.logprob)
 TROUPE_INSPECT(Capacity, x.kv_blocks, x.block_tokens, x.max_slots, x.max_tokens_per_step, x.max_model_len,
                x.vocab_size, x.max_steps_in_flight, x.max_logprobs, x.weight_bytes, x.kv_bytes, x.arena_bytes,
-               x.swap_blocks, x.media_tokens, x.max_drafts, x.max_sampled)
+               x.swap_blocks, x.media_tokens, x.max_drafts, x.max_sampled, x.max_proposed, x.frame_patches)
 }  // namespace wire
 
 namespace grammar {

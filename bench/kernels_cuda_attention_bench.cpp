@@ -1,7 +1,8 @@
 // Decode attention of the 0.3B and 21B models on the GPU, with plain, int8 and fp8 KV memory: bytes of keys
 // and values (each counted once, with scales) per second, compared with the copy bandwidth of this run. A
 // single sequence is bound by latency and reported in microseconds. A graph runs the layers of a step in
-// order, with more KV memory than the L2 cache holds; the KV blocks of a sequence are scattered.
+// order, with more KV memory than the L2 cache holds; the KV blocks of a sequence are scattered. The same for
+// steps that verify drafts: a few tokens a sequence, whose keys and values count once.
 #include <algorithm>
 #include <cstdio>
 #include <numeric>
@@ -29,7 +30,10 @@ struct Model {
 constexpr Model kModels[] = {{"0.3b", 16, 2, 128, 18}, {"21b", 20, 4, 128, 28}};
 constexpr int kBatches[] = {1, 8, 32, 128, 256};
 constexpr int kPasts[] = {512, 2048, 8192, 32768};
-constexpr int kMostRows = 256;
+constexpr int kVerified[] = {2, 5};  // tokens of each sequence
+constexpr int kVerifiedBatches[] = {1, 8, 64, 256};
+constexpr int kVerifiedPast = 2048;
+constexpr int kMostRows = 256 * 5;
 constexpr std::size_t kPoolBytes = std::size_t{60} << 30;
 constexpr std::size_t kLeastFree = std::size_t{4} << 30;
 /// Layers that read less are bound by latency, not by bandwidth.
@@ -53,8 +57,9 @@ class Setting {
         std::min(static_cast<std::size_t>(model.layers), pool_bytes_ / (blocks * kv.layer_bytes())));
   }
 
-  /// Seconds of one layer for `count` sequences whose row sees `past` tokens, its own included.
-  double decode_seconds(const Model& model, KvFormat format, int count, int past) {
+  /// Seconds of one layer for `count` sequences of `tokens` rows, the last of which sees `past` tokens, its
+  /// own included.
+  double decode_seconds(const Model& model, KvFormat format, int count, int past, int tokens = 1) {
     const std::size_t each = static_cast<std::size_t>((past + kBlockTokens - 1) / kBlockTokens);
     const std::size_t blocks = each * static_cast<std::size_t>(count);
     std::vector<BlockId> order(blocks);
@@ -63,7 +68,7 @@ class Setting {
     auto* table = static_cast<BlockId*>(put(order));
     std::vector<SequenceRows> sequences;
     for (int i = 0; i < count; ++i) {
-      sequences.push_back({table + each * static_cast<std::size_t>(i), past - 1, 1, i});
+      sequences.push_back({table + each * static_cast<std::size_t>(i), past - tokens, tokens, i * tokens});
     }
     auto* on_device = static_cast<SequenceRows*>(put(sequences));
     Attention op{.out = out_,
@@ -75,7 +80,7 @@ class Setting {
                         .format = format},
                  .heads = model.heads,
                  .scale = 0.1f,
-                 .batch = {on_device, nullptr, count, count},
+                 .batch = {on_device, nullptr, count, count * tokens, tokens},
                  .settled = true};
     const double seconds = layer_seconds(op);
     device_.free(table);
@@ -123,6 +128,12 @@ class Setting {
   void *pool_ = nullptr, *q_ = nullptr, *out_ = nullptr;
 };
 
+/// Of the keys and values of `count` sequences in one layer, scales included.
+double bytes_of(const Model& model, KvFormat format, int count, int past) {
+  return 2.0 * model.kv_heads * (format == KvFormat::plain ? 2 * model.head_dim : model.head_dim + 4) *
+         count * past;
+}
+
 void measure_decode(Report& report, Setting& setting, KvFormat format, double bandwidth, bool quick) {
   const bool plain = format == KvFormat::plain;
   for (const Model& model : kModels) {
@@ -132,8 +143,7 @@ void measure_decode(Report& report, Setting& setting, KvFormat format, double ba
         const auto blocks = static_cast<std::size_t>(count) * static_cast<std::size_t>(past / kBlockTokens);
         if (setting.layers(model, format, blocks) == 0) continue;
         const double seconds = setting.decode_seconds(model, format, count, past);
-        const double bytes =
-            2.0 * model.kv_heads * (plain ? 2 * model.head_dim : model.head_dim + 4) * count * past;
+        const double bytes = bytes_of(model, format, count, past);
         const std::string name = std::string("cuda.attention.decode.") +
                                  (plain ? "" : std::string(to_string(format)) + ".") + model.name +
                                  ".batch_" + std::to_string(count) + ".past_" + std::to_string(past);
@@ -144,6 +154,27 @@ void measure_decode(Report& report, Setting& setting, KvFormat format, double ba
           report.row({name + ".time", seconds * 1e6, "us", bytes / bandwidth * 1e-3,
                       past == 2048 ? kOneRowMicroseconds : 0, Better::lower});
         }
+      }
+    }
+  }
+}
+
+void measure_verification(Report& report, Setting& setting, KvFormat format, double bandwidth, bool quick) {
+  for (const Model& model : kModels) {
+    for (const int count : kVerifiedBatches) {
+      const auto blocks =
+          static_cast<std::size_t>(count) * static_cast<std::size_t>(kVerifiedPast / kBlockTokens);
+      if (setting.layers(model, format, blocks) == 0) continue;
+      for (const int tokens : kVerified) {
+        if (quick && format != KvFormat::plain && count != 64) continue;
+        const double seconds = setting.decode_seconds(model, format, count, kVerifiedPast, tokens);
+        const double bytes = bytes_of(model, format, count, kVerifiedPast);
+        const std::string name = std::string("cuda.attention.verify.") +
+                                 (format == KvFormat::plain ? "" : std::string(to_string(format)) + ".") +
+                                 model.name + ".batch_" + std::to_string(count) + ".tokens_" +
+                                 std::to_string(tokens);
+        report.row({name, bytes / seconds * 1e-9, "GB/s", bandwidth});
+        report.row({name + ".time", seconds * 1e6, "us", bytes / bandwidth * 1e-3, 0, Better::lower});
       }
     }
   }
@@ -162,7 +193,9 @@ int main(int argc, char** argv) {
   const double bandwidth = copy_bandwidth(device) * 1e-9;
   report.row({"gpu.copy", bandwidth, "GB/s"});
   bench::Setting setting(device);
-  for (const auto format : {kernels::KvFormat::plain, kernels::KvFormat::int8, kernels::KvFormat::fp8})
+  for (const auto format : {kernels::KvFormat::plain, kernels::KvFormat::int8, kernels::KvFormat::fp8}) {
     bench::measure_decode(report, setting, format, bandwidth, quick);
+    bench::measure_verification(report, setting, format, bandwidth, quick);
+  }
   return 0;
 }

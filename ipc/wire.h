@@ -16,13 +16,14 @@
 
 #include "base/check.h"
 #include "base/ids.h"
+#include "base/patch_grid.h"
 #include "ipc/wire_base.h"
 #include "ipc/wire_media.h"
 
 namespace troupe::wire {
 
 /// Raised with every change of a struct below; compared at attach.
-inline constexpr std::uint32_t kVersion = 11;
+inline constexpr std::uint32_t kVersion = 12;
 /// Raised with every change of a message that a Message record carries; compared when front and engine greet.
 inline constexpr std::uint32_t kMessagesVersion = 5;
 inline constexpr std::size_t kAlignment = 8;
@@ -53,6 +54,8 @@ struct Capacity {
   std::int32_t media_tokens = 0;  ///< of encoded images and videos held at once; 0: the model sees nothing
   std::int32_t max_drafts = 0;    ///< draft tokens that a row may verify; 0: the worker makes none
   std::int32_t max_sampled = 0;   ///< with max_drafts: tokens that the rows of a plan may yield together
+  std::int32_t max_proposed = 0;  ///< draft tokens of a sequence's next row that a result can say
+  std::int32_t frame_patches = kMostFramePatches;  ///< with media_tokens: of an image, or of a video's frame
 };
 
 struct Hello {
@@ -221,7 +224,7 @@ struct RowMask {
   Span<std::uint32_t> words{};
   std::uint32_t more = 0;  ///< masks of the row that follow this one
   /// Of a row's last mask: what the form forces from there on, cut into tokens as it most likely is. Up to
-  /// 1 + Capacity::max_drafts.
+  /// 1 + Capacity::max_proposed.
   Span<TokenId> forced{};
 };
 

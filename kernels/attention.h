@@ -7,6 +7,9 @@ namespace troupe::kernels {
 
 inline constexpr int kMostHeadDim = 256;  ///< the largest head_dim that every device supports
 inline constexpr int kMostGroup = 48;     ///< the most query heads per KV head that every device supports
+/// Up to this Batch::most_tokens a GPU reads each sequence's past once for all its tokens, divided among its
+/// multiprocessors: a last token and its drafts.
+inline constexpr int kMostVerified = 9;
 
 /// Row r at position p, head j, with KV head j / (heads / kv_heads):
 /// out[r][j] = sum over first <= t <= p of softmax_t(scale * q[r][j] · K[t]) * V[t].
@@ -27,7 +30,7 @@ struct Attention {
   /// `batch`, its block tables, and the keys and values of the tokens before each row's own are settled
   /// (kernels/cuda/launch.cuh): a device on which ops overlap may read them while the previous op runs.
   bool settled = false;
-  /// Tokens before it are not attended to, and their keys and values may be anything; 0 or 1, on Cuda 0.
+  /// Tokens before it are not attended to, and their keys and values may be anything; 0 or 1.
   /// Every row's position is at least this.
   int first = 0;
 };

@@ -30,6 +30,7 @@ struct GenericAttentionArgs {
   const SequenceRows* sequences;
   int count, heads, group, head_dim;
   int row_elements;  // of q and out
+  int first;         // Attention::first
   bool single;       // sequences of one token only
   bool swizzled;
   float scale_log2;
@@ -97,7 +98,7 @@ __global__ void __launch_bounds__(kThreads) generic_attention_kernel(const Gener
   float o[kPerThread] = {};
   float maximum = -INFINITY, sum = 0;
   for (int base = 0; base < length; base += kBlockTokens) {
-    const int tokens = min(kBlockTokens, length - base);
+    const int tokens = min(kBlockTokens, length - base), begin = base == 0 ? p.first : 0;
     const std::byte* block = p.kv + std::size_t(sequence.blocks[base / kBlockTokens]) * p.block_bytes;
     const KvPiece<Element, kCodes> k(p, block + p.key_offset + kv_head * p.piece_bytes);
     const KvPiece<Element, kCodes> v(p, block + p.value_offset + kv_head * p.piece_bytes);
@@ -108,7 +109,7 @@ __global__ void __launch_bounds__(kThreads) generic_attention_kernel(const Gener
     }
     score += __shfl_xor_sync(~0u, score, 1);
     if constexpr (kCodes) score *= k.scale(token);
-    score = token < tokens ? score * p.scale_log2 : -INFINITY;
+    score = token >= begin && token < tokens ? score * p.scale_log2 : -INFINITY;
     float most = score;
     for (int step = 2; step < 32; step *= 2) most = fmaxf(most, __shfl_xor_sync(~0u, most, step));
     if (thread % 32 == 0) warp_values[thread / 32] = most;
@@ -120,12 +121,12 @@ __global__ void __launch_bounds__(kThreads) generic_attention_kernel(const Gener
     if (thread % 2 == 0) weight[token] = exp2f(score - most);
     __syncthreads();
     sum *= shrink;
-    for (int t = 0; t < tokens; ++t) sum += weight[t];
+    for (int t = begin; t < tokens; ++t) sum += weight[t];
     for (int i = 0; i < kPerThread; ++i) {
       const int d = thread + i * kThreads;
       if (d >= p.head_dim) break;
       o[i] *= shrink;
-      for (int t = 0; t < tokens; ++t) {
+      for (int t = begin; t < tokens; ++t) {
         o[i] += v.weight(weight[t], t) * v.number(t, d);
       }
     }
@@ -162,6 +163,7 @@ void run_generic_attention(Cuda& device, const Attention& op, DecodeRows rows) {
                                         .group = op.heads / kv.kv_heads,
                                         .head_dim = kv.head_dim,
                                         .row_elements = padded(op.heads * kv.head_dim),
+                                        .first = op.first,
                                         .single = rows == DecodeRows::single,
                                         .swizzled = swizzled(kv.dtype, kv.head_dim),
                                         .scale_log2 = op.scale * std::numbers::log2e_v<float>};
@@ -182,6 +184,8 @@ void run(Cuda& device, const Attention& op) {
   const cuda::AttentionChoice choice = choose(cuda::shape_of(op), gpu);
   void* const memory = device.scratch(cuda::scratch_bytes(op, gpu));
   using cuda::AttentionWay, cuda::DecodeRows;
+  if (choice.decodes == AttentionWay::few)
+    return cuda::run_decode_attention(device, op, DecodeRows::few, memory);
   if (choice.decodes == AttentionWay::decode)
     cuda::run_decode_attention(device, op, choice.one_launch() ? DecodeRows::all : DecodeRows::single,
                                memory);

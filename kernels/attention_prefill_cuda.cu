@@ -1,6 +1,7 @@
 // Prefill attention: launches of the wgmma kernel (cuda/attention/flash.cuh).
 #include <algorithm>
 #include <numbers>
+#include <type_traits>
 
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/attention/expand.h"
@@ -11,18 +12,21 @@
 namespace troupe::kernels::cuda {
 namespace {
 
-/// Calls function(FlashShape) with the shape for a plain cache.
+/// Calls function(FlashShape) with the shape for an op over a plain cache.
 template <class Function>
-void with_flash_shape(const KvCache& kv, Function&& function) {
-  const auto with_type = [&](auto element) {
+void with_flash_shape(const Attention& op, Function&& function) {
+  const auto with_first = [&](auto element, auto skips) {
     using T = decltype(element);
-    if (kv.head_dim == 128) {
-      function(FlashShape<T, 128, 2, 2, 2>{});
+    if (op.kv.head_dim == 128) {
+      function(FlashShape<T, 128, 2, 2, 2, skips>{});
     } else {
-      function(FlashShape<T, 64, 2, 2, 4>{});
+      function(FlashShape<T, 64, 2, 2, 4, skips>{});
     }
   };
-  kv.dtype == DType::bf16 ? with_type(__nv_bfloat16{}) : with_type(__half{});
+  const auto with_type = [&](auto element) {
+    op.first > 0 ? with_first(element, std::true_type{}) : with_first(element, std::false_type{});
+  };
+  op.kv.dtype == DType::bf16 ? with_type(__nv_bfloat16{}) : with_type(__half{});
 }
 
 /// Over a plain cache; `partials` has flash_partial_bytes().
@@ -43,7 +47,7 @@ void run_flash(Cuda& device, const Attention& op, void* partials) {
   for (int first = 0; first < op.batch.count; first += kFlashSequences) {
     arguments.sequences = op.batch.sequences + first;
     arguments.count = std::min(kFlashSequences, op.batch.count - first);
-    with_flash_shape(op.kv, [&](auto shape) {
+    with_flash_shape(op, [&](auto shape) {
       using S = decltype(shape);
       static_assert(S::kWarpgroups == kFlashWarpgroups &&
                     S::kPartialFloats == flash_partial_floats(S::kHeadDim));

@@ -36,12 +36,14 @@ struct KvSlot {
 };
 
 /// All arrays in device memory. Two sequences never write the same block. Padding comes last: sequences with
-/// tokens 0, rows with slots[r].block == kPaddingBlock; the Cpu is never given any.
+/// tokens 0, rows with slots[r].block == kPaddingBlock. With most_tokens, padding rows may also stand between
+/// a sequence's tokens and the next sequence's row. The Cpu is never given any padding.
 struct Batch {
-  const SequenceRows* sequences = nullptr;  ///< (count), rising `row`, covering [0, rows)
+  const SequenceRows* sequences = nullptr;  ///< (count), rising `row`, covering [0, rows) but for padding
   const KvSlot* slots = nullptr;            ///< (rows)
   std::int32_t count = 0;
   std::int32_t rows = 0;
+  std::int32_t most_tokens = 0;  ///< no sequence has more tokens; 0: not known
 };
 
 /// KV memory: kv[block][layer][k|v][kv_head], so that a block is one contiguous piece. A piece of K or V is

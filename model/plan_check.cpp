@@ -145,9 +145,9 @@ Status PlanCheck::start(const wire::RecordView& record, const wire::StartSequenc
                                  std::to_string(start.known_tokens) + " are known; positions end at " +
                                  std::to_string(capacity_.max_model_len));
   }
-  if (start.proposes < 0 || start.proposes > (start.max_tokens == 0 ? 0 : capacity_.max_drafts)) {
+  if (start.proposes < 0 || start.proposes > (start.max_tokens == 0 ? 0 : capacity_.max_proposed)) {
     return wrong(start.slot, "no " + std::to_string(start.proposes) + " draft tokens to say; at most " +
-                                 std::to_string(capacity_.max_drafts) + " are made");
+                                 std::to_string(capacity_.max_proposed) + " can be said");
   }
   slot = Slot{.generation = start.slot.generation,
               .live = true,
@@ -291,6 +291,10 @@ Status PlanCheck::check_from_last(const wire::PlanRow& row, Slot& slot) const {
     return wrong(row.slot, "a row from its last token, but it has sampled none");
   }
   const bool again = (row.flags & wire::kAgain) != 0;
+  if ((again || (row.flags & wire::kGated) != 0) && slot.proposes == 0) {
+    return wrong(row.slot, "a row from its last token with flags " + std::to_string(row.flags) +
+                               ", but its results say no draft tokens");
+  }
   if (row.position < slot.known_tokens - (again ? 1 : 0) || row.position >= slot.ids ||
       end >= slot.max_tokens || end > std::int64_t{slot.blocks} * capacity_.block_tokens) {
     return wrong(row.slot, "a row up to [" + std::to_string(row.position) + ", " + std::to_string(end) +

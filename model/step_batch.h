@@ -9,6 +9,7 @@
 #include "base/media_positions.h"
 #include "kernels/batch.h"
 #include "kernels/sample.h"
+#include "kernels/step_inputs.h"
 #include "kernels/top_logprobs.h"
 
 namespace troupe::model {
@@ -75,6 +76,14 @@ struct StepBatch {
   std::vector<std::uint8_t> kinds;       ///< one per row, kVisionRow or kTextRow; empty: all are text
   std::vector<EmbeddedRows> embedded;
 
+  // Where the device derives rows from a last token (kernels/derived_rows.h). In `tokens` and `samples`
+  // stands what is known of them: nothing, and the parameters.
+  std::vector<kernels::DerivedSequence> derived;
+  std::vector<std::size_t> derived_outcomes;  ///< of derived[i]: index of its first in `outcomes`
+  /// Not 0: every sequence decodes and has so many rows and samples, of which the last ones may be padding.
+  std::int32_t width = 0;
+  std::int32_t most_tokens = 0;  ///< with `derived`: no sequence has more rows
+
   int rows() const { return static_cast<int>(tokens.size()); }
 
   /// Tokens that the plan row of outcomes[first] yields: the first, and each behind a draft token that is
@@ -112,6 +121,10 @@ struct StepBatch {
     positions.clear();
     kinds.clear();
     embedded.clear();
+    derived.clear();
+    derived_outcomes.clear();
+    width = 0;
+    most_tokens = 0;
   }
 
   /// Adds a row of logits that wants so many top entries. Returns the index of the first in the step's tops,

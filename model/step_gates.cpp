@@ -11,7 +11,8 @@ namespace {
 
 // Masks of one step: one for each slot, or for each token that the rows may yield.
 std::size_t most_masks(const wire::Capacity& capacity) {
-  return static_cast<std::size_t>(std::max(capacity.max_slots, capacity.max_sampled));
+  return static_cast<std::size_t>(
+      std::max(capacity.max_slots, capacity.max_proposed > 0 ? capacity.max_sampled : 0));
 }
 
 }  // namespace
@@ -20,7 +21,7 @@ StepGates::StepGates(const wire::Capacity& capacity, std::span<std::uint32_t> me
     : vocab_(static_cast<std::uint32_t>(std::max(0, capacity.vocab_size))),
       words_(kernels::mask_words(capacity.vocab_size)),
       places_(most_masks(capacity)),
-      most_forced_(static_cast<std::size_t>(1 + std::max(0, capacity.max_drafts))),
+      most_forced_(static_cast<std::size_t>(1 + std::max(0, capacity.max_proposed))),
       gates_(static_cast<std::size_t>(capacity.max_steps_in_flight) + 1),
       memory_(memory) {
   TROUPE_CHECK(memory.empty() || memory.size() >= memory_words(capacity));

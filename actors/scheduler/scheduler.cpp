@@ -165,8 +165,8 @@ void Scheduler::enqueue(SequenceSpec& spec, Prompt prompt, std::uint32_t group, 
 
 /// Requires that it is not started.
 void Scheduler::note_drafts(ScheduledSequence& s) const {
-  s.drafts = limits_.max_drafts > 0;
-  s.proposes = s.grammar != 0 ? limits_.max_drafts : 0;
+  s.proposes = s.grammar != 0 ? limits_.max_proposed : 0;
+  s.drafts = s.grammar != 0 ? s.proposes > 0 : limits_.max_drafts > 0;
 }
 
 void Scheduler::tell_grammar(ScheduledSequence& s, std::span<const TokenId> ids,

@@ -48,7 +48,11 @@ void WorkerSequences::apply(const wire::RecordView& record, const wire::StepPlan
     std::copy(blocks.begin(), blocks.end(), slot->blocks.begin() + run.first);
     slot->last_block_at = -1;
   }
-  for (const wire::PlanRow& row : record.array(plan.rows)) add_row(row, batch);
+  if (derives()) batch.width = width_of(record.array(plan.rows));
+  for (const wire::PlanRow& row : record.array(plan.rows)) {
+    add_row(row, batch);
+    if (batch.width > 0) pad_to_width(batch);
+  }
   describe_media(batch);
 }
 
@@ -85,11 +89,14 @@ void WorkerSequences::add_row(const wire::PlanRow& row, StepBatch& batch) {
     if (samples) batch.outcomes.push_back({row.slot, row.position + row.tokens, -1, gated});
     return;
   }
-  if ((row.flags & wire::kFromLast) != 0) return add_row_from_last(row, *slot, batch);
+  if ((row.flags & wire::kFromLast) != 0) {
+    return derives() ? add_derived_row(row, *slot, batch) : add_row_from_last(row, *slot, batch);
+  }
   const std::int32_t end = row.position + row.tokens;
   if ((row.flags & wire::kAgain) != 0) slot->ids.resize(static_cast<std::size_t>(end));
   const auto first_row = static_cast<std::int32_t>(batch.tokens.size());
   place_row(row, *slot, row.position, row.tokens, batch);
+  if (derives()) batch.most_tokens = std::max(batch.most_tokens, row.tokens);
   if (slot->sampling.prompt_logprobs >= 0) add_scores(row, *slot, first_row, batch);
   if (samples) {
     slot->wanted_drafts = slot->max_tokens > 0 ? kMostDrafts : 0;
@@ -211,7 +218,7 @@ void WorkerSequences::propose(StepBatch& batch, std::span<const kernels::SampleR
 void WorkerSequences::describe_media(StepBatch& batch) const {
   const auto has_media = [this](std::uint32_t slot) { return slots_[slot].media != nullptr; };
   if (!vision_ || std::ranges::none_of(batch.slots, has_media)) return;
-  batch.positions.reserve(batch.tokens.size());
+  batch.positions.assign(batch.tokens.size(), {0, 0, 0});
   batch.kinds.assign(batch.tokens.size(), kTextRow);
   bool sees = false;
   for (std::size_t i = 0; i < batch.sequences.size(); ++i) {
@@ -221,8 +228,10 @@ void WorkerSequences::describe_media(StepBatch& batch) const {
       add_media(slot, {batch.slots[i], slot.generation}, rows, batch);
       continue;
     }
-    for (std::int32_t at = rows.position; at < rows.position + rows.tokens; ++at)
-      batch.positions.push_back({at, at, at});
+    for (std::int32_t t = 0; t < rows.tokens; ++t) {
+      const std::int32_t at = rows.position + t;
+      batch.positions[static_cast<std::size_t>(rows.row + t)] = {at, at, at};
+    }
   }
   for (const std::uint8_t kind : batch.kinds) sees = sees || kind == kVisionRow;
   if (!sees) batch.kinds.clear();
@@ -232,8 +241,8 @@ void WorkerSequences::add_media(const Slot& slot, SlotRef ref, const kernels::Se
                                 StepBatch& batch) const {
   const std::int32_t end = rows.position + rows.tokens;
   for (std::int32_t at = rows.position; at < end; ++at) {
-    batch.positions.push_back(slot.media->positions.at(at));
     const auto row = static_cast<std::size_t>(rows.row + at - rows.position);
+    batch.positions[row] = slot.media->positions.at(at);
     // What the model has generated is text, whatever its id.
     if (at < slot.prompt_tokens && vision_->is_boundary(batch.tokens[row])) batch.kinds[row] = kVisionRow;
   }

@@ -23,15 +23,26 @@ namespace troupe::model {
 /// a queue of its own reads the token from where that step stores it.
 inline constexpr TokenId kUnsampled = -1;
 
+/// Of a device that derives rows from a last token, and drafts itself (kernels/derived_rows.h).
+struct DerivedLimits {
+  /// Rows of a sequence for which decode steps are prepared, ascending; empty: no row is derived.
+  std::vector<std::int32_t> widths{};
+  std::int32_t most_rows = 0;  ///< of a step whose sequences all have the same number of rows
+};
+
 /// One thread. A slot keeps its memory for the next sequence, so steps do not allocate once the longest
 /// sequences have passed.
 class WorkerSequences {
  public:
   /// `vision`: of a model that takes images and videos. `drafter`: null without speculation. With one every
-  /// batch is committed before the next is applied.
+  /// batch is committed before the next is applied. With `derived` batches are resolved before they are
+  /// committed.
   explicit WorkerSequences(int max_slots, const std::optional<VisionSpec>& vision = {},
-                           std::unique_ptr<Drafter> drafter = nullptr)
-      : slots_(static_cast<std::size_t>(max_slots)), vision_(vision), drafter_(std::move(drafter)) {}
+                           std::unique_ptr<Drafter> drafter = nullptr, DerivedLimits derived = {})
+      : slots_(static_cast<std::size_t>(max_slots)),
+        vision_(vision),
+        drafter_(std::move(drafter)),
+        limits_(std::move(derived)) {}
 
   /// The items of a sequence that a later plan starts.
   void announce(SlotRef slot, const std::vector<MediaItem>& items);
@@ -49,6 +60,10 @@ class WorkerSequences {
   /// Drafts what the next row of each sequence verifies that says so, and adds it to the batch, which was
   /// committed last. Where the sequence's form forces what follows, the draft begins with that.
   void propose(StepBatch& batch, std::span<const kernels::SampleResult> results);
+
+  /// Puts into the batch's outcomes what its derived sequences have come to: yields[i] of batch.derived[i].
+  void resolve(StepBatch& batch, std::span<const kernels::Yield> yields,
+               std::span<const kernels::SampleResult> results) const;
 
   /// True if the slot holds a live sequence of this generation.
   bool holds(SlotRef ref) const;
@@ -87,6 +102,11 @@ class WorkerSequences {
   void start(const wire::RecordView& record, const wire::StartSequence& start);
   void add_row(const wire::PlanRow& row, StepBatch& batch);
   void add_row_from_last(const wire::PlanRow& row, Slot& slot, StepBatch& batch);
+  bool derives() const { return !limits_.widths.empty(); }
+  // Rows of each sequence of the plan if all decode and a step of that size may run; else 0.
+  std::int32_t width_of(std::span<const wire::PlanRow> rows);
+  void add_derived_row(const wire::PlanRow& row, Slot& slot, StepBatch& batch);
+  void pad_to_width(StepBatch& batch) const;
   Drafts add_drafts(std::uint32_t slot, std::int32_t most);
   Drafts draft(std::uint32_t slot, std::span<TokenId> out);
   Drafts draft(std::uint32_t slot, std::span<const TokenId> forced, std::span<TokenId> out);
@@ -102,6 +122,7 @@ class WorkerSequences {
   std::vector<Slot> slots_;
   const std::optional<VisionSpec> vision_;
   const std::unique_ptr<Drafter> drafter_;
+  const DerivedLimits limits_;
   std::map<SlotRef, std::unique_ptr<const Media>> announced_;
   std::vector<Advanced> advanced_;  // scratch
 };

@@ -13,17 +13,21 @@ namespace troupe::model {
 /// What the demand of a step depends on. A plan's rows that a GPU pads count with their padding.
 struct StepSize {
   int rows = 0;
-  int sequences = 0;  ///< at most rows
-  int samples = 0;    ///< at most sequences
-  int scores = 0;     ///< prompt tokens that are scored, at most rows
+  int sequences = 0;    ///< at most rows
+  int samples = 0;      ///< at most sequences, and limits.drafts more
+  int scores = 0;       ///< prompt tokens that are scored, at most rows
+  int most_tokens = 0;  ///< kernels::Batch::most_tokens
+  int draft_rows = 0;   ///< that the draft layer runs, of as many sequences
+  int drafts = 0;       ///< sequences that draft, at most `sequences`
 };
 
 class StepScratch {
  public:
   /// `spec`: of the model, or of a rank's part of it. Steps have at most limits.rows rows and
-  /// limits.sequences sequences; so many rows are scored at a time.
+  /// limits.sequences sequences; so many rows are scored at a time. With `verified` above 1 there are steps
+  /// whose batch says that no sequence has more than 2 … `verified` tokens: a last token and its drafts.
   StepScratch(const ModelSpec& spec, const WeightFormats& formats, const kernels::cuda::GpuTraits& gpu,
-              const DecoderLimits& limits);
+              const DecoderLimits& limits, int verified = 0);
 
   /// The largest demand of the step's ops, in bytes.
   std::size_t of(const StepSize& step) const;
@@ -31,13 +35,15 @@ class StepScratch {
   std::size_t most() const;
 
  private:
-  std::size_t of_layers(int rows, int sequences) const;
+  std::size_t of_layers(int rows, int sequences, int most_tokens = 0) const;
+  std::size_t of_draft_layer(int rows, int sequences, int most_tokens = 0) const;
   std::size_t of_logits(int rows) const;
 
   ModelSpec spec_;  ///< with one layer of each kind
   WeightFormats formats_;
   kernels::cuda::GpuTraits gpu_;
   DecoderLimits limits_;
+  int verified_;
   WeightLayout weights_;
   Activations memory_;
   kernels::KvCache kv_;

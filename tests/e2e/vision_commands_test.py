@@ -75,7 +75,7 @@ class DocumentedCommands(unittest.TestCase):
                 image = {"type": "image_url", "image_url": {"url": data_url(picture("png_rgb.png"))}}
                 answer = server.post("/v1/chat/completions", {
                     "messages": [{"role": "user", "content": [image] * 100 + [{"type": "text", "text": "Which?"}]}],
-                    "max_tokens": 40})
+                    "max_tokens": 40, "temperature": 0, "ignore_eos": True})
                 self.assertEqual(answer.status, 200, answer.text)
                 message = answer.json["choices"][0]["message"]
                 self.assertTrue(message["reasoning_content"] and message["content"], "thoughts end with four fifths of max_tokens")

@@ -200,13 +200,13 @@ TEST_P(PagedAttention, AgainstDoublePrecision) {
 
 // KV slot 0 of the draft layer is never written: whatever lies there has no effect.
 TEST_P(PagedAttention, FromASecondTokenOn) {
-  if (where().cuda) GTEST_SKIP() << "Attention::first is for the CPU so far";
   struct Case {
     AttentionLayerShape shape;
     int tokens;
   };
   for (const auto& [shape, tokens] :
-       {Case{{3, 1, 16, 24}, 600}, Case{{6, 2, 32, 33}, 1}, Case{{2, 2, 48, 31}, 150}}) {
+       {Case{{3, 1, 16, 24}, 600}, Case{{6, 2, 32, 33}, 1}, Case{{2, 2, 48, 31}, 150},
+        Case{{5, 1, 64, 48}, 150}, Case{{8, 1, 128, 64}, 1}, Case{{8, 1, 128, 64}, 150}}) {
     AttentionLayer layer(device(), dtype(), shape, 12);
     layer.poison(12);
     layer.attend_from(1);

@@ -277,8 +277,8 @@ Ways ways(const AttentionShape& shape, const GpuTraits& gpu = kH200) {
   return {choice.decodes, choice.pieces};
 }
 
-constexpr auto kNone = AttentionWay::none, kDecode = AttentionWay::decode, kFlash = AttentionWay::flash,
-               kGeneric = AttentionWay::generic;
+constexpr auto kNone = AttentionWay::none, kDecode = AttentionWay::decode, kFew = AttentionWay::few,
+               kFlash = AttentionWay::flash, kGeneric = AttentionWay::generic;
 
 TEST(ChooseAttention, EachPartByTheBestWayThatTakesIt) {
   for (const int head_dim : {64, 128}) {
@@ -321,6 +321,39 @@ TEST(ChooseAttention, BatchInvariantRowsGoOneByOne) {
     EXPECT_TRUE(choose(attention(8, 128, 40, sequences), invariant()).one_launch());
     EXPECT_EQ(ways(attention(12, 128, 40, sequences), invariant()), (Ways{kGeneric, kGeneric}));
   }
+}
+
+TEST(ChooseAttention, AFewTokensOfEverySequenceGoTogether) {
+  const auto of = [](int group, int most_tokens, int sequences = 4, int head_dim = 128) {
+    AttentionShape s = attention(group, head_dim, sequences * most_tokens, sequences);
+    s.most_tokens = most_tokens;
+    return s;
+  };
+  for (const int head_dim : {64, 128}) {
+    for (const int sequences : {1, 4, 256}) {
+      for (int tokens = 2; tokens <= kMostVerified; ++tokens) {
+        EXPECT_EQ(ways(of(8, tokens, sequences, head_dim)), (Ways{kFew, kFew}));
+        EXPECT_EQ(ways(of(1, tokens, sequences, head_dim)), (Ways{kFew, kFew}));
+        EXPECT_EQ(ways(of(8, tokens, sequences, head_dim), invariant()), (Ways{kDecode, kDecode}))
+            << "each row by itself";
+      }
+    }
+  }
+  EXPECT_TRUE(choose(of(5, 2), kH200).one_launch());
+  EXPECT_EQ(ways(of(8, 1)), (Ways{kDecode, kNone}));
+  // Sequences with one token are not for flash, and a batch of one with a padding row may be such a sequence.
+  for (const int sequences : {1, 4}) {
+    EXPECT_EQ(ways(of(8, kMostVerified + 1, sequences)), (Ways{kDecode, kFlash}));
+    EXPECT_EQ(ways(of(9, 2, sequences)), (Ways{kGeneric, kFlash}));
+  }
+  EXPECT_EQ(ways(of(8, 2, 4, 96)), (Ways{kGeneric, kGeneric}));
+  EXPECT_EQ(ways(of(8, 2), ampere()), (Ways{kGeneric, kGeneric}));
+  AttentionShape codes = of(8, 2);
+  codes.kv = KvFormat::int8;
+  EXPECT_EQ(ways(codes), (Ways{kFew, kFew}));
+  codes.dtype = DType::f16;
+  EXPECT_EQ(ways(codes), (Ways{kGeneric, kGeneric}));
+  EXPECT_EQ(to_string(choose(of(8, 2), kH200)), "few (a few tokens each)");
 }
 
 TEST(ChooseAttention, Prints) {

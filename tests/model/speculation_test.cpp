@@ -5,13 +5,16 @@
 #include <algorithm>
 #include <random>
 
+#include "gpu/cuda.h"
 #include "model/checkpoint/model_files.h"
 #include "model/cpu_executor.h"
+#include "model/cuda/executor.h"
 #include "model/cuda/sequence_table.h"
 #include "model/drafts/ngram_drafter.h"
 #include "model/drafts/predicted_drafter.h"
 #include "model/support/engine.h"
 #include "model/support/files.h"
+#include "model/support/tuned_golden.h"
 
 namespace troupe::model {
 namespace {
@@ -403,14 +406,39 @@ class Speculating {
   int in_flight_ = 0;
 };
 
-class SpeculationTest : public ::testing::TestWithParam<const char*> {
+struct On {
+  const char* model;
+  bool gpu = false;
+  bool tuned = false;  ///< a model whose heads the tensor cores' kernels take
+};
+void PrintTo(const On& on, std::ostream* out) { *out << on.model << (on.gpu ? " on a GPU" : ""); }
+
+class SpeculationTest : public ::testing::TestWithParam<On> {
  protected:
+  void SetUp() override {
+    if (!GetParam().gpu) return;
+    if (const Status usable = cuda_usable(); !usable.ok()) GTEST_SKIP() << usable.message;
+  }
+
   std::unique_ptr<Executor> make(int drafts) const {
     config::Options options;
-    options.model.directory = test::golden_directory(GetParam()).string();
+    if (GetParam().tuned) options = test::tuned_options(GetParam().model);
+    if (!GetParam().tuned) options.model.directory = test::golden_directory(GetParam().model).string();
     options.device.cpu_threads = 2;
     auto files = open_model(options.model);
     EXPECT_TRUE(files.ok()) << files.status().message;
+    if (GetParam().gpu) {
+      options.device.batch_invariant = true;
+      options.device.num_gpu_blocks_override = 16;
+      options.scheduler.max_num_seqs = 4;
+      options.scheduler.max_num_batched_tokens = 256;
+      options.scheduler.max_model_len = 256;
+      if (drafts > 0)
+        options.speculation = {.method = config::DraftMethod::ngram, .tokens = drafts, .min_ngram = 1};
+      auto made = make_cuda_executor(*files, options);
+      EXPECT_TRUE(made.ok()) << made.status().message;
+      return std::move(*made);
+    }
     wire::Capacity capacity;
     capacity.kv_blocks = 16;
     capacity.max_slots = 4;
@@ -472,7 +500,13 @@ TEST_P(SpeculationTest, AnswersAreThoseWithoutDrafts) {
   EXPECT_GT(drafted, accepted + 100) << "and some are wrong";
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, SpeculationTest, ::testing::Values("gqa5_untied", "moe_gqa4"));
+INSTANTIATE_TEST_SUITE_P(Models, SpeculationTest,
+                         ::testing::Values(On{"gqa5_untied"}, On{"moe_gqa4"}, On{"gqa5_untied", true},
+                                           On{"moe_gqa4", true}, On{"dense_gqa8", true, true},
+                                           On{"moe_gqa5", true, true}),
+                         [](const auto& info) {
+                           return std::string(info.param.model) + (info.param.gpu ? "_cuda" : "_cpu");
+                         });
 
 }  // namespace
 }  // namespace troupe::model

@@ -112,7 +112,7 @@ TEST_F(StepGatesTest, MemoryOfTheCallerIsUsed) {
 
 TEST_F(StepGatesTest, ARowOfDraftTokensHasMasksInOrder) {
   wire::Capacity capacity = gates_capacity();
-  capacity.max_drafts = 3;
+  capacity.max_drafts = capacity.max_proposed = 3;
   capacity.max_sampled = 8;
   gates.emplace(capacity);
   plans.row_from_last(kGateFirst, 9, 4, wire::kGated).gated_row(kGateSecond, 0, 1);
@@ -150,7 +150,7 @@ TEST_F(StepGatesTest, ARowOfDraftTokensHasMasksInOrder) {
 
 TEST_F(StepGatesTest, TheLastMaskOfARowSaysWhatIsForced) {
   wire::Capacity capacity = gates_capacity();
-  capacity.max_drafts = 2;
+  capacity.max_drafts = capacity.max_proposed = 2;
   capacity.max_sampled = 8;
   gates.emplace(capacity);
   plans.row_from_last(kGateFirst, 9, 3, wire::kGated).gated_row(kGateSecond, 0, 1);

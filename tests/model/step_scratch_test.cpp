@@ -52,6 +52,16 @@ ModelSpec seeing(ModelSpec mixture, int width) {
   return mixture;
 }
 
+ModelSpec drafting(ModelSpec spec) {
+  spec.draft_layers = 1;
+  return spec;
+}
+WeightFormats with_draft(WeightFormat draft) {
+  WeightFormats formats = DType::bf16;
+  formats.draft = draft;
+  return formats;
+}
+
 std::vector<ModelCase> model_cases() {
   const WeightFormat int8{WeightKind::int8, DType::bf16}, int4{WeightKind::int4, DType::bf16},
       groups{WeightKind::int4, DType::bf16, 64}, fp8{WeightKind::fp8, DType::bf16};
@@ -72,6 +82,10 @@ std::vector<ModelCase> model_cases() {
       {"28B-VL, wint8", seeing(mixture, 512), with(int8, int8, KvFormat::plain)},
       {"28B-VL, fp8", seeing(mixture, 512), with(fp8, fp8, KvFormat::plain)},
       {"wide experts of vision rows", seeing(mixture, 6144)},
+      {"0.3B, a draft layer", drafting(dense)},
+      {"21B, int8 KV, a draft layer", drafting(mixture), with(DType::bf16, DType::bf16, KvFormat::int8)},
+      {"21B, a draft layer in groups", drafting(mixture), with_draft(groups)},
+      {"21B, a draft layer in fp8", drafting(mixture), with_draft(fp8)},
   };
   for (const bool expert_parallel : {false, true}) {
     made.push_back({expert_parallel ? "21B, a rank's experts" : "21B, a rank's width",
@@ -105,6 +119,21 @@ TEST(StepScratch, BothGroupsOfExpertsAreAsked) {
   EXPECT_GT(most(seeing(mixture, 6144)), most(mixture));
 }
 
+TEST(StepScratch, TheDraftLayerIsAsked) {
+  const WeightFormats formats = with_draft({WeightKind::int8, DType::bf16});
+  const ModelSpec mixture = test::large_mixture();
+  const StepScratch plain(mixture, formats, kH200, limits(512, 64)),
+      drafts(drafting(mixture), formats, kH200, limits(512, 64));
+  // Only its weights are codes, which many rows expand.
+  const StepSize step{.rows = 512, .sequences = 64, .samples = 64};
+  EXPECT_EQ(drafts.of(step), plain.of(step));
+  StepSize drafting_step = step;
+  drafting_step.draft_rows = 512 + 64;
+  drafting_step.drafts = 64;
+  EXPECT_GT(drafts.of(drafting_step), plain.most());
+  EXPECT_EQ(drafts.of(drafting_step), drafts.most());
+}
+
 TEST(StepScratch, NoPlanAsksForMoreThanTheMost) {
   std::mt19937 random(7);
   const auto from = [&](int low, int high) { return std::uniform_int_distribution(low, high)(random); };
@@ -127,6 +156,10 @@ TEST(StepScratch, NoPlanAsksForMoreThanTheMost) {
           step.sequences = from(1, std::min(rows, sequences));
           step.rows = step.sequences = step.samples = buckets[bucket_of(buckets, step.sequences)];
         }
+        if (model.spec.draft_layers > 0) {
+          step.draft_rows = from(step.sequences, step.rows + step.sequences);
+          step.drafts = from(0, step.sequences);
+        }
         const std::size_t asked = scratch.of(step);
         largest = std::max(largest, asked);
         ASSERT_LE(asked, most) << model.name << ": " << step.rows << " rows of " << step.sequences << ", "
@@ -136,6 +169,32 @@ TEST(StepScratch, NoPlanAsksForMoreThanTheMost) {
       EXPECT_GT(largest, most / 2) << model.name << ": the most is no guess";
     }
   }
+}
+
+TEST(StepScratch, StepsThatVerifyDraftsAskForNoMore) {
+  constexpr int kVerified = 9, kSequences = 40, kDrafts = 100;
+  for (const ModelCase& model : model_cases()) {
+    DecoderLimits most_of_a_step = limits(256, kSequences);
+    most_of_a_step.drafts = kDrafts;
+    const StepScratch scratch(model.spec, model.formats, model.gpu, most_of_a_step, kVerified);
+    const std::size_t most = scratch.most();
+    for (int tokens = 2; tokens <= kVerified; ++tokens) {
+      for (int count = 1; count <= kSequences && count * tokens <= 256; ++count) {
+        const StepSize step{.rows = count * tokens,
+                            .sequences = count,
+                            .samples = std::min(count * tokens, kSequences + kDrafts),
+                            .most_tokens = tokens};
+        ASSERT_LE(scratch.of(step), most) << model.name << ": " << count << " of " << tokens;
+      }
+    }
+  }
+  // Rows of logits behind drafts count: a step has more of them than sequences.
+  const auto most = [](int drafts) {
+    DecoderLimits few = limits(64, 2);
+    few.drafts = drafts;
+    return StepScratch(test::small_ernie(), DType::bf16, ampere(), few, 1 + drafts).most();
+  };
+  EXPECT_GT(most(60), most(0));
 }
 
 // What an op lays out is what it asks for: the pieces of its memory follow each other without gaps or

@@ -276,6 +276,19 @@ TEST(SchedulerGrammar, RowsWithDraftTokensAreAskedForByTheResultsBeforeThem) {
   EXPECT_EQ(update.rows.at(0).places, 1);
 }
 
+TEST(SchedulerGrammar, WithoutProposalsRowsStandWhereTheEngineSays) {
+  GrammarRig rig({.drafts = 3, .drafted_rows = 12, .proposes = false});
+  rig.submit({held(1, 4, 9)});
+  rig.update();
+  ASSERT_TRUE(rig.plan());
+  EXPECT_EQ(rig.view.array(rig.header().started)[0].max_tokens, 0);
+  EXPECT_EQ(rig.view.array(rig.header().started)[0].proposes, 0);
+  EXPECT_EQ(rig.update().rows.at(0).forced, 0);
+  ASSERT_TRUE(rig.plan());
+  EXPECT_EQ(rig.flags(), Flags{kBoth});
+  EXPECT_EQ(rig.rows()[0].position, 4);
+}
+
 TEST(SchedulerGrammar, ThoseThatFailWithTheWorkerAreToldAsEnded) {
   GrammarRig rig;
   rig.submit({held(1, 4, 9), held(2, 4, 9)});

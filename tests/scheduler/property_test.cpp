@@ -106,7 +106,7 @@ TEST_P(Properties, HoldUnderRandomOperations) {
   EXPECT_EQ(sim.grammar().answered() > 1000 && sim.grammar().answered_late() > 100, setting.grammars);
   EXPECT_EQ(sim.grammar().in_vain() > 1000, setting.late > 0);
   if (setting.drafts > 0 && setting.grammars) {
-    EXPECT_GT(sim.worker().accepted_behind_masks(), 200);
+    EXPECT_EQ(sim.worker().accepted_behind_masks() > 200, setting.proposes);
   }
   if (!setting.preempts) {
     EXPECT_EQ(sim.totals().preempted, 0u);
@@ -200,6 +200,15 @@ INSTANTIATE_TEST_SUITE_P(
                .grammars = true,
                .drafts = 5,
                .drafted_rows = 30}},
+        Named{"drafts_beside_grammars",
+              {.blocks = 60,
+               .budget = 40,
+               .poison = 0.0005,
+               .grammars = true,
+               .drafts = 5,
+               .drafted_rows = 30,
+               .proposes = false,
+               .late = 0.1}},
         Named{"drafts_with_grammars_starving",
               {.blocks = 16,
                .block_tokens = 4,

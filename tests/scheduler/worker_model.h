@@ -225,7 +225,7 @@ class WorkerModel {
       slot.known = start.known_tokens;
       slot.max_tokens = start.max_tokens;
       slot.proposes = start.proposes;
-      if (slot.proposes > capacity_.max_drafts || (slot.proposes > 0 && slot.max_tokens == 0))
+      if (slot.proposes > capacity_.max_proposed || (slot.proposes > 0 && slot.max_tokens == 0))
         return complain("cannot propose so many");
       slot.sampling = start.sampling;
       slot.media = encoder_.start(start.slot, start.key);

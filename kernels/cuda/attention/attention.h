@@ -8,14 +8,15 @@ namespace troupe::kernels::cuda {
 
 enum class DecodeRows {
   single,  ///< sequences with one token; a long past may be divided among several blocks
+  few,     ///< likewise sequences with 1 … Batch::most_tokens tokens, each with all its tokens at once
   all,  ///< every token of every sequence is a row, and no row's past is divided: the bits of a row's result
         ///< depend on that row alone
 };
 
 // working_memory: scratch_bytes() of the op (kernels/cuda/scratch.h).
-/// Of the op's sequences with one token, or of every row. Leaves other rows of `out` as they are. With
-/// `sequences_left` (device memory), of every row of the sequences that have tokens, which need not cover all
-/// rows; *sequences_left is 0 if none has.
+/// Of the op's sequences with one or few tokens, or of every row. Leaves other rows of `out` as they are.
+/// With `sequences_left` (device memory), of every row of the sequences that have tokens, which need not
+/// cover all rows; *sequences_left is 0 if none has.
 void run_decode_attention(Cuda& device, const Attention& op, DecodeRows rows, void* working_memory,
                           const int* sequences_left = nullptr);
 void run_generic_attention(Cuda& device, const Attention& op, DecodeRows rows = DecodeRows::all);

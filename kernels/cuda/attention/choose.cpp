@@ -32,6 +32,13 @@ AttentionChoice choose(const AttentionShape& s, const GpuTraits& gpu) {
     const char* const why = no_decode == nullptr ? "batch-invariant: each row by itself" : no_decode;
     return {.decodes = decodes, .pieces = decodes, .decodes_reason = why, .pieces_reason = why};
   }
+  if (s.has_few_tokens() && no_decode == nullptr) {
+    const char* const why = "a few tokens each";
+    return {.decodes = AttentionWay::few,
+            .pieces = AttentionWay::few,
+            .decodes_reason = why,
+            .pieces_reason = why};
+  }
   if (!s.has_pieces()) return {.decodes = decodes, .decodes_reason = decodes_reason};
   if (no_flash != nullptr) {  // what hinders flash hinders decode
     return {.decodes = decodes, .pieces = decodes, .decodes_reason = no_flash, .pieces_reason = no_flash};
@@ -40,7 +47,8 @@ AttentionChoice choose(const AttentionShape& s, const GpuTraits& gpu) {
                          .pieces_reason = s.kv == KvFormat::plain
                                               ? "several tokens each"
                                               : "several tokens each, 8-bit KV expanded first"};
-  if (s.sequences > 1) {  // a single one with several rows is a piece
+  // A single one with several rows is a piece, unless some of them are padding.
+  if (s.sequences > 1 || s.most_tokens > 0) {
     choice.decodes = decodes;
     choice.decodes_reason = decodes_reason;
   }
@@ -51,6 +59,7 @@ const char* to_string(AttentionWay way) {
   switch (way) {
     case AttentionWay::none: return "none";
     case AttentionWay::decode: return "decode";
+    case AttentionWay::few: return "few";
     case AttentionWay::flash: return "flash";
     case AttentionWay::generic: return "generic";
   }

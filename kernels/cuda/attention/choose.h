@@ -4,7 +4,8 @@
 // A batch has sequences that decode (one token) and pieces of prompts (more tokens). The host knows the
 // number of rows and of sequences alone, which graphs freeze: if there are not more rows than sequences there
 // is no piece of a prompt; else both parts are launched, and each kernel skips the other's sequences by what
-// device memory says. Padding is skipped by all.
+// device memory says. If the host also knows that no sequence has more than a few tokens, one kernel takes
+// them all. Padding is skipped by all.
 #include <string>
 
 #include "kernels/attention.h"
@@ -16,6 +17,7 @@ enum class AttentionWay {
   none,     ///< the batch has no such part
   decode,   ///< pages stream once through mma.sync for all q heads of a KV head; a long past is cut among
             ///< blocks
+  few,      ///< the same for all tokens of a sequence, up to kMostVerified
   flash,    ///< tiles of queries, wgmma
   generic,  ///< any dtype, shape and GPU; slow
 };
@@ -28,10 +30,13 @@ struct AttentionShape {
   int head_dim = 0;
   int rows = 0;
   int sequences = 0;
+  int most_tokens = 0;  ///< Batch::most_tokens
 
   constexpr int group() const { return heads / kv_heads; }
   /// True if the batch may have a sequence with several tokens.
   constexpr bool has_pieces() const { return rows > sequences; }
+  /// True if the batch may have a sequence with several tokens, and all have few.
+  constexpr bool has_few_tokens() const { return most_tokens > 1 && most_tokens <= kMostVerified; }
 };
 
 struct AttentionChoice {

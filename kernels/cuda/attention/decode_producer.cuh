@@ -5,10 +5,9 @@
 
 namespace troupe::kernels::cuda::decode {
 
-template <int kHeadDim, KvFormat kFormat>
+template <class L>
 class Producer {
  public:
-  using L = DecodeLayout<kHeadDim, kFormat>;
   __device__ Producer(typename L::Shared& shared, const DecodeArgs& p, int lane)
       : shared_(shared), p_(p), lane_(lane) {
     if (!p.settled) wait_for_previous();
@@ -22,16 +21,23 @@ class Producer {
     }
   }
 
-  /// Block `rank` of a cluster merges head `rank` of the item: its barrier expects the parts of all blocks.
+  /// Block `rank` of a cluster merges column `rank` of each 8 of the item: its barrier expects the parts of
+  /// all blocks.
   __device__ void expect_cluster_parts(const ClusterItem& item, int rank) {
-    if (item.parts() > 1 && rank < p_.group && lane_ == 0)
+    if constexpr (L::kFew) {
+      const int columns = (item.tokens * p_.group - rank + kMaxGroup - 1) / kMaxGroup;
+      if (item.parts() > 1 && columns > 0 && lane_ == 0)
+        ptx::mbarrier_arrive_expect(&shared_.gathered, unsigned(item.parts() * columns) * L::kGatheredBytes);
+    } else if (item.parts() > 1 && rank < p_.group && lane_ == 0) {
       ptx::mbarrier_arrive_expect(&shared_.gathered, unsigned(item.parts()) * L::kGatheredBytes);
+    }
   }
   __device__ void finish(const ClusterItem& item) {
     wait_for_previous();
     ptx::mbarrier_wait(&shared_.empty[stage_], parity_ ^ 1);
     if (lane_ == 0) {
       shared_.info[stage_] = {.tokens = 0, .row = item.row, .kv_head = item.kv_head, .parts = item.pages};
+      if constexpr (L::kFew) shared_.few[stage_] = {.tokens = item.tokens};
       ptx::mbarrier_arrive(&shared_.full[stage_]);
     }
   }
@@ -42,9 +48,23 @@ class Producer {
     if (waited_) return;
     troupe::cuda::wait_for_previous();
     waited_ = true;
-    for (int stage = 0; stage < L::kStages; ++stage) {
-      const int row = __shfl_sync(~0u, row_, stage), kv_head = __shfl_sync(~0u, kv_head_, stage);
-      if (row >= 0) copy_q(stage, row, kv_head);
+    for (int slot = 0; slot < L::kQuerySlots; ++slot) {
+      const int row = __shfl_sync(~0u, row_, slot), kv_head = __shfl_sync(~0u, kv_head_, slot);
+      if constexpr (L::kFew) {
+        const int stage = __shfl_sync(~0u, q_stage_, slot), tokens = __shfl_sync(~0u, tokens_, slot);
+        if (row >= 0) copy_q(slot, stage, row, kv_head, tokens);
+      } else if (row >= 0) {
+        copy_q(slot, row, kv_head);
+      }
+    }
+  }
+  /// The q of an item of several tokens.
+  __device__ void copy_q(int slot, int stage, int row, int kv_head, int tokens) {
+    for (int column = lane_; column < tokens * p_.group; column += 32) {
+      const int token = column / p_.group, head = kv_head * p_.group + column - token * p_.group;
+      const auto* q = static_cast<const std::byte*>(p_.q) + std::size_t(row + token) * p_.row_elements * 2 +
+                      std::size_t(head) * kRowBytes;
+      ptx::bulk_copy(&shared_.q[slot][column * L::kQStride], q, kRowBytes, &shared_.full[stage]);
     }
   }
   __device__ void copy_q(int stage, int row, int kv_head) {
@@ -56,10 +76,14 @@ class Producer {
   }
 
   __device__ void copy_page(const DecodePart& part, const Shares& shares, int page, BlockId block) {
-    // Copied before the wait: pages without the row's own token, while the ring has unused stages.
-    if (pages_copied_++ == L::kStages || page >= (part.length - 1) / kBlockTokens) wait_for_previous();
+    // Copied before the wait: pages without the item's own tokens, while the ring has unused stages.
+    const int own = L::kFew ? part.tokens : 1;
+    if (pages_copied_++ == L::kStages || page >= (part.length - own) / kBlockTokens) wait_for_previous();
     const int tokens = min(kBlockTokens, part.length - page * kBlockTokens);
     const bool first = page == part.first_page, last = page == part.end_page - 1;
+    if constexpr (L::kFew) {
+      if (first) take_query_slot();
+    }
     Barrier* full = &shared_.full[stage_];
     ptx::mbarrier_wait(&shared_.empty[stage_], parity_ ^ 1);
     const std::byte* from = p_.kv + std::size_t(block) * p_.block_bytes +
@@ -72,14 +96,24 @@ class Producer {
       if (lane_ < 2) ptx::bulk_copy(to, from, unsigned(tokens) * L::kTokenBytes, full);
       if (lane_ / 2 == 1)
         ptx::bulk_copy(to + L::kScalesOffset, from + L::kScalesOffset, L::kScaleBytes, full);
-    } else if (lane_ < 2 * (kHeadDim / 64)) {  // a partial page: the valid rows of each half of head_dim
+    } else if (lane_ < 2 * (L::kHeadDim / 64)) {  // a partial page: the valid rows of each half of head_dim
       const int half = lane_ / 2 * (kBlockTokens * 128);
       ptx::bulk_copy(to + half, from + half, unsigned(tokens) * 128, full);
     }
-    if (first && waited_) copy_q(stage_, part.row, part.kv_head);
-    if (first && !waited_ && lane_ == stage_) {
-      row_ = part.row;
-      kv_head_ = part.kv_head;
+    if constexpr (L::kFew) {
+      if (first && waited_) copy_q(query_slot_, stage_, part.row, part.kv_head, part.tokens);
+      if (first && !waited_ && lane_ == query_slot_) {
+        row_ = part.row;
+        kv_head_ = part.kv_head;
+        tokens_ = part.tokens;
+        q_stage_ = stage_;
+      }
+    } else {
+      if (first && waited_) copy_q(stage_, part.row, part.kv_head);
+      if (first && !waited_ && lane_ == stage_) {
+        row_ = part.row;
+        kv_head_ = part.kv_head;
+      }
     }
     // After the copies have been issued: the phase cannot end before its one arrival below.
     if (lane_ == 0) {
@@ -94,8 +128,14 @@ class Producer {
         info.parts = int(shares.share_of(part.item + part.item_pages - 1)) - info.first_block + 1;
       }
       shared_.info[stage_] = info;
+      if constexpr (L::kFew) {
+        shared_.few[stage_] = {.visible = part.length - own + 1 - page * kBlockTokens,
+                               .tokens = own,
+                               .begin = page == 0 ? p_.first : 0,
+                               .queries = query_slot_};
+      }
       const unsigned kv_bytes = 2 * (unsigned(tokens) * L::kTokenBytes + L::kScaleBytes);
-      ptx::mbarrier_arrive_expect(full, kv_bytes + (first ? unsigned(p_.group) * kRowBytes : 0));
+      ptx::mbarrier_arrive_expect(full, kv_bytes + (first ? unsigned(own * p_.group) * kRowBytes : 0));
     }
     __syncwarp();
     if (++stage_ == L::kStages) {
@@ -104,7 +144,15 @@ class Producer {
     }
   }
 
-  static constexpr unsigned kRowBytes = kHeadDim * 2;  // of a head's q
+  /// The slot for the q of the part that begins, once the consumers are done with it.
+  __device__ void take_query_slot() {
+    if (parts_ >= L::kQuerySlots) wait_for_previous();  // what its consumers wait for is copied then
+    query_slot_ = parts_ % L::kQuerySlots;
+    ptx::mbarrier_wait(&shared_.queries_empty[query_slot_], (parts_ / L::kQuerySlots & 1) ^ 1);
+    ++parts_;
+  }
+
+  static constexpr unsigned kRowBytes = L::kHeadDim * 2;  // of a head's q
   typename L::Shared& shared_;
   const DecodeArgs& p_;
   int lane_;
@@ -112,7 +160,10 @@ class Producer {
   unsigned parity_ = 0;
   int pages_copied_ = 0;
   bool waited_ = false;
-  int row_ = -1, kv_head_ = 0;  // lane s: the q that stage s still needs after the wait; row -1: none
+  // Lane s: the q that slot s still needs after the wait, and for FewLayout its stage; row -1: none.
+  int row_ = -1, kv_head_ = 0;
+  int tokens_ = 0, q_stage_ = 0;
+  int parts_ = 0, query_slot_ = 0;
 };
 
 }  // namespace troupe::kernels::cuda::decode

@@ -1,7 +1,7 @@
 #pragma once
 // Divides the KV pages of a decode batch among the blocks of the decode attention kernel.
 //
-// A page is 64 tokens of one KV head. An item is all pages of one (row, KV head). The list of all pages,
+// A page is 64 tokens of one KV head. An item is all pages of one (sequence, KV head). The list of all pages,
 // ordered by sequence, KV head and position, is cut into equal contiguous shares, one per block: every block
 // reads the same number of bytes, whatever the mix of lengths. A cut item has parts in several neighbouring
 // blocks. Each part stores a partial result; the last block to finish merges them. A block has at most two
@@ -23,20 +23,37 @@ namespace troupe::kernels::cuda {
 /// One block's part of one item.
 struct DecodePart {
   const BlockId* blocks = nullptr;
-  int length = 0;      ///< tokens of the whole past, the row's own included
+  int length = 0;      ///< tokens of the whole past, the item's own included
   int first_page = 0;  ///< of this part
   int end_page = 0;
-  int row = 0;
+  int row = 0;  ///< of the item's first token
   int kv_head = 0;
   int slot = -1;      ///< for the partial result; -1: the part is the whole item; or kClusterSlot
   unsigned item = 0;  ///< index of the item's first page in the list of all pages
   unsigned item_pages = 0;
+  int tokens = 1;  ///< whose rows the item computes: the last ones of `length`
 };
 
-/// Pages per KV head of a decoding sequence; 0 for any other sequence.
-__device__ __forceinline__ int decode_pages(int position, int tokens) {
-  return tokens == 1 ? position / kBlockTokens + 1 : 0;
-}
+// Which sequences of a batch decode.
+/// Those with one token.
+struct OneToken {
+  __device__ bool takes(int tokens) const { return tokens == 1; }
+  /// Tokens of a sequence that it takes.
+  __device__ static constexpr int tokens(const SequenceRows&) { return 1; }
+  __device__ int pages(int position, int tokens) const {
+    return takes(tokens) ? position / kBlockTokens + 1 : 0;
+  }
+};
+/// Those with 1 … `most` tokens.
+struct FewTokens {
+  int most;
+  __device__ bool takes(int tokens) const { return tokens >= 1 && tokens <= most; }
+  __device__ static int tokens(const SequenceRows& sequence) { return sequence.tokens; }
+  /// Pages per KV head of a decoding sequence; 0 for any other sequence.
+  __device__ int pages(int position, int tokens) const {
+    return takes(tokens) ? (position + tokens - 1) / kBlockTokens + 1 : 0;
+  }
+};
 
 /// Bypasses the L1 cache: with Attention::settled no wait_for_previous() orders this read after the write.
 __device__ __forceinline__ SequenceRows load_sequence(const SequenceRows* from) {
@@ -63,7 +80,10 @@ class SequenceWindow {
   }
   __device__ const SequenceRows& mine() const { return mine_; }
   /// Pages of all KV heads of this lane's sequence; 0 if it is not decoding.
-  __device__ int pages(int kv_heads) const { return decode_pages(mine_.position, mine_.tokens) * kv_heads; }
+  template <class Decoding>
+  __device__ int pages(const Decoding& decoding, int kv_heads) const {
+    return decoding.pages(mine_.position, mine_.tokens) * kv_heads;
+  }
   __device__ SequenceRows get(int s) const {
     const auto blocks = reinterpret_cast<unsigned long long>(mine_.blocks);
     return {reinterpret_cast<const BlockId*>(__shfl_sync(~0u, blocks, s % 32)),
@@ -110,9 +130,9 @@ __device__ __forceinline__ unsigned inclusive_sum(unsigned value, int lane) {
 constexpr unsigned kMaxSinglePageParts = 16;
 
 /// Calls visit(part, shares) for each part in the share of block `block`, in list order.
-template <class Visit>
-__device__ void visit_share(const SequenceRows* sequences, int count, int kv_heads, unsigned block,
-                            unsigned grid, int lane, Visit&& visit) {
+template <class Decoding, class Visit>
+__device__ void visit_share(const Decoding& decoding, const SequenceRows* sequences, int count, int kv_heads,
+                            unsigned block, unsigned grid, int lane, Visit&& visit) {
   // `mine` first counts the pages of a run of windows of 32 sequences per lane, later of one sequence per
   // lane.
   SequenceWindow window(sequences, count, lane);
@@ -120,7 +140,7 @@ __device__ void visit_share(const SequenceRows* sequences, int count, int kv_hea
   unsigned mine = 0;
   if (windows == 1) {
     window.move_to(0);
-    mine = unsigned(window.pages(kv_heads));
+    mine = unsigned(window.pages(decoding, kv_heads));
   } else {
     constexpr int kWindowsInFlight = 8;
     for (int w = 0; w < windows; w += kWindowsInFlight) {
@@ -128,7 +148,7 @@ __device__ void visit_share(const SequenceRows* sequences, int count, int kv_hea
 #pragma unroll
       for (int i = 0; i < kWindowsInFlight; ++i) {
         const SequenceRows s = load_sequence(sequences + min(32 * (w + i) + lane, count - 1));
-        pages[i] = decode_pages(s.position, s.tokens) * kv_heads;
+        pages[i] = decoding.pages(s.position, s.tokens) * kv_heads;
       }
 #pragma unroll
       for (int i = 0; i < kWindowsInFlight; ++i) {
@@ -151,7 +171,7 @@ __device__ void visit_share(const SequenceRows* sequences, int count, int kv_hea
   if (windows > 1) {
     for (s = found * run * 32;; s += 32) {
       window.move_to(s);
-      mine = unsigned(window.pages(kv_heads));
+      mine = unsigned(window.pages(decoding, kv_heads));
       upto = inclusive_sum(mine, lane);
       const unsigned holds = __ballot_sync(~0u, begin < before + upto);
       if (holds != 0) {
@@ -165,7 +185,7 @@ __device__ void visit_share(const SequenceRows* sequences, int count, int kv_hea
   }
 
   SequenceRows sequence = window.get(s);
-  int pages = decode_pages(sequence.position, sequence.tokens);
+  int pages = decoding.pages(sequence.position, sequence.tokens);
   const unsigned offset = begin - before;
   int head = 0;
   for (int first = 0; first < kv_heads; first += 32) {  // skip heads that end before the share begins
@@ -175,11 +195,12 @@ __device__ void visit_share(const SequenceRows* sequences, int count, int kv_hea
   int page = int(offset) - head * pages;
   for (unsigned at = begin;;) {
     DecodePart part{.blocks = sequence.blocks,
-                    .length = sequence.position + 1,
+                    .length = sequence.position + decoding.tokens(sequence),
                     .first_page = page,
                     .end_page = end - at < unsigned(pages - page) ? page + int(end - at) : pages,
                     .row = sequence.row,
-                    .kv_head = head};
+                    .kv_head = head,
+                    .tokens = decoding.tokens(sequence)};
     if (page > 0 || part.end_page < pages) part.slot = int(block) + (page == 0 ? int(grid) : 0);
     part.item = at - unsigned(page);
     part.item_pages = unsigned(pages);
@@ -192,7 +213,7 @@ __device__ void visit_share(const SequenceRows* sequences, int count, int kv_hea
       do {
         window.move_to(++s);
         sequence = window.get(s);
-        pages = decode_pages(sequence.position, sequence.tokens);
+        pages = decoding.pages(sequence.position, sequence.tokens);
       } while (pages == 0);
     }
   }
@@ -209,6 +230,7 @@ constexpr int kClusterSlot = -2;
 struct ClusterItem {
   int pages = 0;  ///< 0: none
   int row = 0, kv_head = 0;
+  int tokens = 1;  ///< DecodePart::tokens
 
   __device__ int begin(int rank) const { return rank * pages / kClusterBlocks; }
   /// True if block `rank` has at least one page.
@@ -218,12 +240,13 @@ struct ClusterItem {
 
 /// True if each item gets a cluster of blocks. Then `item` is this cluster's item, and visit(part, no shares)
 /// has been called for this block's part, if it has one. At most 32 sequences.
-template <class Visit>
-__device__ bool visit_cluster_part(const SequenceRows* sequences, int count, int kv_heads, unsigned block,
-                                   unsigned grid, int lane, ClusterItem& item, Visit&& visit) {
+template <class Decoding, class Visit>
+__device__ bool visit_cluster_part(const Decoding& decoding, const SequenceRows* sequences, int count,
+                                   int kv_heads, unsigned block, unsigned grid, int lane, ClusterItem& item,
+                                   Visit&& visit) {
   SequenceWindow window(sequences, count, lane);
   window.move_to(0);
-  const auto pages = unsigned(decode_pages(window.mine().position, window.mine().tokens));
+  const auto pages = unsigned(decoding.pages(window.mine().position, window.mine().tokens));
   const unsigned longest = __reduce_max_sync(~0u, pages),
                  total = __reduce_add_sync(~0u, pages) * unsigned(kv_heads);
   const int items = count * kv_heads, at = int(block / kClusterBlocks), rank = int(block % kClusterBlocks);
@@ -232,15 +255,19 @@ __device__ bool visit_cluster_part(const SequenceRows* sequences, int count, int
   if (at >= items) return true;
   const int s = at / kv_heads;
   const SequenceRows sequence = window.get(s);
-  item = {.pages = int(__shfl_sync(~0u, pages, s)), .row = sequence.row, .kv_head = at % kv_heads};
+  item = {.pages = int(__shfl_sync(~0u, pages, s)),
+          .row = sequence.row,
+          .kv_head = at % kv_heads,
+          .tokens = decoding.tokens(sequence)};
   if (item.has_pages(rank)) {
     visit(DecodePart{.blocks = sequence.blocks,
-                     .length = sequence.position + 1,
+                     .length = sequence.position + item.tokens,
                      .first_page = item.begin(rank),
                      .end_page = item.begin(rank + 1),
                      .row = item.row,
                      .kv_head = item.kv_head,
-                     .slot = item.parts() > 1 ? kClusterSlot : -1},
+                     .slot = item.parts() > 1 ? kClusterSlot : -1,
+                     .tokens = item.tokens},
           Shares(0, 1, 1));
   }
   return true;

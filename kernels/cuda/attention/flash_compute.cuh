@@ -183,6 +183,9 @@ class FlashConsumer {
   /// maximum overlaps the exponentials of the first.
   __device__ bool exponentials(float (&s)[S::kKeys / 2], float (&factor)[2]) {
     constexpr int kHalf = S::kKeys / 4;
+    if constexpr (S::kSkipsFirst) {
+      if (j_ == 0 && thread_ % 4 == 0) s[0] = s[2] = -INFINITY;  // both rows' scores of key 0
+    }
     if (j_ >= unmasked_) {
       const int key = j_ * S::kKeys + thread_ % 4 * 2;
 #pragma unroll

@@ -101,31 +101,37 @@ class FlashPageCopier {
     }
   }
 
-  /// Memory past the sequence's end is uninitialised, and 0 times NaN is NaN: those rows are filled with
-  /// zeros instead of being copied.
+  /// Memory past the sequence's end is uninitialised, a skipped token's may be anything, and 0 times NaN is
+  /// NaN: those rows are filled with zeros instead of being copied.
   __device__ void copy_values(int j) {
     const int at = (ring_base_ + j) % S::kStages;
     ptx::mbarrier_wait(&shared_.values_empty[at], ((ring_base_ + j) / S::kStages & 1) ^ 1);
     const int tokens = min(S::kKeys, end_ - j * S::kKeys);
-    if (tokens < S::kKeys) {
-      for (int t = tokens; t < S::kKeys; ++t) {
-        for (int c = lane_; c < 8 * S::kHalves; c += 32) {
-          const int half = (c / 8 * S::kPages + t / kBlockTokens) * S::kHalfBytes;
-          *reinterpret_cast<uint4*>(shared_.values[at] + half + t % kBlockTokens * 128 + c % 8 * 16) =
-              make_uint4(0, 0, 0, 0);
-        }
-      }
+    const int skipped = S::kSkipsFirst && j == 0 ? 1 : 0;
+    if (tokens < S::kKeys || skipped > 0) {
+      if (skipped > 0) clear_values(at, 0);
+      for (int t = tokens; t < S::kKeys; ++t) clear_values(at, t);
       ptx::fence_proxy_async();
       __syncwarp();
     }
     if (lane_ == 0) {
-      ptx::mbarrier_arrive_expect(&shared_.values_full[at], std::uint32_t(tokens * S::kHalves * 128));
+      ptx::mbarrier_arrive_expect(&shared_.values_full[at],
+                                  std::uint32_t((tokens - skipped) * S::kHalves * 128));
     }
 #pragma unroll
     for (int p = 0; p < S::kPages; ++p) {
       const int bytes = min(kBlockTokens, tokens - p * kBlockTokens) * 128;
       if (bytes <= 0) break;
-      copy_page(shared_.values[at], values_, p, j, bytes, &shared_.values_full[at]);
+      const int skipped_bytes = p == 0 ? skipped * 128 : 0;
+      copy_page(shared_.values[at] + skipped_bytes, values_ + skipped_bytes, p, j, bytes - skipped_bytes,
+                &shared_.values_full[at]);
+    }
+  }
+  __device__ void clear_values(int at, int t) {
+    for (int c = lane_; c < 8 * S::kHalves; c += 32) {
+      const int half = (c / 8 * S::kPages + t / kBlockTokens) * S::kHalfBytes;
+      *reinterpret_cast<uint4*>(shared_.values[at] + half + t % kBlockTokens * 128 + c % 8 * 16) =
+          make_uint4(0, 0, 0, 0);
     }
   }
 

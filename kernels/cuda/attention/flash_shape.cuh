@@ -38,11 +38,12 @@ inline constexpr std::uint32_t flash_inverse(int divisor) {
   return divisor == 1 ? 0 : static_cast<std::uint32_t>((std::uint64_t{1} << 32) / std::uint32_t(divisor)) + 1;
 }
 
-/// kGroups consumer warpgroups; kPageCount pages of 64 tokens per stage.
-template <class Element, int kDim, int kGroups, int kPageCount, int kStageCount>
+/// kGroups consumer warpgroups; kPageCount pages of 64 tokens per stage. kSkips: Attention::first is 1.
+template <class Element, int kDim, int kGroups, int kPageCount, int kStageCount, bool kSkips>
 struct FlashShape {
   using T = Element;
   static constexpr int kHeadDim = kDim;
+  static constexpr bool kSkipsFirst = kSkips;
   static constexpr int kWarpgroups = kGroups;
   static constexpr int kPages = kPageCount;
   static constexpr int kStages = kStageCount;

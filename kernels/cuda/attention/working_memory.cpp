@@ -1,6 +1,7 @@
 #include "kernels/cuda/attention/working_memory.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "gpu/buffer.h"
 #include "kernels/cuda/scratch.h"
@@ -14,20 +15,31 @@ AttentionShape shape_of(const Attention& op) {
           .kv_heads = op.kv.kv_heads,
           .head_dim = op.kv.head_dim,
           .rows = op.batch.rows,
-          .sequences = op.batch.count};
+          .sequences = op.batch.count,
+          .most_tokens = op.batch.most_tokens};
 }
 
-DecodeGrid decode_grid(DecodeRows rows, int sequences, const GpuTraits& gpu) {
-  const bool few = rows == DecodeRows::single && sequences <= kDecodeFewSequences;
-  const bool clusters = few && gpu.multiprocessors >= kDecodeCluster;
-  return {.blocks = clusters ? gpu.multiprocessors / kDecodeCluster * kDecodeCluster
-                             : (few ? 1 : kDecodeBlocksPerMultiprocessor) * gpu.multiprocessors,
-          .clusters = clusters};
+DecodeGrid decode_grid(DecodeRows rows, const Attention& op, const GpuTraits& gpu) {
+  DecodeGrid grid;
+  int most_blocks = kDecodeBlocksPerMultiprocessor;
+  if (rows == DecodeRows::few || op.first > 0) {
+    const int columns = op.heads / op.kv.kv_heads * (rows == DecodeRows::few ? int(op.batch.most_tokens) : 1);
+    const auto* const kernel = std::find_if(std::begin(kFewKernels), std::end(kFewKernels),
+                                            [&](const FewKernel& k) { return columns <= k.columns; });
+    grid.few_kernel = int(kernel - kFewKernels);
+    grid.columns = kernel->columns;
+    most_blocks = kernel->blocks_per_multiprocessor;
+  }
+  const bool few_sequences = rows != DecodeRows::all && op.batch.count <= kDecodeFewSequences;
+  grid.clusters = few_sequences && gpu.multiprocessors >= kDecodeCluster;
+  grid.blocks = grid.clusters ? gpu.multiprocessors / kDecodeCluster * kDecodeCluster
+                              : (few_sequences ? 1 : most_blocks) * gpu.multiprocessors;
+  return grid;
 }
 
 std::size_t decode_partial_bytes(const DecodeGrid& grid, int head_dim) {
   return 2 * static_cast<std::size_t>(grid.blocks) *
-         static_cast<std::size_t>(decode_partial_floats(head_dim)) * sizeof(float);
+         static_cast<std::size_t>(decode_partial_floats(head_dim, grid.columns)) * sizeof(float);
 }
 
 std::size_t flash_partial_bytes(int head_dim, const GpuTraits& gpu) {
@@ -62,8 +74,9 @@ std::size_t prefill_bytes(const Attention& op, const GpuTraits& gpu) {
 std::size_t scratch_bytes(const Attention& op, const GpuTraits& gpu) {
   const AttentionChoice choice = choose(shape_of(op), gpu);
   const auto decode_bytes = [&](DecodeRows rows) {
-    return decode_partial_bytes(decode_grid(rows, op.batch.count, gpu), op.kv.head_dim);
+    return decode_partial_bytes(decode_grid(rows, op, gpu), op.kv.head_dim);
   };
+  if (choice.decodes == AttentionWay::few) return decode_bytes(DecodeRows::few);
   std::size_t bytes = 0;
   if (choice.decodes == AttentionWay::decode)
     bytes = decode_bytes(choice.one_launch() ? DecodeRows::all : DecodeRows::single);

@@ -19,16 +19,27 @@ inline constexpr int kDecodeBlocksPerMultiprocessor = 2;
 /// may get two blocks and another none.
 inline constexpr int kDecodeFewSequences = 8;
 
+/// The kernels for items of several tokens: each takes up to so many columns, (token, q head of a KV head).
+struct FewKernel {
+  int columns = 0;
+  int blocks_per_multiprocessor = 0;
+};
+inline constexpr FewKernel kFewKernels[] = {{16, 2}, {32, 1}, {48, 1}, {72, 1}};
+static_assert(kFewKernels[3].columns == kMostVerified * kDecodeGroup);
+
 /// The blocks of a decode attention launch.
 struct DecodeGrid {
   int blocks = 0;
-  bool clusters = false;  ///< they are clusters of kDecodeCluster
+  bool clusters = false;       ///< they are clusters of kDecodeCluster
+  int columns = kDecodeGroup;  ///< of a partial result
+  int few_kernel = -1;         ///< index in kFewKernels; -1: the kernel for items of one token
 };
-DecodeGrid decode_grid(DecodeRows rows, int sequences, const GpuTraits& gpu);
+/// Attention::first is known to the kernels for several tokens alone, which then run every DecodeRows.
+DecodeGrid decode_grid(DecodeRows rows, const Attention& op, const GpuTraits& gpu);
 
-/// Floats of a partial result of the decode kernel: the sums of kDecodeGroup heads relative to the maximum,
-/// then the maximum and the sum of each.
-constexpr int decode_partial_floats(int head_dim) { return kDecodeGroup * head_dim + 2 * kDecodeGroup; }
+/// Floats of a partial result of the decode kernel: the sums of its columns relative to the maximum, then the
+/// maximum and the sum of each.
+constexpr int decode_partial_floats(int head_dim, int columns) { return columns * head_dim + 2 * columns; }
 /// Two partial results for each block.
 std::size_t decode_partial_bytes(const DecodeGrid& grid, int head_dim);
 
