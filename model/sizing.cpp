@@ -178,6 +178,7 @@ Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& forma
   if (!made) return made;
   wire::Capacity& capacity = *made;
   size_drafts(capacity, options.speculation);
+  capacity.max_proposed = capacity.max_drafts;
   const DecoderLimits limits = limits_of(capacity, formats);
   capacity.weight_bytes = WeightLayout::make(spec, formats, tied, {}).bytes;
   capacity.arena_bytes = Activations::make(spec, formats.activations, limits, {}).bytes;
@@ -381,6 +382,7 @@ Result<wire::Capacity> size_echo(const ModelSpec* spec, const config::Options& o
                                        spec != nullptr ? spec->vocab : kEchoVocab);
   if (!made) return made;
   size_drafts(*made, options.speculation);
+  made->max_proposed = made->max_drafts;
   const std::int64_t blocks = options.device.num_gpu_blocks_override > 0
                                   ? std::int64_t{options.device.num_gpu_blocks_override}
                                   : useful_blocks(*made);

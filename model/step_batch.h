@@ -28,6 +28,9 @@ struct SamplingOutcome {
   bool predicted = false;       ///< its draft tokens are of the client's prediction
   std::int32_t drafts =
       0;  ///< the next so many outcomes are of the same plan row, one behind each draft token
+  std::int32_t masks = INT32_MAX;     ///< of a gated row that has its masks: it yields at most so many tokens
+  std::span<const TokenId> forced{};  ///< RowMask::forced of the last of them; valid until the result is out
+  std::int32_t proposed = 0;          ///< its part of StepBatch::proposed
 };
 
 /// The prompt token whose logprob a ScoreRow asks for.
@@ -66,6 +69,8 @@ struct StepBatch {
   std::vector<kernels::TopRow> score_tops;
   std::int32_t tops = 0;  ///< elements of that array
 
+  std::vector<TokenId> proposed;  ///< draft tokens that the result says, in the order of the outcomes
+
   // Of a step with a sequence that has images or videos; empty otherwise.
   std::vector<TokenPosition> positions;  ///< one per row; empty: rows stand where `sequences` says
   std::vector<std::uint8_t> kinds;       ///< one per row, kVisionRow or kTextRow; empty: all are text
@@ -82,8 +87,8 @@ struct StepBatch {
   int rows() const { return static_cast<int>(tokens.size()); }
 
   /// Tokens that the plan row of outcomes[first] yields: the first, and each behind a draft token that is
-  /// what was sampled in its place. An error behind a draft token ends them before it. `results`: of
-  /// `samples`.
+  /// what was sampled in its place. An error behind a draft token ends them before it, and so does a place
+  /// without a mask. `results`: of `samples`.
   int yield(std::size_t first, std::span<const kernels::SampleResult> results) const {
     const SamplingOutcome& outcome = outcomes[first];
     if (outcome.sample < 0) return 0;
@@ -91,7 +96,7 @@ struct StepBatch {
     const auto row = static_cast<std::size_t>(sample_rows[sample]);
     int count = 1;
     for (std::size_t i = 0; i < static_cast<std::size_t>(outcome.drafts); ++i, ++count) {
-      if (results[sample + i].token != tokens[row + i + 1] ||
+      if (count >= outcome.masks || results[sample + i].token != tokens[row + i + 1] ||
           results[sample + i + 1].error != kernels::SampleError::none)
         break;
     }
@@ -112,6 +117,7 @@ struct StepBatch {
     sample_tops.clear();
     score_tops.clear();
     tops = 0;
+    proposed.clear();
     positions.clear();
     kinds.clear();
     embedded.clear();

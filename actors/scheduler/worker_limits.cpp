@@ -47,6 +47,7 @@ WorkerLimits WorkerLimits::of(const config::SchedulerOptions& options, const wir
           : std::max({kLeastLongPrompt, limits.max_length / 25, limits.step_tokens / kShortPromptsOfAStep});
   limits.slots = std::min({limited(options.max_num_seqs, capacity.max_slots), limits.step_tokens, kMaxSlots});
   limits.max_drafts = std::max(0, capacity.max_drafts);
+  limits.max_proposed = std::clamp(capacity.max_proposed, 0, limits.max_drafts);
   if (limits.max_drafts > 0) limits.max_sampled = std::max(limits.slots, capacity.max_sampled);
   limits.steps_in_flight = std::clamp(capacity.max_steps_in_flight, 1, kMaxStepsInFlight);
   return limits;

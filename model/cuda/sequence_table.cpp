@@ -63,6 +63,8 @@ void WorkerSequences::start(const wire::RecordView& record, const wire::StartSeq
   slot.generation = start.slot.generation;
   slot.prompt_tokens = start.prompt_tokens;
   slot.max_tokens = start.max_tokens;
+  slot.proposes = start.proposes;
+  slot.proposed.clear();
   if (drafter_ != nullptr) {
     drafter_->start(start.slot.slot, start.prompt_tokens, record.array(start.prediction));
   }
@@ -122,10 +124,16 @@ void WorkerSequences::place_row(const wire::PlanRow& row, Slot& slot, std::int32
 }
 
 void WorkerSequences::add_row_from_last(const wire::PlanRow& row, Slot& slot, StepBatch& batch) {
+  const bool gated = (row.flags & wire::kGated) != 0;
+  if ((row.flags & wire::kAgain) != 0) {
+    slot.ids.resize(std::min(slot.ids.size(), static_cast<std::size_t>(row.position) + 1));
+    slot.proposed.clear();
+    if (drafter_ != nullptr) drafter_->rewind(row.slot.slot);
+  }
   const auto known = static_cast<std::int32_t>(slot.ids.size());
   const auto room = static_cast<std::int32_t>(slot.blocks.size()) * kernels::kBlockTokens;
   if (known >= slot.max_tokens || known > room) {
-    batch.outcomes.push_back({.slot = row.slot, .position = known, .idle = true});
+    batch.outcomes.push_back({.slot = row.slot, .position = known, .gated = gated, .idle = true});
     return;
   }
   slot.wanted_drafts = row.tokens - 1;
@@ -136,28 +144,74 @@ void WorkerSequences::add_row_from_last(const wire::PlanRow& row, Slot& slot, St
   const std::size_t first_outcome = batch.outcomes.size();
   place_row(row, slot, known - 1, 1 + drafts, batch);
   for (std::int32_t i = 0; i <= drafts; ++i) {
-    add_sample(row.slot, slot, known + i, false, batch);
+    add_sample(row.slot, slot, known + i, gated && i == 0, batch);
     batch.sample_rows.push_back(first_row + i);
   }
   batch.outcomes[first_outcome].drafts = drafts;
   batch.outcomes[first_outcome].predicted = made.predicted && drafts > 0;
 }
 
-// Appends up to `most` draft tokens to the slot's ids. A draft ends before an id that stands for an image or
-// a video, or bounds one: the rows that verify it are text.
+// Appends up to `most` draft tokens to the slot's ids.
 Drafts WorkerSequences::add_drafts(std::uint32_t index, std::int32_t most) {
-  std::vector<TokenId>& ids = slots_[index].ids;
+  Slot& slot = slots_[index];
   if (drafter_ == nullptr || most <= 0) return {};
+  const auto wanted = static_cast<std::size_t>(std::min(most, kMostDrafts));
   std::array<TokenId, kMostDrafts> memory{};
-  const auto out = std::span(memory).first(static_cast<std::size_t>(std::min(most, kMostDrafts)));
-  Drafts made = drafter_->draft(index, ids, out);
+  Drafts made{slot.proposed.size(), slot.proposed_predicted};
+  std::span<const TokenId> drafts = slot.proposed;
+  if (slot.proposes == 0) {
+    made = draft(index, std::span(memory).first(wanted));
+    drafts = std::span(memory).first(made.count);
+  }
+  made.count = std::min(made.count, wanted);
+  drafts = drafts.first(made.count);
+  slot.ids.insert(slot.ids.end(), drafts.begin(), drafts.end());
+  return made;
+}
+
+// Draft tokens behind the slot's ids, at the front of `out`. They end before an id that stands for an image
+// or a video, or bounds one: the rows that verify them are text.
+Drafts WorkerSequences::draft(std::uint32_t index, std::span<TokenId> out) {
+  Drafts made = drafter_->draft(index, slots_[index].ids, out);
   const auto is_of_media = [this](TokenId id) {
     return vision_ && (id == vision_->patch || id == vision_->video_patch || vision_->is_boundary(id));
   };
   const std::span<const TokenId> drafts = out.first(made.count);
   made.count = static_cast<std::size_t>(std::ranges::find_if(drafts, is_of_media) - drafts.begin());
-  ids.insert(ids.end(), drafts.begin(), drafts.begin() + static_cast<std::ptrdiff_t>(made.count));
   return made;
+}
+
+// Likewise, where the form forces what follows.
+Drafts WorkerSequences::draft(std::uint32_t index, std::span<const TokenId> forced, std::span<TokenId> out) {
+  const Drafts own = draft(index, out);
+  forced = forced.first(std::min(forced.size(), out.size()));
+  if (std::ranges::equal(forced, out.first(std::min(own.count, forced.size())))) return own;
+  std::ranges::copy(forced, out.begin());
+  return {forced.size()};
+}
+
+void WorkerSequences::propose(StepBatch& batch, std::span<const kernels::SampleResult> results) {
+  if (drafter_ == nullptr) return;
+  for (std::size_t i = 0; i < batch.outcomes.size();
+       i += 1 + static_cast<std::size_t>(batch.outcomes[i].drafts)) {
+    SamplingOutcome& outcome = batch.outcomes[i];
+    Slot* slot = outcome.sample < 0 ? nullptr : find(outcome.slot);
+    if (slot == nullptr || slot->proposes == 0) continue;
+    slot->proposed.clear();
+    const std::int32_t most = std::min(
+        {slot->proposes, kMostDrafts, slot->max_tokens - static_cast<std::int32_t>(slot->ids.size()) - 1});
+    if (most <= 0 || results[static_cast<std::size_t>(outcome.sample)].error != kernels::SampleError::none)
+      continue;
+    const bool reached = batch.yield(i, results) == outcome.masks && !outcome.forced.empty() &&
+                         outcome.forced.front() == slot->ids.back();
+    slot->proposed.resize(static_cast<std::size_t>(most));
+    const Drafts made = draft(
+        outcome.slot.slot, reached ? outcome.forced.subspan(1) : std::span<const TokenId>{}, slot->proposed);
+    slot->proposed.resize(made.count);
+    slot->proposed_predicted = made.predicted;
+    outcome.proposed = static_cast<std::int32_t>(slot->proposed.size());
+    batch.proposed.insert(batch.proposed.end(), slot->proposed.begin(), slot->proposed.end());
+  }
 }
 
 // As long as all rows of a step are those of text sequences, it has no positions and no kinds.

@@ -57,6 +57,10 @@ class WorkerSequences {
   /// been committed.
   void commit(const StepBatch& batch, std::span<const kernels::SampleResult> results);
 
+  /// Drafts what the next row of each sequence verifies that says so, and adds it to the batch, which was
+  /// committed last. Where the sequence's form forces what follows, the draft begins with that.
+  void propose(StepBatch& batch, std::span<const kernels::SampleResult> results);
+
   /// Puts into the batch's outcomes what its derived sequences have come to: yields[i] of batch.derived[i].
   void resolve(StepBatch& batch, std::span<const kernels::Yield> yields,
                std::span<const kernels::SampleResult> results) const;
@@ -79,12 +83,15 @@ class WorkerSequences {
     std::uint32_t generation = 0;
     std::int32_t prompt_tokens = 0;
     std::int32_t max_tokens = 0;
+    std::int32_t proposes = 0;        // as in wire::StartSequence
     std::int32_t wanted_drafts = 0;   // by the last row that samples
     std::int32_t last_block_at = -1;  // last_block is a copy of blocks[last_block_at]; -1: of none
     BlockId last_block = 0;
     wire::Sampling sampling{};
     // Prompt and committed output; rows have kUnsampled beyond that. Draft tokens from apply() to commit().
     std::vector<TokenId> ids;
+    std::vector<TokenId> proposed;    // with `proposes`: draft tokens behind `ids`
+    bool proposed_predicted = false;  // Drafts::predicted
     std::vector<BlockId> blocks;
     std::vector<TokenId> stop_ids;
     std::vector<kernels::TokenBias> bias;
@@ -101,6 +108,8 @@ class WorkerSequences {
   void add_derived_row(const wire::PlanRow& row, Slot& slot, StepBatch& batch);
   void pad_to_width(StepBatch& batch) const;
   Drafts add_drafts(std::uint32_t slot, std::int32_t most);
+  Drafts draft(std::uint32_t slot, std::span<TokenId> out);
+  Drafts draft(std::uint32_t slot, std::span<const TokenId> forced, std::span<TokenId> out);
   void place_row(const wire::PlanRow& row, Slot& slot, std::int32_t position, std::int32_t tokens,
                  StepBatch& batch);
   void add_sample(SlotRef ref, const Slot& slot, std::int32_t known, bool gated, StepBatch& batch);

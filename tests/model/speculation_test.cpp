@@ -102,6 +102,7 @@ class Oracle final : public Drafter {
  public:
   explicit Oracle(const Tokens& drafts) : drafts_(drafts) {}
   void start(std::uint32_t, std::int32_t, std::span<const TokenId>) override {}
+  void rewind(std::uint32_t) override {}
   Drafts draft(std::uint32_t, std::span<const TokenId>, std::span<TokenId> out) override {
     const std::size_t count = std::min(out.size(), drafts_.size());
     std::copy_n(drafts_.begin(), count, out.begin());
@@ -156,8 +157,8 @@ class DraftRowsTest : public ::testing::Test {
   static constexpr SlotRef kSlot{0, 1};
 
   // Prompt 10 11 with 12 sampled, of a sequence that may have so many tokens, and as many blocks.
-  void begin(int max_tokens, std::vector<BlockId> blocks = {5}) {
-    plans.start(kSlot, 2, 2, {.seed = 3}, {}, {}, max_tokens)
+  void begin(int max_tokens, std::vector<BlockId> blocks = {5}, int proposes = 0) {
+    plans.start(kSlot, 2, 2, {.seed = 3}, {}, {}, max_tokens, proposes)
         .ids(kSlot, 0, {10, 11})
         .blocks(kSlot, 0, blocks);
     plans.row(kSlot, 0, 2, true);
@@ -174,6 +175,7 @@ class DraftRowsTest : public ::testing::Test {
     if (error_at < results.size()) results[error_at].error = kernels::SampleError::not_finite;
     const int yield = batch.yield(0, results);
     table.commit(batch, results);
+    table.propose(batch, results);
     return yield;
   }
 
@@ -224,6 +226,70 @@ TEST_F(DraftRowsTest, AnErrorBehindAnAcceptedDraftIsMetAgainInTheNextStep) {
   EXPECT_EQ(batch.tokens, Tokens{20});
 }
 
+TEST_F(DraftRowsTest, WhatAResultHasSaidIsWhatTheNextRowVerifies) {
+  drafts = {20, 21, 22, 23};
+  begin(100, {5}, 3);
+  EXPECT_EQ(batch.proposed, (Tokens{20, 21, 22}));
+  EXPECT_EQ(batch.outcomes[0].proposed, 3);
+  drafts = {30};
+  plans.row_from_last(kSlot, 2, 3, wire::kGated);
+  apply();
+  EXPECT_EQ(batch.tokens, (Tokens{12, 20, 21})) << "as many as the row has room for";
+  EXPECT_TRUE(batch.outcomes[0].gated);
+  EXPECT_FALSE(batch.outcomes[1].gated) << "masks are those of the row";
+  batch.outcomes[0].masks = 2;
+  EXPECT_EQ(commit({20, 21, 22}), 2) << "no place without its mask yields a token";
+  EXPECT_EQ(batch.proposed, Tokens{30});
+  plans.row_from_last(kSlot, 4, 4);
+  apply();
+  EXPECT_EQ(batch.tokens, (Tokens{21, 30}));
+  commit({99, 31});
+  plans.row_from_last(kSlot, 5, 1, wire::kAgain);
+  apply();
+  EXPECT_EQ(batch.tokens, Tokens{99}) << "nothing was sampled behind it";
+  commit({98});
+  plans.row_from_last(kSlot, 5, 1, wire::kGated | wire::kAgain);
+  apply();
+  EXPECT_EQ(batch.tokens, Tokens{99}) << "98 is forgotten";
+  EXPECT_EQ(batch.sequences[0].position, 5);
+}
+
+TEST_F(DraftRowsTest, WhatTheFormForcesIsDrafted) {
+  begin(15, {5}, 3);
+  const Tokens forced{40, 41, 42};
+  // The first ones of `sampled` are the draft tokens that are right.
+  const auto run = [&](Tokens sampled, std::int32_t masks) {
+    plans.row_from_last(kSlot, 20, 4, wire::kGated);
+    apply();
+    batch.outcomes[0].masks = masks;
+    batch.outcomes[0].forced = forced;
+    sampled.resize(batch.samples.size());
+    commit(sampled);
+    return batch.proposed;
+  };
+  EXPECT_EQ(run({40}, 1), (Tokens{41, 42}));
+  drafts = {41, 42, 43};
+  EXPECT_EQ(run({41, 42, 39}, 3), drafts) << "the text was cut into other tokens";
+  drafts = {77};
+  EXPECT_EQ(run({40}, 2), drafts) << "the row ended before the place of its last mask";
+  EXPECT_EQ(run({77, 40}, 2), (Tokens{41, 42})) << "not what it drafts itself";
+  drafts = {41, 42, 60};
+  EXPECT_EQ(run({40}, 1), drafts) << "it has that too, and more";
+  drafts = {};
+  EXPECT_EQ(run({40}, 1), (Tokens{41, 42}));
+  EXPECT_EQ(run({40}, 1), (Tokens{41})) << "the last token is never run";
+}
+
+TEST_F(DraftRowsTest, NothingIsSaidThatTheNextRowCannotVerify) {
+  drafts = {20, 21, 22};
+  begin(5, {5}, 3);
+  EXPECT_EQ(batch.proposed, Tokens{20}) << "the fifth token is never run";
+  plans.row_from_last(kSlot, 3, 1);
+  apply();
+  EXPECT_EQ(commit({20}), 1);
+  EXPECT_TRUE(batch.proposed.empty());
+}
+
 TEST_F(DraftRowsTest, NoRowGoesBeyondTheLastTokenOrTheBlocks) {
   begin(5);
   drafts = {20, 21, 22};
@@ -267,7 +333,7 @@ class Speculating {
     for (State& s : states_) {
       const auto prompt = static_cast<int>(s.ask->prompt.size());
       plans_.start(s.slot, prompt, prompt, s.ask->sampling, s.ask->stop_ids, s.ask->bias,
-                   prompt + s.ask->outputs, predictions.empty() ? Tokens{} : predictions[s.slot.slot]);
+                   prompt + s.ask->outputs, 0, predictions.empty() ? Tokens{} : predictions[s.slot.slot]);
       plans_.ids(s.slot, 0, s.ask->prompt).blocks(s.slot, 0, s.ask->blocks).row(s.slot, 0, prompt, true);
       s.in_flight.push_back(1);
     }
@@ -449,9 +515,9 @@ TEST_P(SpeculationTest, PredictionsAreFollowedAndChangeNothing) {
     std::vector<Tokens> predictions;
     for (const test::Answer& answer : expected) {
       Tokens one = answer.tokens;
-      one[10] = one[10] == 5 ? 6 : 5;                        // another word,
-      one.insert(one.begin() + 20, {7, 8});                  // two more,
-      one.erase(one.begin() + 30, one.begin() + 32);         // and two less
+      one[10] = one[10] == 5 ? 6 : 5;                 // another word,
+      one.insert(one.begin() + 20, {7, 8});           // two more,
+      one.erase(one.begin() + 30, one.begin() + 32);  // and two less
       predictions.push_back(one);
     }
     for (const int drafts : {1, 5, 8}) {
