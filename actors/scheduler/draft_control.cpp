@@ -2,19 +2,23 @@
 
 #include <algorithm>
 #include <bit>
+#include <numeric>
+
+#include "base/draft_choices.h"
 
 namespace troupe {
 namespace {
 
-/// Weight of the newest step in the sums.
-constexpr double kNewest = 1.0 / 16, kNewestProbe = 1.0 / 4;
+/// Weight of the newest step in a time.
+constexpr double kNewestTime = 1.0 / 16;
+/// Rows after which those before count half in what is accepted, about; and the most that a step counts.
+constexpr double kRowsRemembered = 48, kMostOfAStep = 1.0 / 4;
 
 }  // namespace
 
 void DraftControl::attach(std::int32_t most) {
-  drafts_ = {0, (most + 1) / 2, most};
-  const auto end = std::unique(drafts_.begin(), drafts_.end());
-  choices_ = static_cast<std::size_t>(end - drafts_.begin());
+  drafts_ = most > 0 ? draft_choices(most) : std::vector<std::int32_t>{};
+  accepted_.fill(1);  // what was not tried yet
   sizes_ = {};
 }
 
@@ -29,41 +33,68 @@ std::size_t DraftControl::choose(const Size& size, std::size_t choices) const {
     if (size.choices[i].steps < kFirstSteps) return i;
   }
   const std::size_t best = std::min(size.best, choices - 1);
+  if (size.again && size.probe < choices) return size.probe;
   if (size.since_probe < kProbeEvery) return best;
   const std::size_t next = (size.probe + 1) % choices;
   return next == best ? (next + 1) % choices : next;
 }
 
 std::int32_t DraftControl::drafts_for(std::int32_t rows, std::int32_t most) const {
-  const auto end = drafts_.begin() + static_cast<std::ptrdiff_t>(choices_);
   const auto choices =
-      static_cast<std::size_t>(std::upper_bound(drafts_.begin(), end, most) - drafts_.begin());
+      static_cast<std::size_t>(std::upper_bound(drafts_.begin(), drafts_.end(), most) - drafts_.begin());
   return choices < 2 ? 0 : drafts_[choose(sizes_[size_of(rows)], choices)];
 }
 
-void DraftControl::learn(std::int32_t rows, std::int32_t drafts, std::int32_t yielded, double seconds) {
-  const auto found =
-      std::find(drafts_.begin(), drafts_.begin() + static_cast<std::ptrdiff_t>(choices_), drafts);
-  if (rows <= 0 || seconds <= 0 || found == drafts_.begin() + static_cast<std::ptrdiff_t>(choices_)) return;
+double DraftControl::tokens_per_row(std::int32_t drafts) const {
+  double tokens = 1;
+  for (std::size_t i = 0; i < std::min(static_cast<std::size_t>(drafts), kMostDrafts); ++i)
+    tokens += accepted_[i];
+  return tokens;
+}
+
+double DraftControl::rate(const Size& size, std::size_t choice) const {
+  const Measured& measured = size.choices[choice];
+  return measured.seconds > 0 ? tokens_per_row(drafts_[choice]) / measured.seconds : 0;
+}
+
+/// `usual`: draft tokens of the best choice. What lies beyond them is seen in probes alone, each of which counts
+/// more.
+void DraftControl::learn_yields(std::int32_t drafts, std::int32_t usual,
+                                std::span<const std::int32_t> yields) {
+  if (yields.empty()) return;
+  const auto rows = static_cast<double>(yields.size());
+  const double weight = std::min(kMostOfAStep, rows / (rows + kRowsRemembered));
+  for (std::int32_t i = 0; i < std::min(drafts, static_cast<std::int32_t>(kMostDrafts)); ++i) {
+    const auto more = std::ranges::count_if(yields, [i](std::int32_t count) { return count > i + 1; });
+    double& accepted = accepted_[static_cast<std::size_t>(i)];
+    accepted += (i < usual ? weight : kMostOfAStep) * (static_cast<double>(more) / rows - accepted);
+  }
+}
+
+void DraftControl::learn(std::int32_t rows, std::int32_t drafts, std::span<const std::int32_t> yields,
+                         double seconds) {
+  const auto found = std::ranges::find(drafts_, drafts);
+  if (rows <= 0 || seconds <= 0 || found == drafts_.end()) return;
   const auto at = static_cast<std::size_t>(found - drafts_.begin());
   Size& size = sizes_[size_of(rows)];
+  learn_yields(drafts, drafts_[size.best], yields);
   Measured& measured = size.choices[at];
-  ++measured.steps;
-  const double weight = std::max(1.0 / measured.steps, at == size.best ? kNewest : kNewestProbe);
-  measured.tokens_per_row += weight * (static_cast<double>(yielded) / rows - measured.tokens_per_row);
-  measured.seconds += weight * (seconds - measured.seconds);
-  measured.steps = std::min(measured.steps, 1 << 20);
+  measured.steps = std::min(measured.steps + 1, 1 << 20);
+  measured.seconds += std::max(1.0 / measured.steps, kNewestTime) * (seconds - measured.seconds);
 
   ++size.since_probe;
-  if (at != size.best && size.since_probe > kProbeEvery) {
+  if (at != size.best && (size.again || size.since_probe > kProbeEvery)) {
+    const double tokens = std::accumulate(yields.begin(), yields.end(), 0.0);
+    const double step_rate = yields.empty() ? 0 : tokens / static_cast<double>(yields.size()) / seconds;
+    size.again = step_rate > kHysteresis * rate(size, size.best);
     size.since_probe = 0;
     size.probe = at;
   }
-  for (std::size_t i = 0; i < choices_; ++i) {
-    if (size.choices[i].steps >= kFirstSteps &&
-        size.choices[i].rate() > kHysteresis * size.choices[size.best].rate())
+  for (std::size_t i = 0; i < drafts_.size(); ++i) {
+    if (size.choices[i].steps >= kFirstSteps && rate(size, i) > kHysteresis * rate(size, size.best))
       size.best = i;
   }
+  if (size.probe == size.best) size.again = false;
 }
 
 }  // namespace troupe

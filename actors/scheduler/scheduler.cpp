@@ -233,17 +233,17 @@ Committed Scheduler::commit(std::span<const std::byte> bytes, StepOutput& out) {
   media_.freed(step.freed_media_tokens);
   out.stats = counters_.take_since_step();
   std::size_t next_result = 0;
-  std::int32_t yielded = 0;
+  yields_.clear();
   for (std::size_t i = 0; i < step.rows.size(); ++i) {
     const wire::ResultRow* result = step.rows[i].samples ? &result_.rows()[next_result++] : nullptr;
-    if (step.rows[i].from_last) yielded += result->count;
+    if (step.rows[i].from_last) yields_.push_back(result->count);
     commit_row(i, step.rows[i], result, out);
   }
   out.stats.running = running();
   out.stats.waiting = waiting();
   out.stats.step_s = result_.seconds();
   if (step.work.pairs > 0) out.stats.predicted_s = step.predicted_s;
-  planner_.learn(step, yielded, out.stats.step_s);
+  planner_.learn(step, yields_, out.stats.step_s);
   return Committed::applied;
 }
 

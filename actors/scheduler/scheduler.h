@@ -198,6 +198,7 @@ class Scheduler {
   SchedulerCounters counters_;
   StepPlanner planner_;
   StepsInFlight steps_;
+  std::vector<std::int32_t> yields_;  // scratch: tokens of the rows from a last token
   ResultReader result_;
 };
 

@@ -74,9 +74,9 @@ std::int32_t StepPlanner::drafts_of_step(const std::vector<std::uint32_t>& runni
   return speculation_.drafts_for(rows, std::max(0, spare) / rows);
 }
 
-void StepPlanner::learn(const PlannedStep& step, std::int32_t yielded, double seconds) {
+void StepPlanner::learn(const PlannedStep& step, std::span<const std::int32_t> yields, double seconds) {
   if (step.decodes > 0 && step.decodes == static_cast<std::int32_t>(step.rows.size()))
-    speculation_.learn(step.decodes, step.drafts, yielded, seconds);
+    speculation_.learn(step.decodes, step.drafts, yields, seconds);
   time_.learn(step.work, step.predicted_s, seconds);
   // Decodes cost more than their share of positions: only steps with few of them tell the speed of a prompt.
   if (step.work.tokens > 0 && 4 * std::int64_t{step.prompt_positions} >= 3 * step.work.tokens) {

@@ -59,8 +59,9 @@ class StepPlanner {
   std::span<const std::byte> plan(SequenceLifecycle& life, StepsInFlight& steps, std::uint32_t isolated,
                                   std::uint64_t after_command, std::int64_t now_ns);
 
-  /// A planned step took so many seconds on the device. `yielded`: tokens of its rows from a last token.
-  void learn(const PlannedStep& step, std::int32_t yielded, double seconds);
+  /// A planned step took so many seconds on the device. `yields`: tokens of each of its rows from a last
+  /// token.
+  void learn(const PlannedStep& step, std::span<const std::int32_t> yields, double seconds);
   /// Measured in steps that mostly ran prompts; 0: not known yet.
   double prefill_tokens_per_s() const { return prefill_speed_.value(); }
 

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "base/draft_choices.h"
+
 namespace troupe::model {
 
 /// Every size up to 8, then steps of an eighth to a quarter of the size, from 512 on of a sixteenth to an
@@ -24,11 +26,10 @@ inline std::vector<int> decode_buckets(int most) {
   return sizes;
 }
 
-/// Rows of a sequence for which decode steps are prepared, where rows verify up to `drafts` draft tokens:
-/// none, half and all of them, as plans ask for (actors/scheduler/draft_control.h).
+/// Rows of a sequence for which decode steps are prepared, where rows verify up to `drafts` draft tokens.
 inline std::vector<std::int32_t> decode_widths(std::int32_t drafts) {
-  std::vector<std::int32_t> widths{1, 1 + (drafts + 1) / 2, 1 + drafts};
-  widths.erase(std::unique(widths.begin(), widths.end()), widths.end());
+  std::vector<std::int32_t> widths = draft_choices(drafts);
+  for (std::int32_t& width : widths) ++width;
   return widths;
 }
 

@@ -153,7 +153,7 @@ std::size_t StepScratch::most() const {
       if (rows > 1) most = std::max(most, of_draft_layer(rows, std::min(rows - 1, sequences)));
     }
   }
-  for (int rows = 1; rows <= limits_.sequences + limits_.drafts; ++rows)
+  for (int rows = 1; rows <= std::min(limits_.sequences + limits_.drafts, limits_.rows); ++rows)
     most = std::max(most, of_logits(rows));
   return most;
 }

@@ -19,7 +19,14 @@ std::map<std::int32_t, int> run(DraftControl& control, int steps, const Costs& c
     const std::int32_t drafts = control.drafts_for(rows, most);
     ++chosen[drafts];
     const auto [tokens, seconds] = costs(drafts);
-    control.learn(rows, drafts, static_cast<std::int32_t>(tokens * rows), seconds);
+    // As many tokens, of which every row has all or one more.
+    std::vector<std::int32_t> yields;
+    double told = 0;
+    for (std::int32_t row = 1; row <= rows; ++row) {
+      yields.push_back(static_cast<std::int32_t>(tokens * row - told));
+      told += yields.back();
+    }
+    control.learn(rows, drafts, yields, seconds);
   }
   return chosen;
 }
