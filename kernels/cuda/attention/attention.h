@@ -1,5 +1,5 @@
 #pragma once
-// The three ways to run Attention; choose.h says which.
+// The ways to run Attention; choose.h says which.
 #include "gpu/cuda.h"
 #include "kernels/attention.h"
 #include "kernels/cuda/attention/choose.h"
