@@ -333,12 +333,13 @@ TEST_P(FewAttention, OneSequence) {
 TEST_P(FewAttention, FewSequences) {
   for (const KvFormat format : formats()) {
     for (const HeadShape& shape : {HeadShape{10, 2, 128}, HeadShape{16, 2, 64}, HeadShape{20, 4, 128}}) {
+      if (format != KvFormat::plain && shape.kv_heads == 4) continue;
       for (const int most : kMostTokens) {
         for (const auto& positions : std::vector<std::vector<int>>{{64, 448, 510, 511},
                                                                    {575, 1, 600},
                                                                    {2047, 1900, 2100, 2000, 1, 64, 2500, 130},
                                                                    {20, 5000},
-                                                                   {5000, 4000}}) {
+                                                                   {3000, 2500}}) {
           const Setting setting{shape, most, most == 3 ? 1 : 0, format, positions.size() < 4 ? 2 : 0};
           FewScene scene(usual(), dtype(), setting, in_turn(positions, most));
           EXPECT_LE(scene.worst(scene.run_op()), scene.tolerance()) << name(setting) << " " << positions[0];
