@@ -37,7 +37,7 @@ TROUPE_INSPECT(PatchPlace, x.offset, x.generation)
 TROUPE_INSPECT(Logprob, x.token, x.logprob)
 TROUPE_INSPECT(Capacity, x.kv_blocks, x.block_tokens, x.max_slots, x.max_tokens_per_step, x.max_model_len,
                x.vocab_size, x.max_steps_in_flight, x.max_logprobs, x.weight_bytes, x.kv_bytes, x.arena_bytes,
-               x.swap_blocks, x.media_tokens, x.max_drafts, x.max_sampled)
+               x.swap_blocks, x.media_tokens, x.max_drafts, x.max_sampled, x.max_proposed, x.frame_patches)
 }  // namespace wire
 
 namespace grammar {
@@ -117,9 +117,9 @@ TROUPE_INSPECT(Compiled, x.status, x.grammar)
 TROUPE_INSPECT(FormReady, x.ticket)
 TROUPE_INSPECT(WatchGrammar, x.grammar)
 TROUPE_INSPECT(ReleaseGrammar, x.grammar)
-TROUPE_INSPECT(GrammarStart, x.key, x.grammar)
-TROUPE_INSPECT(GrammarTokens, x.key, x.first, x.count)
-TROUPE_INSPECT(MaskAsk, x.key, x.slot.slot, x.slot.generation, x.output_tokens)
+TROUPE_INSPECT(GrammarStart, x.key, x.grammar, x.gated_from)
+TROUPE_INSPECT(GrammarTokens, x.key, x.first, x.count, x.drafts)
+TROUPE_INSPECT(MaskAsk, x.key, x.slot.slot, x.slot.generation, x.updates, x.places, x.forced)
 TROUPE_INSPECT(MasksLate, x.epoch, x.keys)
 TROUPE_INSPECT(MasksMade, x.keys)
 TROUPE_INSPECT(GrammarStep, x.epoch, x.step, x.step_ns, x.starts, x.sequences, x.tokens, x.ends, x.rows)

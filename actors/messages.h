@@ -200,24 +200,32 @@ struct ReleaseGrammar {
 struct GrammarStart {
   RequestKey key;
   std::uint64_t grammar = 0;
+  std::int32_t gated_from = 0;  ///< as in SequenceSpec
 };
 
-/// Output tokens of a sequence, in order; a range of GrammarStep::tokens.
+/// Output tokens of a sequence, in order: those that it begins with, or those of one row. A range of
+/// GrammarStep::tokens, behind which the draft tokens follow that the sequence's next row verifies; behind a
+/// row without tokens they are what they were.
 struct GrammarTokens {
   RequestKey key;
   std::int32_t first = 0;
   std::int32_t count = 0;
+  std::int32_t drafts = 0;
 };
 
-/// A gated row of a plan: needs the mask of the token that follows `output_tokens` output tokens.
+/// A gated row of a plan: needs the mask of the token that follows the tokens before it, which are known when
+/// `updates` GrammarTokens of the sequence have come; and those that follow up to `places` - 1 draft tokens.
+/// `forced`: most tokens to be said that the form forces behind those.
 struct MaskAsk {
   RequestKey key;
   SlotRef slot;
-  std::int32_t output_tokens = 0;
+  std::int32_t updates = 0;
+  std::int32_t places = 1;
+  std::int32_t forced = 0;
 };
 
 /// An update from the SCHEDULER for GRAMMAR, applied in this order: starts, tokens, ends, rows. Each of the
-/// rows is answered by a RowMask in a StepMasks of its plan, as soon as the tokens before it are known; of a
+/// rows is answered by RowMasks in a StepMasks of its plan, as soon as the tokens before it are known; of a
 /// sequence that has ended, by a mask that allows everything. Of a sequence that is late (MasksLate) too,
 /// until the same row is asked for again.
 struct GrammarStep {

@@ -46,14 +46,12 @@ struct PatchGrid {
   friend bool operator==(const PatchGrid&, const PatchGrid&) = default;
 };
 
-/// Patches of the largest frame that is encoded: as many as the most pixels to which images are resized by
-/// default have.
+/// Patches of the largest frame to which images are resized by default.
 inline constexpr int kMostFramePatches =
     static_cast<int>(PixelLimits{}.max_pixels / (kPatchSide * kPatchSide));
 
 /// Whether an item of the kind can have such a grid, and its frames at most so many patches.
-constexpr bool can_be(MediaKind kind, const PatchGrid& grid,
-                      std::int64_t frame_patches = kMostFramePatches) noexcept {
+constexpr bool can_be(MediaKind kind, const PatchGrid& grid, std::int64_t frame_patches) noexcept {
   const auto merges = [](std::int32_t n, int unit) { return n >= unit && n % unit == 0; };
   return ((kind == MediaKind::image && grid.frames == 1) ||
           (kind == MediaKind::video && merges(grid.frames, kMergeFrames))) &&

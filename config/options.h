@@ -223,7 +223,10 @@ struct SpeculationOptions {
   std::string quantization;  ///< of the layer, as --quantization; empty: as the model
   int min_ngram = 2;         ///< shortest n-gram that is looked up, in tokens
   int max_ngram = 5;         ///< longest
-  std::string json;          ///< --speculative-config as given, of which the members above are read
+  /// Only for measuring (bench decode --draft-acceptance): a GPU accepts draft tokens by the toss of a coin
+  /// with this probability, whatever they are. Below 0: it compares.
+  double synthetic_acceptance = -1;
+  std::string json;  ///< --speculative-config as given, of which the members above are read
 };
 
 /// How steps are composed. The first three bound the memory of a step.

@@ -16,13 +16,14 @@
 
 #include "base/check.h"
 #include "base/ids.h"
+#include "base/patch_grid.h"
 #include "ipc/wire_base.h"
 #include "ipc/wire_media.h"
 
 namespace troupe::wire {
 
 /// Raised with every change of a struct below; compared at attach.
-inline constexpr std::uint32_t kVersion = 10;
+inline constexpr std::uint32_t kVersion = 12;
 /// Raised with every change of a message that a Message record carries; compared when front and engine greet.
 inline constexpr std::uint32_t kMessagesVersion = 5;
 inline constexpr std::size_t kAlignment = 8;
@@ -49,12 +50,12 @@ struct Capacity {
   std::uint64_t weight_bytes = 0;
   std::uint64_t kv_bytes = 0;
   std::uint64_t arena_bytes = 0;  ///< activations
-  std::int32_t swap_blocks =
-      0;  ///< blocks that host memory (or the swap file) holds beside kv_blocks; 0: no swap space
-  std::int32_t media_tokens =
-      0;  ///< tokens of encoded images and videos that it holds at once; 0: the model sees nothing
-  std::int32_t max_drafts = 0;   ///< draft tokens that a row may verify; 0: the worker makes none
-  std::int32_t max_sampled = 0;  ///< with max_drafts: tokens that the rows of a plan may yield together
+  std::int32_t swap_blocks = 0;   ///< that host memory or the swap file holds beside kv_blocks; 0: none
+  std::int32_t media_tokens = 0;  ///< of encoded images and videos held at once; 0: the model sees nothing
+  std::int32_t max_drafts = 0;    ///< draft tokens that a row may verify; 0: the worker makes none
+  std::int32_t max_sampled = 0;   ///< with max_drafts: tokens that the rows of a plan may yield together
+  std::int32_t max_proposed = 0;  ///< draft tokens of a sequence's next row that a result can say
+  std::int32_t frame_patches = kMostFramePatches;  ///< with media_tokens: of an image, or of a video's frame
 };
 
 struct Hello {
@@ -62,8 +63,7 @@ struct Hello {
   std::uint32_t version = kVersion;
   std::int32_t rank = 0;
   std::uint64_t spec_hash = 0;  ///< hash of the model's shape; both sides must have read the same model
-  std::uint64_t memory =
-      0;  ///< random; names this life of the KV memory. 0: contents are not to be trusted later
+  std::uint64_t memory = 0;     ///< random; names this life of the KV memory. 0: not to be trusted later
   Capacity capacity{};
   Span<char> device{};  ///< "cpu: avx512_bf16, 2 threads"
 };
@@ -97,8 +97,8 @@ struct ResultRow {
   std::int32_t count = 0;  ///< tokens: one, or, of a row with kFromLast, none up to PlanRow::tokens
   RowError error = RowError::none;
   std::int32_t drafts = 0;      ///< draft tokens that it has verified
-  std::uint32_t predicted = 0;  ///< 1: they are of StartSequence::prediction
-  std::uint32_t padding = 0;
+  std::int32_t proposed = 0;    ///< ids behind its tokens: the draft tokens of the sequence's next row
+  std::uint32_t predicted = 0;  ///< 1: what it has verified is of StartSequence::prediction
 };
 
 struct StepResult {
@@ -114,9 +114,8 @@ struct StepResult {
 /// Of a rank above 0, instead of a StepResult: rank 0's is the result for all.
 struct StepEnd {
   Header header{};
-  std::uint64_t step = 0;  ///< the plan's
-  std::uint64_t digest =
-      0;  ///< of the StepResult that it stands for: digest_of() in actors/worker/step_digest.h
+  std::uint64_t step = 0;    ///< the plan's
+  std::uint64_t digest = 0;  ///< of the StepResult that it stands for (actors/worker/step_digest.h)
 };
 
 // -------------------------------------------------------------------------------- step ring, down
@@ -150,7 +149,7 @@ struct StartSequence {
   std::int32_t prompt_tokens = 0;  ///< where the prompt ends: output position 0 is this index
   std::int32_t known_tokens = 0;   ///< prompt and, after a recompute, the output so far
   std::int32_t max_tokens = 0;     ///< rows with kFromLast never make it longer; 0: it has no such rows
-  std::uint32_t padding = 0;
+  std::int32_t proposes = 0;       ///< with max_tokens: most draft tokens of its next row that a result says
   Sampling sampling{};
   Span<TokenId> stop_ids{};  ///< cannot be sampled before min_tokens; the engine does the stopping
   Span<LogitBias> logit_bias{};
@@ -176,9 +175,8 @@ struct BlockRun {
 enum RowFlags : std::uint32_t {
   kSamples = 1u << 0,  ///< its last position's logits yield the next token
   kGated = 1u << 1,    ///< with kSamples: waits for a grammar mask before it samples
-  kAgain =
-      1u
-      << 2,  ///< with kSamples: forgets what the slot has sampled behind this row's end, and samples it again
+  /// With kSamples: forgets what the slot has sampled behind this row's end, and samples it again.
+  kAgain = 1u << 2,
   kFromLast = 1u << 3,  ///< with kSamples: begins at the last token that the slot has sampled
 };
 
@@ -189,6 +187,8 @@ enum RowFlags : std::uint32_t {
 /// tokens - 1 draft tokens of the worker's own behind it. `position` is the highest at which it may begin. It
 /// yields a token for each draft token that is what the model samples there, and the one after; none if the
 /// sequence has StartSequence::max_tokens already. After one such row a sequence has no others.
+/// Of a sequence that proposes, the draft tokens are the first ones that its last result has said.
+/// With kFromLast and kAgain `position` is where it begins, unless the slot has fewer tokens; `tokens` is 1.
 struct PlanRow {
   SlotRef slot{};
   std::int32_t position = 0;
@@ -216,15 +216,21 @@ enum class MaskForm : std::uint32_t {
   denied,   ///< the words are the ids that are not allowed, ascending
 };
 
-/// What one gated row may sample. At least one token of the vocabulary is allowed.
+/// What one gated row may sample: behind its first token, or, of the masks that follow for the same row,
+/// behind its first draft token, its second, … At least one token of the vocabulary is allowed.
 struct RowMask {
   SlotRef slot{};
   MaskForm form = MaskForm::all;
   Span<std::uint32_t> words{};
+  std::uint32_t more = 0;  ///< masks of the row that follow this one
+  /// Of a row's last mask: what the form forces from there on, cut into tokens as it most likely is. Up to
+  /// 1 + Capacity::max_proposed.
+  Span<TokenId> forced{};
 };
 
 /// Masks of rows of one plan. Follows the plan in the ring, in one record or in several; the step samples
-/// when each of its gated rows has one. Each gets exactly one. Not answered.
+/// when each of its gated rows has its masks: at least one, at most PlanRow::tokens with kFromLast, else one.
+/// It yields at most as many tokens. Not answered.
 struct StepMasks {
   Header header{};
   std::uint64_t step = 0;  ///< the plan's
@@ -327,14 +333,13 @@ static_assert(sizeof(Header) == 16 && sizeof(Sampling) == 56 && sizeof(PlanRow) 
 static_assert(sizeof(StartSequence) == 120 && sizeof(TokenRun) == 24 && sizeof(BlockRun) == 24);
 static_assert(sizeof(StepPlan) == 72 && sizeof(StepResult) == 64 && sizeof(ResultRow) == 32);
 static_assert(sizeof(TokenLogprobs) == 28 && sizeof(CacheCommand) == 48 && sizeof(CacheDone) == 48);
-static_assert(Plain<Hello> && Plain<StepPlan> && Plain<StepResult> && Plain<StartSequence>);
-static_assert(sizeof(StepMasks) == 32 && sizeof(RowMask) == 20 && sizeof(StepEnd) == 32 &&
+static_assert(sizeof(StepMasks) == 32 && sizeof(RowMask) == 32 && sizeof(StepEnd) == 32 &&
               sizeof(Message) == 56);
 static_assert(sizeof(SequenceMedia) == 32 && sizeof(MediaEntry) == 24 && sizeof(EncodeMedia) == 64 &&
               sizeof(MediaDone) == 56);
-static_assert(Plain<SequenceMedia> && Plain<EncodeMedia> && Plain<MediaDone>);
-static_assert(Plain<CacheCommand> && Plain<CacheDone> && Plain<Inventory> && Plain<StepMasks> &&
-              Plain<StepEnd> && Plain<Message>);
+static_assert(Plain<Hello> && Plain<StepPlan> && Plain<StepResult> && Plain<StartSequence> &&
+              Plain<SequenceMedia> && Plain<EncodeMedia> && Plain<MediaDone> && Plain<CacheCommand> &&
+              Plain<CacheDone> && Plain<Inventory> && Plain<StepMasks> && Plain<StepEnd> && Plain<Message>);
 
 /// Builds one record in a buffer that is kept for the next: no allocation once it has grown.
 /// begin(), then fill the fixed part through record() and the arrays through array(), then finish().

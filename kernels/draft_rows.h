@@ -36,8 +36,9 @@ struct RoundRows {
   int cols = 0;
 };
 
-/// Row from[i] of one array to row to[i] of another, for `count` rows of which no two have the same `to`. The
-/// strides are bytes from one row to the next.
+/// Row from[i] of one array to row to[i] of another, for `count` rows; where to[i] is negative nothing is
+/// copied, and from[i] may be anything. No two have the same `to` from 0 on. The strides are bytes from one
+/// row to the next. Arrays, strides and row_bytes are multiples of 16 bytes.
 struct CopyRows {
   void* out = nullptr;
   const void* rows = nullptr;
@@ -52,5 +53,8 @@ struct CopyRows {
 void run(Cpu& device, const DraftInput& op);
 void run(Cpu& device, const RoundRows& op);
 void run(Cpu& device, const CopyRows& op);
+void run(Cuda& device, const DraftInput& op);
+void run(Cuda& device, const RoundRows& op);
+void run(Cuda& device, const CopyRows& op);
 
 }  // namespace troupe::kernels

@@ -72,7 +72,7 @@ __global__ void __launch_bounds__(kPlacingThreads) place_kernel(RoutingArgs a) {
 #pragma unroll 8
     for (int t = part; t < a.tiles; t += parts) {
       const int n = a.to.counts[static_cast<std::size_t>(t) * width + column];
-      all += n;
+      all = column < a.experts ? all + n : max(all, rows_through(t, a.tile_rows, n));
       before += t < tile ? n : 0;
     }
     partial[threadIdx.x] = all;
@@ -82,7 +82,8 @@ __global__ void __launch_bounds__(kPlacingThreads) place_kernel(RoutingArgs a) {
   for (int e = threadIdx.x; e < width; e += kPlacingThreads) {
     int all = 0, before = 0;
     for (int p = 0; p < parts; ++p) {
-      all += partial[p * width + e];
+      const int n = partial[p * width + e];
+      all = e < a.experts ? all + n : max(all, n);
       before += partial_earlier[p * width + e];
     }
     columns.total[e] = all;

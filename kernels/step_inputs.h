@@ -19,6 +19,8 @@
 
 namespace troupe::kernels {
 
+struct SlotState;  // derived_rows.h
+
 /// One row of the step: a token at a position of its sequence.
 struct InputRow {
   TokenId token = 0;  ///< or ~slot: the id that was last sampled for the slot
@@ -26,6 +28,29 @@ struct InputRow {
 };
 
 constexpr TokenId sampled_by(std::uint32_t slot) { return ~static_cast<TokenId>(slot); }
+
+/// A sequence of the step whose rows the GPU derives (derived_rows.h).
+struct DerivedSequence {
+  std::int32_t slot = -1;     ///< -1: padding
+  std::int32_t sequence = 0;  ///< index in StepArrays::sequences
+  std::int32_t row = 0;       ///< the first of its rows
+  std::int32_t rows = 0;      ///< room for so many rows and samples; 0: the host has made them
+  std::int32_t sample = 0;    ///< the first of its samples
+  std::int32_t drafts = 0;    ///< most draft tokens, below `rows`
+  std::int32_t max_tokens = 0;
+  std::int32_t room = 0;  ///< tokens for which it has blocks
+  std::int32_t prompt_tokens = 0;
+  std::int32_t min_tokens = 0;      ///< of the answer
+  std::int32_t position_shift = 0;  ///< a row stands at its place in the sequence + this, behind items
+  std::int32_t unused = 0;
+};
+
+/// What a derived sequence has come to in a step.
+struct Yield {
+  std::int32_t tokens = 0;  ///< sampled, those accepted and one more; 0: the sequence had all its tokens
+  std::int16_t drafts = 0;  ///< draft tokens that were verified
+  std::int16_t predicted = 0;
+};
 
 /// Words to copy from the piece to device memory before the step's other kernels run. At most kWordsOfDelta
 /// words, so that a long change is split among many thread blocks.
@@ -53,6 +78,7 @@ struct PieceLayout {
   std::uint32_t sequences = 0;  ///< Sequence
   std::uint32_t samples = 0;    ///< SampleRow
   std::uint32_t picks = 0;      ///< std::int32_t, beside the samples
+  std::uint32_t derived = 0;    ///< DerivedSequence; with speculation
   std::uint32_t deltas = 0;     ///< Delta, up to the first without words; room for at least kMostDeltaBlocks
   std::uint32_t words = 0;      ///< the words that the deltas copy
   std::uint32_t bytes = 0;      ///< of a piece
@@ -60,12 +86,13 @@ struct PieceLayout {
 
 /// The arrays that the step's other kernels read; device memory.
 struct StepArrays {
-  TokenId* tokens = nullptr;          ///< (rows)
-  std::int32_t* positions = nullptr;  ///< (rows)
-  KvSlot* slots = nullptr;            ///< (rows)
-  SequenceRows* sequences = nullptr;  ///< (sequences)
-  SampleRow* samples = nullptr;       ///< (samples)
-  std::int32_t* picks = nullptr;      ///< (samples), room for an even number
+  TokenId* tokens = nullptr;           ///< (rows)
+  std::int32_t* positions = nullptr;   ///< (rows)
+  KvSlot* slots = nullptr;             ///< (rows)
+  SequenceRows* sequences = nullptr;   ///< (sequences)
+  SampleRow* samples = nullptr;        ///< (samples)
+  std::int32_t* picks = nullptr;       ///< (samples), room for an even number
+  DerivedSequence* derived = nullptr;  ///< (sequences); null without speculation
 };
 
 /// Device memory that the two kernels share.
@@ -93,6 +120,7 @@ struct StepInputs {
   int rows = 0;
   int sequences = 0;
   int samples = 0;
+  int derived = 0;
   int deltas = 0;  ///< the approximate number of deltas; only determines the size of the launch
 };
 
@@ -106,8 +134,8 @@ struct StepOutcome {
   std::uint64_t padding = 0;
 };
 
-/// After the StepOutcome: a Sampled for every sample, then a SampleResult for every sample; the latter are
-/// written only for rows that want logprobs.
+/// After the StepOutcome: a Sampled for every sample, then a SampleResult for every sample, then a Yield for
+/// every derived sequence. SampleResults are written only for rows that want logprobs.
 struct Sampled {
   TokenId token = 0;
   SampleError error = SampleError::none;
@@ -117,9 +145,12 @@ constexpr std::size_t sampled_at() { return sizeof(StepOutcome); }
 constexpr std::size_t results_at(int samples) {
   return sizeof(StepOutcome) + static_cast<std::size_t>(samples) * sizeof(Sampled);
 }
-/// Bytes of an outcome with room for this many samples.
+constexpr std::size_t yields_at(int samples) {
+  return results_at(samples) + static_cast<std::size_t>(samples) * sizeof(SampleResult);
+}
+/// Bytes of an outcome with room for this many samples, and as many derived sequences.
 constexpr std::size_t outcome_bytes(int samples) {
-  return (results_at(samples) + static_cast<std::size_t>(samples) * sizeof(SampleResult) + 127) / 128 * 128;
+  return (yields_at(samples) + static_cast<std::size_t>(samples) * sizeof(Yield) + 127) / 128 * 128;
 }
 
 /// Ends a step: writes outcome `clock->collected % pieces` and counts the step. The last kernel of each step.
@@ -134,6 +165,11 @@ struct CollectOutcome {
   const SampleRow* held_rows = nullptr;  ///< (samples) those whose entry in `rows` is padding; null: not held
   const SampleResult* results = nullptr;  ///< (samples)
   int samples = 0;
+  // With speculation:
+  SlotState* states = nullptr;       ///< (slots) of which the samples with a `next` set `known`
+  const TokenId* sampled = nullptr;  ///< (slots) where their `next` points to
+  const Yield* yields = nullptr;     ///< (derived)
+  int derived = 0;
 };
 
 void run(Cuda& device, const CollectOutcome& op);

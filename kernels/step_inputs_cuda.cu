@@ -9,6 +9,7 @@
 
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/ptx.cuh"
+#include "kernels/derived_rows.h"
 #include "kernels/step_inputs.h"
 
 namespace troupe::kernels {
@@ -21,10 +22,12 @@ constexpr int kCollectThreads = 512;
 using Word = std::uint64_t;
 constexpr int kSequenceWords = sizeof(SequenceRows) / sizeof(Word);
 constexpr int kSampleWords = sizeof(SampleRow) / sizeof(Word);
+constexpr int kDerivedWords = sizeof(DerivedSequence) / sizeof(Word);
 constexpr int kResultWords = sizeof(SampleResult) / sizeof(Word);
 static_assert(sizeof(InputRow) == sizeof(Word) && sizeof(KvSlot) == sizeof(Word));
 static_assert(sizeof(SequenceRows) % sizeof(Word) == 0 && sizeof(SampleRow) % sizeof(Word) == 0);
 static_assert(sizeof(SampleResult) % sizeof(Word) == 0 && sizeof(Sampled) == sizeof(Word));
+static_assert(sizeof(DerivedSequence) % sizeof(Word) == 0 && sizeof(Yield) == sizeof(Word));
 static_assert(sizeof(Delta) == 2 * sizeof(Word));
 static_assert(kWordsOfDelta == 4 * kThreads);
 
@@ -51,11 +54,16 @@ __device__ WordCopy word_copy(const StepInputs& op, int i) {
     return {at(op.layout.samples), reinterpret_cast<Word*>(op.into.samples) + i};
   }
   i -= op.samples * kSampleWords;
+  if (i < op.derived * kDerivedWords) {
+    return {at(op.layout.derived), reinterpret_cast<Word*>(op.into.derived) + i};
+  }
+  i -= op.derived * kDerivedWords;
   return {at(op.layout.picks), reinterpret_cast<Word*>(op.into.picks) + i};  // two picks
 }
 
 __host__ __device__ int total_words(const StepInputs& op) {
-  return op.rows + kSequenceWords * op.sequences + kSampleWords * op.samples + (op.samples + 1) / 2;
+  return op.rows + kSequenceWords * op.sequences + kSampleWords * op.samples + kDerivedWords * op.derived +
+         (op.samples + 1) / 2;
 }
 
 __device__ void store_row(const StepInputs& op, int r, Word word, Word slot_word) {
@@ -133,6 +141,8 @@ __global__ void __launch_bounds__(kCollectThreads)
       const std::int32_t logprobs = row.logprobs;
       const Sampled one{op.results[s].token, op.results[s].error};
       if (logits_row >= 0) sampled[s] = one;
+      if (op.states != nullptr && logits_row >= 0 && row.next != nullptr)
+        op.states[row.next - op.sampled].known = row.known_tokens + 1;
       if (logits_row >= 0 && logprobs >= 0) rows[atomicAdd(&wanting, 1)] = s;
     }
     __syncthreads();
@@ -145,6 +155,9 @@ __global__ void __launch_bounds__(kCollectThreads)
     if (threadIdx.x == 0) wanting = 0;
     __syncthreads();
   }
+  auto* yields = reinterpret_cast<Yield*>(outcome + yields_at(op.most_samples));
+  for (int i = static_cast<int>(threadIdx.x); i < op.derived; i += kCollectThreads) yields[i] = op.yields[i];
+  if (op.derived > 0) __syncthreads();
   if (threadIdx.x != 0) return;
   auto* head = reinterpret_cast<StepOutcome*>(outcome);
   head->started_ns = op.clock->started_ns;

@@ -38,6 +38,9 @@ Activations Activations::make(const ModelSpec& spec, DType dtype, const DecoderL
     made.kept_hidden = stored(picked, spec.hidden);
     made.drafted = stored(picked, spec.hidden);
     made.joined = stored(rows, 2 * spec.hidden);
+    const auto sequences = static_cast<std::size_t>(limits.sequences);
+    made.draft_logits = limits.staged ? made.logits : fp32(sequences, spec.vocab);
+    made.draft_results = arena.take<kernels::SampleResult>(sequences);
   }
   made.bytes = arena.used();
   return made;

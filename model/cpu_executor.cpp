@@ -27,7 +27,7 @@ class CpuExecutor final : public QueuedExecutor {
               std::unique_ptr<Collective<Cpu>> ranks, std::unique_ptr<Decoder<Cpu>> decoder,
               std::unique_ptr<SwapCopier> swap, std::unique_ptr<Tower> tower, std::int32_t kept_tokens,
               std::unique_ptr<Drafter> drafter)
-      : QueuedExecutor(capacity, swap.get(), decoder->spec().vision, tower ? kMostFramePatches : 0,
+      : QueuedExecutor(capacity, swap.get(), decoder->spec().vision, tower ? capacity.frame_patches : 0,
                        std::move(drafter)),
         device_(std::move(device)),
         ranks_(std::move(ranks)),
@@ -151,7 +151,7 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, con
   if (part->vision) {
     Result<Tower> made =
         Tower::make(*device, *part->vision, part->hidden, part->rms_norm_eps, files.formats.activations,
-                    (*decoder)->vision_weights(), kMostFramePatches);
+                    (*decoder)->vision_weights(), capacity.frame_patches);
     if (!made) return made.status();
     tower = std::make_unique<Tower>(std::move(*made));
   }

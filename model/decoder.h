@@ -84,11 +84,13 @@ struct Activations {
   std::uint8_t* rope_axes =
       nullptr;  ///< (head_dim / 2), constant: by what a pair turns in a vision-language model
   // Of the draft layer; null without one.
-  void* hidden = nullptr;       ///< (rows, hidden) of dtype: the step's hidden rows, which the layer reads
-  void* kept_hidden = nullptr;  ///< (sequences, hidden) of dtype: a slot's last hidden row
-  void* drafted = nullptr;      ///< (sequences, hidden) of dtype: the layer's outputs as hidden rows
-  void* joined = nullptr;       ///< (rows, 2 · hidden) of dtype: what the layer projects
-  std::size_t bytes = 0;        ///< all of the above; correct even if they were laid out in an empty View
+  void* hidden = nullptr;         ///< (rows, hidden) of dtype: the step's hidden rows, which the layer reads
+  void* kept_hidden = nullptr;    ///< (sequences, hidden) of dtype: a slot's last hidden row
+  void* drafted = nullptr;        ///< (sequences, hidden) of dtype: the layer's outputs as hidden rows
+  void* joined = nullptr;         ///< (rows, 2 · hidden) of dtype: what the layer projects
+  float* draft_logits = nullptr;  ///< (sequences, vocab); with limits.staged the same as `logits`
+  kernels::SampleResult* draft_results = nullptr;  ///< (sequences)
+  std::size_t bytes = 0;  ///< all of the above; correct even if they were laid out in an empty View
 
   /// `spec`: of the model, or of a rank's part of it.
   static Activations make(const ModelSpec& spec, DType dtype, const DecoderLimits& limits, View memory);
@@ -158,17 +160,23 @@ class Decoder {
   /// last hidden row of every sequence in `drafts`. batch.slots say where, below limits.sequences. `logits`,
   /// if not empty, gets the raw logits of each result, (results.size(), vocab).
   void draft_rows(const StepBatch& batch, std::span<const DraftRows> drafts,
-                  std::span<kernels::SampleResult> results,
-                  std::span<float> logits = {}) requires RunsDraftLayer<D>;
+                  std::span<kernels::SampleResult> results, std::span<float> logits = {});
   /// After draft_rows() or draft_again(), whose results may each be named once: the layer runs again on its
   /// own output and the drafted token. The next draft_rows() overwrites the keys and values that this
   /// writes.
   void draft_again(std::span<const DraftAgain> drafts, std::span<kernels::SampleResult> results,
-                   std::span<float> logits = {}) requires RunsDraftLayer<D>;
+                   std::span<float> logits = {});
+  /// The two as parts of a step whose inputs are in device memory: after forward() and whatever reads its
+  /// residual stream, the hidden rows of the step's rows are there. They leave their results in
+  /// draft_results(), each overwriting the last, and nothing else that sample() leaves, so that rows which
+  /// wait for a mask may still be drawn; a staged decoder's logits they overwrite.
+  void draft(const DeviceDrafts& drafts);
+  void draft_again(const DeviceDrafts& drafts);
+  const kernels::SampleResult* draft_results() const { return memory_.draft_results; }
   /// The hidden row that draft_rows() has kept for a slot, as hidden_bytes() bytes, to give it to another
   /// one.
-  void save_hidden(std::uint32_t slot, std::span<std::byte> to) requires RunsDraftLayer<D>;
-  void load_hidden(std::uint32_t slot, std::span<const std::byte> from) requires RunsDraftLayer<D>;
+  void save_hidden(std::uint32_t slot, std::span<std::byte> to);
+  void load_hidden(std::uint32_t slot, std::span<const std::byte> from);
   std::size_t hidden_bytes() const {
     return static_cast<std::size_t>(kernels::padded(spec_.hidden)) * size_of(dtype_);
   }
@@ -199,10 +207,16 @@ class Decoder {
   ForwardPass<D, Collective<D>> pass() { return {device_, spec_, dtype_, ranks_, token_ranges_}; }
   DeviceStep stage_batch(const StepBatch& batch);
   const kernels::SampleRow* stage_samples(std::span<const kernels::SampleRow> samples);
-  DraftPass<D, Collective<D>> draft_pass() requires RunsDraftLayer<D> { return {pass()}; }
-  void keep_hidden(int rows) requires RunsDraftLayer<D>;
-  void run_drafts(const void* hidden, std::span<kernels::SampleResult> results,
-                  std::span<float> logits) requires RunsDraftLayer<D>;
+  DraftPass<D, Collective<D>> draft_pass() { return {pass()}; }
+  void keep_hidden(int rows);
+  DeviceDrafts stage_drafts();
+  void run_drafts(const DeviceDrafts& staged, const void* hidden, std::span<kernels::SampleResult> results,
+                  std::span<float> logits);
+  void run_layer(const DeviceDrafts& drafts, const void* hidden);
+  void end_run(const DeviceDrafts& drafts);
+  void* block_tails() const { return static_cast<std::byte*>(kv_.data) + kv_.tail_offset(); }
+  void copy_hidden(void* out, std::size_t out_stride, const void* rows, std::size_t row_stride,
+                   const RowCopies& copies);
   void logits_of(const std::int32_t* picks, int count);
   void find_tops(const kernels::TopRow* rows, int count);
   void fetch(std::span<kernels::SampleResult> results);

@@ -23,9 +23,7 @@ void Decoder<D>::forward(const DeviceStep& step) {
                  .axes = step.axes,
                  .kinds = step.kinds,
                  .embedded = step.embedded});
-  if constexpr (RunsDraftLayer<D>) {
-    if (spec_.draft_layers > 0) keep_hidden(step.batch.rows);
-  }
+  if (spec_.draft_layers > 0) keep_hidden(step.batch.rows);
 }
 
 template <Device D>
@@ -194,8 +192,10 @@ void Decoder<D>::copy_blocks(std::span<const kernels::BlockPair> pairs) {
 }
 
 // Bytes that one step may put into its Stage between two resets, at most.
-inline std::size_t stage_bytes(const DecoderLimits& limits, int vocab, bool vision) {
-  const auto rows = static_cast<std::size_t>(limits.rows);
+inline std::size_t stage_bytes(const DecoderLimits& limits, const ModelSpec& spec) {
+  const bool vision = spec.vision.has_value(), drafts = spec.draft_layers > 0;
+  // The draft layer may run a row more of every sequence than the step has.
+  const auto rows = static_cast<std::size_t>(limits.rows + (drafts ? limits.sequences : 0));
   const auto sequences = static_cast<std::size_t>(limits.sequences);
   const auto positions = static_cast<std::size_t>(limits.positions);
   const std::size_t per_row = sizeof(TokenId) + sizeof(std::int32_t) + sizeof(kernels::KvSlot) +
@@ -203,12 +203,12 @@ inline std::size_t stage_bytes(const DecoderLimits& limits, int vocab, bool visi
                               (vision ? sizeof(TokenPosition) + sizeof(std::uint8_t) : 0);
   const std::size_t per_sequence = sizeof(kernels::SequenceRows) + sizeof(kernels::SampleRow) +
                                    sizeof(kernels::TopRow) +
-                                   sizeof(std::int32_t) +
+                                   (drafts ? 5 : 1) * sizeof(std::int32_t) +
                                    (positions / kernels::kBlockTokens + 1) * sizeof(BlockId) +
                                    positions * sizeof(TokenId) + kMaxSamplingBytes +
-                                   kernels::mask_words(vocab) * sizeof(std::uint32_t);
-  // Arrays are rounded up to the alignment: ten per step, five per sequence, three per group of scored rows.
-  const std::size_t pieces = 10 + 5 * sequences + 3 * (rows / std::max<std::size_t>(sequences, 1) + 1);
+                                   kernels::mask_words(spec.vocab) * sizeof(std::uint32_t);
+  // Arrays are rounded up to the alignment: 15 per step, five per sequence, three per group of scored rows.
+  const std::size_t pieces = 15 + 5 * sequences + 3 * (rows / std::max<std::size_t>(sequences, 1) + 1);
   return rows * per_row + sequences * per_sequence + pieces * kDeviceAlignment;
 }
 
@@ -218,7 +218,7 @@ Result<std::unique_ptr<Decoder<D>>> Decoder<D>::make(D& device, const ModelSpec&
                                                      Weights<D> weights, const DecoderLimits& limits,
                                                      void* kv, Collective<D>* ranks) {
   const DType dtype = formats.activations;
-  Result<Stage<D>> stage = Stage<D>::make(device, limits.staged ? stage_bytes(limits, spec.vocab, spec.vision.has_value()) : 0);
+  Result<Stage<D>> stage = Stage<D>::make(device, limits.staged ? stage_bytes(limits, spec) : 0);
   if (!stage) return stage.status();
   std::unique_ptr<Decoder> decoder(
       new Decoder(device, spec, dtype, std::move(weights), limits, std::move(*stage)));

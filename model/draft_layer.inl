@@ -66,17 +66,13 @@ struct DraftBatch {
 };
 
 template <Device D>
-void Decoder<D>::keep_hidden(int rows)
-  requires RunsDraftLayer<D>
-{
+void Decoder<D>::keep_hidden(int rows) {
   draft_pass().pick(weights_.layout(), memory_, memory_.hidden, nullptr, rows, draft_norms_.hidden);
 }
 
 template <Device D>
 void Decoder<D>::draft_rows(const StepBatch& batch, std::span<const DraftRows> drafts,
-                            std::span<kernels::SampleResult> results, std::span<float> logits)
-  requires RunsDraftLayer<D>
-{
+                            std::span<kernels::SampleResult> results, std::span<float> logits) {
   TROUPE_CHECK(drafts.size() <= static_cast<std::size_t>(limits_.sequences));
   DraftBatch& rows = *draft_batch_;
   rows.clear();
@@ -112,31 +108,20 @@ void Decoder<D>::draft_rows(const StepBatch& batch, std::span<const DraftRows> d
     rows.kept_slots.push_back(slot);
   }
   stage_.reset();
-  const std::size_t bytes = hidden_bytes(), block = kv_.block_bytes();
-  void* const tails = static_cast<std::byte*>(kv_.data) + kv_.tail_offset();
-  const auto copy = [&](void* out, std::size_t out_stride, const std::vector<std::int32_t>& to, const void* from,
-                        std::size_t row_stride, const std::vector<std::int32_t>& picks) {
-    if (to.empty()) return;
-    kernels::run(device_, kernels::CopyRows{.out = out,
-                                            .rows = from,
-                                            .to = stage_.put(to.data(), to.size()),
-                                            .from = stage_.put(picks.data(), picks.size()),
-                                            .count = static_cast<int>(to.size()),
-                                            .out_stride = out_stride,
-                                            .row_stride = row_stride,
-                                            .row_bytes = bytes});
+  const auto copies = [&](const std::vector<std::int32_t>& to, const std::vector<std::int32_t>& from) {
+    return RowCopies{stage_.put(to.data(), to.size()), stage_.put(from.data(), from.size()),
+                     static_cast<int>(to.size())};
   };
-  copy(memory_.kept_hidden, bytes, rows.after_slots, tails, block, rows.before_blocks);
-  run_drafts(memory_.hidden, results, logits);
-  copy(memory_.kept_hidden, bytes, rows.kept_slots, memory_.hidden, bytes, rows.kept_rows);
-  copy(tails, block, rows.last_blocks, memory_.hidden, bytes, rows.last_rows);
+  DeviceDrafts staged = stage_drafts();
+  staged.carry = copies(rows.after_slots, rows.before_blocks);
+  staged.keep = copies(rows.kept_slots, rows.kept_rows);
+  staged.fill = copies(rows.last_blocks, rows.last_rows);
+  run_drafts(staged, memory_.hidden, results, logits);
 }
 
 template <Device D>
 void Decoder<D>::draft_again(std::span<const DraftAgain> drafts, std::span<kernels::SampleResult> results,
-                             std::span<float> logits)
-  requires RunsDraftLayer<D>
-{
+                             std::span<float> logits) {
   DraftBatch& rows = *draft_batch_;
   std::swap(rows.ends, rows.last_ends);
   rows.clear();
@@ -149,20 +134,13 @@ void Decoder<D>::draft_again(std::span<const DraftAgain> drafts, std::span<kerne
     rows.end_sequence(first, end.blocks, end.position + 1);
   }
   stage_.reset();
-  run_drafts(memory_.drafted, results, logits);
+  run_drafts(stage_drafts(), memory_.drafted, results, logits);
 }
 
-// Runs the rows of draft_batch_ and samples.
 template <Device D>
-void Decoder<D>::run_drafts(const void* hidden, std::span<kernels::SampleResult> results, std::span<float> logits)
-  requires RunsDraftLayer<D>
-{
+DeviceDrafts Decoder<D>::stage_drafts() {
   DraftBatch& rows = *draft_batch_;
   const std::size_t count = rows.tokens.size(), drafts = rows.picks.size();
-  const auto vocab = static_cast<std::size_t>(spec_.vocab);
-  TROUPE_CHECK(spec_.draft_layers == 1 && results.size() == drafts);
-  TROUPE_CHECK(logits.empty() || logits.size() == drafts * vocab);
-  if (count == 0) return;
   rows.slots.resize(count);
   rows.positions.resize(count);
   kernels::describe_rows(rows.sequences.data(), static_cast<int>(rows.sequences.size()), rows.slots.data(),
@@ -172,46 +150,116 @@ void Decoder<D>::run_drafts(const void* hidden, std::span<kernels::SampleResult>
         sequence.blocks,
         static_cast<std::size_t>((sequence.position + sequence.tokens - 1) / kernels::kBlockTokens + 1));
   }
+  return {.batch = {.sequences = stage_.put(rows.sequences.data(), rows.sequences.size()),
+                    .slots = stage_.put(rows.slots.data(), count),
+                    .count = static_cast<std::int32_t>(rows.sequences.size()),
+                    .rows = static_cast<std::int32_t>(count)},
+          .tokens = stage_.put(rows.tokens.data(), count),
+          .positions = stage_.put(rows.positions.data(), count),
+          .from = stage_.put(rows.from.data(), count),
+          .picks = stage_.put(rows.picks.data(), drafts),
+          .samples = stage_samples(rows.samples),
+          .count = static_cast<int>(drafts)};
+}
+
+template <Device D>
+void Decoder<D>::run_drafts(const DeviceDrafts& staged, const void* hidden,
+                            std::span<kernels::SampleResult> results, std::span<float> logits) {
+  const auto vocab = static_cast<std::size_t>(spec_.vocab);
+  TROUPE_CHECK(results.size() == static_cast<std::size_t>(staged.count));
+  TROUPE_CHECK(logits.empty() || logits.size() == results.size() * vocab);
+  run_layer(staged, hidden);
+  // Sampling may change the logits.
+  for (std::size_t i = 0; !logits.empty() && i < results.size(); ++i) {
+    const float* const row = memory_.draft_logits + i * static_cast<std::size_t>(kernels::padded(spec_.vocab));
+    device_.download(logits.data() + i * vocab, row, vocab * sizeof(float));
+  }
+  end_run(staged);
+  if (results.empty()) return;
+  device_.download(results.data(), memory_.draft_results, results.size_bytes());
+  device_.sync();
+}
+
+template <Device D>
+void Decoder<D>::draft(const DeviceDrafts& drafts) {
+  run_layer(drafts, memory_.hidden);
+  end_run(drafts);
+}
+
+template <Device D>
+void Decoder<D>::draft_again(const DeviceDrafts& drafts) {
+  run_layer(drafts, memory_.drafted);
+  end_run(drafts);
+}
+
+template <Device D>
+void Decoder<D>::copy_hidden(void* out, std::size_t out_stride, const void* rows, std::size_t row_stride,
+                             const RowCopies& copies) {
+  if (copies.count == 0) return;
+  kernels::run(device_, kernels::CopyRows{.out = out,
+                                          .rows = rows,
+                                          .to = copies.to,
+                                          .from = copies.from,
+                                          .count = copies.count,
+                                          .out_stride = out_stride,
+                                          .row_stride = row_stride,
+                                          .row_bytes = hidden_bytes()});
+}
+
+// Everything up to the logits.
+template <Device D>
+void Decoder<D>::run_layer(const DeviceDrafts& drafts, const void* hidden) {
+  TROUPE_CHECK(spec_.draft_layers == 1 && drafts.count <= limits_.sequences);
+  TROUPE_CHECK(drafts.batch.rows <= limits_.rows + limits_.sequences);
+  copy_hidden(memory_.kept_hidden, hidden_bytes(), block_tails(), kv_.block_bytes(), drafts.carry);
+  if (drafts.batch.rows == 0) return;
   const auto pass = draft_pass();
   const WeightLayout& weights = weights_.layout();
   pass.layer({.weights = weights,
               .memory = memory_,
               .kv = kv_,
-              .batch = {.sequences = stage_.put(rows.sequences.data(), rows.sequences.size()),
-                        .slots = stage_.put(rows.slots.data(), count),
-                        .count = static_cast<std::int32_t>(rows.sequences.size()),
-                        .rows = static_cast<std::int32_t>(count)},
-              .tokens = stage_.put(rows.tokens.data(), count),
-              .positions = stage_.put(rows.positions.data(), count),
+              .batch = drafts.batch,
+              .tokens = drafts.tokens,
+              .positions = drafts.positions,
               .hidden = hidden,
-              .from = stage_.put(rows.from.data(), count)});
-  if (drafts == 0) return;
-  const std::int32_t* const picks = stage_.put(rows.picks.data(), drafts);
-  const int picked = static_cast<int>(drafts);
-  pass.pick(weights, memory_, memory_.drafted, picks, picked, draft_norms_.hidden);
-  pass.pick(weights, memory_, memory_.picked, picks, picked, draft_norms_.output);
-  pass.head(weights, memory_, picked);
-  for (std::size_t i = 0; !logits.empty() && i < drafts; ++i) {
-    const float* const row = memory_.logits + i * static_cast<std::size_t>(kernels::padded(spec_.vocab));
-    device_.download(logits.data() + i * vocab, row, vocab * sizeof(float));
+              .from = drafts.from});
+  if (drafts.count == 0) return;
+  Activations head = memory_;
+  head.logits = memory_.draft_logits;
+  pass.pick(weights, memory_, memory_.drafted, drafts.picks, drafts.count, draft_norms_.hidden);
+  if (draft_norms_.hidden == draft_norms_.output) {
+    head.picked = memory_.drafted;
+  } else {
+    pass.pick(weights, memory_, memory_.picked, drafts.picks, drafts.count, draft_norms_.output);
   }
-  draw(stage_samples(rows.samples), picked);
-  fetch(results);
+  pass.head(weights, head, drafts.count);
+}
+
+// The sampling, and the hidden rows that later runs begin with.
+template <Device D>
+void Decoder<D>::end_run(const DeviceDrafts& drafts) {
+  if (drafts.count > 0) {
+    kernels::run(device_, kernels::Sample{.results = memory_.draft_results,
+                                          .rows = drafts.samples,
+                                          .logits = memory_.draft_logits,
+                                          .count = drafts.count,
+                                          .vocab = spec_.vocab,
+                                          .stride = kernels::padded(spec_.vocab)});
+  }
+  const std::size_t bytes = hidden_bytes();
+  copy_hidden(memory_.kept_hidden, bytes, memory_.hidden, bytes, drafts.keep);
+  copy_hidden(block_tails(), kv_.block_bytes(), memory_.hidden, bytes, drafts.fill);
 }
 
 template <Device D>
-void Decoder<D>::save_hidden(std::uint32_t slot, std::span<std::byte> to)
-  requires RunsDraftLayer<D>
-{
+void Decoder<D>::save_hidden(std::uint32_t slot, std::span<std::byte> to) {
   TROUPE_CHECK(to.size() == hidden_bytes() && slot < static_cast<std::uint32_t>(limits_.sequences));
   device_.download(to.data(), static_cast<const std::byte*>(memory_.kept_hidden) + slot * to.size(), to.size());
   device_.sync();
 }
 
 template <Device D>
-void Decoder<D>::load_hidden(std::uint32_t slot, std::span<const std::byte> from)
-  requires RunsDraftLayer<D>
-{
+void Decoder<D>::load_hidden(std::uint32_t slot, std::span<const std::byte> from) {
   TROUPE_CHECK(from.size() == hidden_bytes() && slot < static_cast<std::uint32_t>(limits_.sequences));
   device_.upload(static_cast<std::byte*>(memory_.kept_hidden) + slot * from.size(), from.data(), from.size());
   device_.sync();

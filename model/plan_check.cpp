@@ -145,11 +145,16 @@ Status PlanCheck::start(const wire::RecordView& record, const wire::StartSequenc
                                  std::to_string(start.known_tokens) + " are known; positions end at " +
                                  std::to_string(capacity_.max_model_len));
   }
+  if (start.proposes < 0 || start.proposes > (start.max_tokens == 0 ? 0 : capacity_.max_proposed)) {
+    return wrong(start.slot, "no " + std::to_string(start.proposes) + " draft tokens to say; at most " +
+                                 std::to_string(capacity_.max_proposed) + " can be said");
+  }
   slot = Slot{.generation = start.slot.generation,
               .live = true,
               .prompt_tokens = start.prompt_tokens,
               .known_tokens = start.known_tokens,
               .max_tokens = start.max_tokens,
+              .proposes = start.proposes,
               .logprobs = start.sampling.logprobs,
               .prompt_logprobs = start.sampling.prompt_logprobs};
   return {};
@@ -206,8 +211,10 @@ Status PlanCheck::take_row(const wire::PlanRow& row, StepSize& size) {
   if (again && (row.flags & wire::kSamples) == 0)
     return wrong(row.slot, "a row that does not sample samples again");
   const bool from_last = (row.flags & wire::kFromLast) != 0;
-  if (from_last && row.flags != (wire::kSamples | wire::kFromLast)) {
-    return wrong(row.slot, "row flags " + std::to_string(row.flags) + " are not offered together");
+  if (from_last && ((row.flags & wire::kSamples) == 0 || (again && row.tokens != 1))) {
+    return wrong(row.slot, "row flags " + std::to_string(row.flags) +
+                               " are not offered together, or not with " + std::to_string(row.tokens) +
+                               " tokens");
   }
   if (from_last && (capacity_.max_drafts == 0 || row.tokens > 1 + capacity_.max_drafts)) {
     return wrong(row.slot, std::to_string(row.tokens - 1) + " draft tokens; at most " +
@@ -242,6 +249,7 @@ Status PlanCheck::take_row(const wire::PlanRow& row, StepSize& size) {
   slot->has_row = true;
   if (from_last) {
     if (Status s = check_from_last(row, *slot); !s.ok()) return s;
+    size.result_bytes += slot->proposes * static_cast<std::int64_t>(sizeof(TokenId));
     if (slot->logprobs >= 0) size.result_bytes += yields * logprob_bytes(slot->logprobs);
     return check_fits(row, size);
   }
@@ -271,6 +279,7 @@ Status PlanCheck::take_row(const wire::PlanRow& row, StepSize& size) {
   }
   if (samples) {
     slot->ids = static_cast<std::int32_t>(end) + 1;
+    size.result_bytes += slot->proposes * static_cast<std::int64_t>(sizeof(TokenId));
     if (slot->logprobs >= 0) size.result_bytes += logprob_bytes(slot->logprobs);
   }
   return check_fits(row, size);
@@ -281,15 +290,20 @@ Status PlanCheck::check_from_last(const wire::PlanRow& row, Slot& slot) const {
   if (slot.ids <= slot.known_tokens || slot.max_tokens == 0) {
     return wrong(row.slot, "a row from its last token, but it has sampled none");
   }
-  if (row.position < slot.known_tokens || row.position >= slot.ids || end >= slot.max_tokens ||
-      end > std::int64_t{slot.blocks} * capacity_.block_tokens) {
+  const bool again = (row.flags & wire::kAgain) != 0;
+  if ((again || (row.flags & wire::kGated) != 0) && slot.proposes == 0) {
+    return wrong(row.slot, "a row from its last token with flags " + std::to_string(row.flags) +
+                               ", but its results say no draft tokens");
+  }
+  if (row.position < slot.known_tokens - (again ? 1 : 0) || row.position >= slot.ids ||
+      end >= slot.max_tokens || end > std::int64_t{slot.blocks} * capacity_.block_tokens) {
     return wrong(row.slot, "a row up to [" + std::to_string(row.position) + ", " + std::to_string(end) +
                                "); it has at most " + std::to_string(slot.ids) + " of " +
                                std::to_string(slot.max_tokens) + " ids, and " + std::to_string(slot.blocks) +
                                " blocks");
   }
   slot.from_last = true;
-  slot.ids = std::max(slot.ids, static_cast<std::int32_t>(end) + 1);
+  slot.ids = std::max(again ? 0 : slot.ids, static_cast<std::int32_t>(end) + 1);
   return {};
 }
 

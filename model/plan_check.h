@@ -68,6 +68,7 @@ class PlanCheck {
     std::int32_t prompt_tokens = 0;
     std::int32_t known_tokens = 0;
     std::int32_t max_tokens = 0;
+    std::int32_t proposes = 0;
     std::int32_t ids = 0;  // ids at positions [0, ids) are known: received or sampled
     std::int32_t blocks = 0;
     std::int32_t logprobs = -1;  // as in wire::Sampling

@@ -63,11 +63,6 @@ Status check_speculation(const config::SpeculationOptions& speculation, config::
     return Status{Code::unsupported, "--speculative-config: " + std::move(message), "speculative-config",
                   "not_available_yet"};
   };
-  if (device == config::Device::cuda && speculation.method != config::DraftMethod::none) {
-    return refused(
-        "the CUDA device does not speculate yet; run with --device cpu or without "
-        "--speculative-config");
-  }
   if (device == config::Device::echo && speculation.method == config::DraftMethod::mtp) {
     return refused("the echo device has no draft layer; method \"ngram\" works");
   }
@@ -205,10 +200,6 @@ Result<Preflight> preflight(const config::Options& options, const GpuProbes& pro
   if (files->spec.vision && made.device == config::Device::cpu) {
     memory.reserved += static_cast<std::uint64_t>(options.media.memory_bytes) / workers;
     made.reserved_bytes = std::min(memory.reserved, memory.available);
-  }
-  if (files->spec.vision && on_gpu) {
-    return failure(Code::unsupported,
-                   "Vision-language models run on the CPU alone so far; --device cpu runs this one.");
   }
   if (Status s = check_generation(options.model.directory, files->spec); !s.ok()) return s;
   if (Status s = check_tokenizer_files(options.model); !s.ok()) return s;

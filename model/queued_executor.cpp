@@ -199,14 +199,18 @@ void QueuedExecutor::end_step(std::vector<std::byte>& out) {
   wire::RecordView record;
   const auto& plan = front<wire::StepPlan>(plans_, record);
   std::size_t gated = 0;
-  for (const SamplingOutcome& outcome : batch_.outcomes) {
+  for (SamplingOutcome& outcome : batch_.outcomes) {
     if (!outcome.gated) continue;
-    const std::uint32_t* const mask = gates_.mask(plan.step, gated++);
-    if (outcome.sample >= 0) batch_.samples[static_cast<std::size_t>(outcome.sample)].mask = mask;
+    const std::size_t row = gated++;
+    outcome.masks = gates_.count(plan.step, row);
+    outcome.forced = gates_.forced(plan.step, row);
+    for (std::int32_t i = 0; outcome.sample >= 0 && i < std::min(outcome.masks, 1 + outcome.drafts); ++i)
+      batch_.samples[static_cast<std::size_t>(outcome.sample + i)].mask = gates_.mask(plan.step, row, i);
   }
   samples_.resize(batch_.samples.size());
   sample(batch_, samples_);
   table_.commit(batch_, samples_);
+  table_.propose(batch_, samples_);
   for (const MediaCheck::Used& used : media_.used(record, plan)) embeddings_used(used.slot, used.item);
   writer_.step(plan.step, batch_, samples_, scores_, tops_, started_ns_, now_ns(), out);
   gates_.close(plan.step);

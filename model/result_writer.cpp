@@ -15,6 +15,7 @@ void ResultWriter::step(std::uint64_t step, const StepBatch& batch,
   rows_.clear();
   tokens_.clear();
   logprobs_.clear();
+  std::size_t proposed = 0;
   for (std::size_t i = 0; i < scores.size(); ++i) {
     if (scores[i].error == kernels::SampleError::none) {
       const ScoreOutcome& scored = batch.scored[i];
@@ -25,13 +26,10 @@ void ResultWriter::step(std::uint64_t step, const StepBatch& batch,
   for (std::size_t first = 0; first < batch.outcomes.size();
        first += 1 + static_cast<std::size_t>(batch.outcomes[first].drafts)) {
     const SamplingOutcome& of_row = batch.outcomes[first];
-    wire::ResultRow row{of_row.slot,
-                        static_cast<std::int32_t>(tokens_.size()),
-                        0,
-                        wire::RowError::none,
-                        of_row.drafts,
-                        of_row.predicted ? 1u : 0u,
-                        0};
+    wire::ResultRow row{.slot = of_row.slot,
+                        .first = static_cast<std::int32_t>(tokens_.size()),
+                        .drafts = of_row.drafts,
+                        .predicted = of_row.predicted ? 1u : 0u};
     if (of_row.sample < 0) {
       if (!of_row.idle) row.error = wire::RowError::no_such_slot;
     } else if (samples[static_cast<std::size_t>(of_row.sample)].error != kernels::SampleError::none) {
@@ -47,6 +45,10 @@ void ResultWriter::step(std::uint64_t step, const StepBatch& batch,
           add_logprobs(outcome.slot, outcome.position, result, top_of(result, outcome.first_top, wanted));
         }
       }
+      row.proposed = of_row.proposed;
+      const auto drafts = std::span(batch.proposed).subspan(proposed, static_cast<std::size_t>(row.proposed));
+      tokens_.insert(tokens_.end(), drafts.begin(), drafts.end());
+      proposed += drafts.size();
     }
     rows_.push_back(row);
   }

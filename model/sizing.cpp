@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "config/media_rules.h"
 #include "kernels/batch.h"
 #include "kernels/cuda/attention/frame.h"
 #include "kernels/cuda/scratch.h"
@@ -32,8 +33,9 @@ constexpr std::uint64_t kCudaExtraBytes = std::uint64_t{512} << 20;
 constexpr std::uint64_t kCudaSpareBytes = std::uint64_t{128} << 20;
 constexpr std::uint64_t kDefaultKvBytes = std::uint64_t{4} << 30;
 constexpr std::int64_t kMaxBlocks = 1 << 24;
-/// Rows of logits of a step beyond one a sequence, where the worker drafts.
-constexpr int kMostDraftedRows = 128;
+/// Rows of logits of a step beyond one a sequence, where the worker drafts. A GPU checks one draft of each of
+/// its sequences at almost the cost of none.
+constexpr int kMostDraftedRows = 128, kMostCudaDraftedRows = 256;
 constexpr int kEchoVocab = 1 << 17;
 constexpr int kEchoPositions = 1 << 17;
 constexpr std::int64_t kEchoBlocks = 1 << 20;
@@ -96,15 +98,18 @@ Result<wire::Capacity> common(const config::Options& options, int max_positions,
       asked.max_model_len, std::min(or_default(asked.found_model_len, max_positions), max_positions));
   capacity.vocab_size = vocab;
   capacity.max_logprobs = most_logprobs(options.limits, vocab);
+  const config::MediaSizes sizes = config::media_rules(options.media).sizes;
+  const std::int64_t pixels = std::max(sizes.image.max_pixels, sizes.video.max_pixels);
+  capacity.frame_patches = static_cast<std::int32_t>(pixels / (kPatchSide * kPatchSide));
   return capacity;
 }
 
 // What rows may draft, once the number of slots is known.
-void size_drafts(wire::Capacity& capacity, const config::SpeculationOptions& options) {
+void size_drafts(wire::Capacity& capacity, const config::SpeculationOptions& options,
+                 int most_rows = kMostDraftedRows) {
   if (options.method == config::DraftMethod::none) return;
   capacity.max_drafts = std::min(options.tokens, kMostDrafts);
-  capacity.max_sampled =
-      capacity.max_slots + std::min(capacity.max_slots * capacity.max_drafts, kMostDraftedRows);
+  capacity.max_sampled = capacity.max_slots + std::min(capacity.max_slots * capacity.max_drafts, most_rows);
 }
 
 DecoderLimits limits_of(const wire::Capacity& capacity, const WeightFormats& formats) {
@@ -173,12 +178,14 @@ Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& forma
   if (!made) return made;
   wire::Capacity& capacity = *made;
   size_drafts(capacity, options.speculation);
+  capacity.max_proposed = capacity.max_drafts;
   const DecoderLimits limits = limits_of(capacity, formats);
   capacity.weight_bytes = WeightLayout::make(spec, formats, tied, {}).bytes;
   capacity.arena_bytes = Activations::make(spec, formats.activations, limits, {}).bytes;
   if (spec.vision) {
     capacity.arena_bytes +=
-        TowerMemory::make(*spec.vision, spec.hidden, formats.activations, kMostFramePatches, 0, {}).bytes;
+        TowerMemory::make(*spec.vision, spec.hidden, formats.activations, capacity.frame_patches, 0, {})
+            .bytes;
   }
   const std::uint64_t fixed = capacity.weight_bytes + capacity.arena_bytes;
   const std::uint64_t usable = usable_bytes(memory);
@@ -256,11 +263,10 @@ Result<wire::Capacity> size_cpu(const ModelSpec& spec, const WeightFormats& form
 namespace {
 
 // The vision tower's memory on a GPU, working memory of its ops included.
-std::uint64_t cuda_tower_bytes(const VisionSpec& spec, int hidden, DType dtype) {
+std::uint64_t cuda_tower_bytes(const VisionSpec& spec, int hidden, DType dtype, int frame_patches) {
   const std::size_t packed =
-      kernels::cuda::packed_bytes(frame_attention_of(spec, dtype, kMostFramePatches), kernels::cuda::kH200);
-  return TowerMemory::make(spec, hidden, dtype, kMostFramePatches, packed, {}).bytes +
-         kernels::cuda::kBiasedSums;
+      kernels::cuda::packed_bytes(frame_attention_of(spec, dtype, frame_patches), kernels::cuda::kH200);
+  return TowerMemory::make(spec, hidden, dtype, frame_patches, packed, {}).bytes + kernels::cuda::kBiasedSums;
 }
 
 }  // namespace
@@ -270,11 +276,14 @@ Result<wire::Capacity> cuda_limits(const ModelSpec& spec, const WeightFormats& f
   Result<wire::Capacity> made =
       common(options, spec.max_positions, spec.vocab, sequences, kDefaultCudaTokens);
   if (!made) return made;
-  const DecoderLimits limits = limits_of(*made, formats);
+  size_drafts(*made, options.speculation, kMostCudaDraftedRows);
+  DecoderLimits limits = limits_of(*made, formats);
+  limits.staged = false;
   made->weight_bytes = WeightLayout::make(spec, formats, tied, {}).bytes;
   if (spec.vision) {
     size_encoder_output(*made, spec, formats, options);
-    made->arena_bytes += cuda_tower_bytes(*spec.vision, spec.hidden, formats.activations);
+    made->arena_bytes +=
+        cuda_tower_bytes(*spec.vision, spec.hidden, formats.activations, made->frame_patches);
   }
   made->arena_bytes +=
       Activations::make(spec, formats.activations, limits, {}).bytes + StepMemory::make(*made, {}).bytes;
@@ -373,6 +382,7 @@ Result<wire::Capacity> size_echo(const ModelSpec* spec, const config::Options& o
                                        spec != nullptr ? spec->vocab : kEchoVocab);
   if (!made) return made;
   size_drafts(*made, options.speculation);
+  made->max_proposed = made->max_drafts;
   const std::int64_t blocks = options.device.num_gpu_blocks_override > 0
                                   ? std::int64_t{options.device.num_gpu_blocks_override}
                                   : useful_blocks(*made);

@@ -9,6 +9,7 @@
 #include "base/media_positions.h"
 #include "kernels/batch.h"
 #include "kernels/sample.h"
+#include "kernels/step_inputs.h"
 #include "kernels/top_logprobs.h"
 
 namespace troupe::model {
@@ -27,6 +28,9 @@ struct SamplingOutcome {
   bool predicted = false;       ///< its draft tokens are of the client's prediction
   std::int32_t drafts =
       0;  ///< the next so many outcomes are of the same plan row, one behind each draft token
+  std::int32_t masks = INT32_MAX;     ///< of a gated row that has its masks: it yields at most so many tokens
+  std::span<const TokenId> forced{};  ///< RowMask::forced of the last of them; valid until the result is out
+  std::int32_t proposed = 0;          ///< its part of StepBatch::proposed
 };
 
 /// The prompt token whose logprob a ScoreRow asks for.
@@ -65,16 +69,26 @@ struct StepBatch {
   std::vector<kernels::TopRow> score_tops;
   std::int32_t tops = 0;  ///< elements of that array
 
+  std::vector<TokenId> proposed;  ///< draft tokens that the result says, in the order of the outcomes
+
   // Of a step with a sequence that has images or videos; empty otherwise.
   std::vector<TokenPosition> positions;  ///< one per row; empty: rows stand where `sequences` says
   std::vector<std::uint8_t> kinds;       ///< one per row, kVisionRow or kTextRow; empty: all are text
   std::vector<EmbeddedRows> embedded;
 
+  // Where the device derives rows from a last token (kernels/derived_rows.h). In `tokens` and `samples`
+  // stands what is known of them: nothing, and the parameters.
+  std::vector<kernels::DerivedSequence> derived;
+  std::vector<std::size_t> derived_outcomes;  ///< of derived[i]: index of its first in `outcomes`
+  /// Not 0: every sequence decodes and has so many rows and samples, of which the last ones may be padding.
+  std::int32_t width = 0;
+  std::int32_t most_tokens = 0;  ///< with `derived`: no sequence has more rows
+
   int rows() const { return static_cast<int>(tokens.size()); }
 
   /// Tokens that the plan row of outcomes[first] yields: the first, and each behind a draft token that is
-  /// what was sampled in its place. An error behind a draft token ends them before it. `results`: of
-  /// `samples`.
+  /// what was sampled in its place. An error behind a draft token ends them before it, and so does a place
+  /// without a mask. `results`: of `samples`.
   int yield(std::size_t first, std::span<const kernels::SampleResult> results) const {
     const SamplingOutcome& outcome = outcomes[first];
     if (outcome.sample < 0) return 0;
@@ -82,7 +96,7 @@ struct StepBatch {
     const auto row = static_cast<std::size_t>(sample_rows[sample]);
     int count = 1;
     for (std::size_t i = 0; i < static_cast<std::size_t>(outcome.drafts); ++i, ++count) {
-      if (results[sample + i].token != tokens[row + i + 1] ||
+      if (count >= outcome.masks || results[sample + i].token != tokens[row + i + 1] ||
           results[sample + i + 1].error != kernels::SampleError::none)
         break;
     }
@@ -103,9 +117,14 @@ struct StepBatch {
     sample_tops.clear();
     score_tops.clear();
     tops = 0;
+    proposed.clear();
     positions.clear();
     kinds.clear();
     embedded.clear();
+    derived.clear();
+    derived_outcomes.clear();
+    width = 0;
+    most_tokens = 0;
   }
 
   /// Adds a row of logits that wants so many top entries. Returns the index of the first in the step's tops,

@@ -7,19 +7,29 @@
 #include "kernels/sample.h"
 
 namespace troupe::model {
+namespace {
+
+// Masks of one step: one for each slot, or for each token that the rows may yield.
+std::size_t most_masks(const wire::Capacity& capacity) {
+  return static_cast<std::size_t>(
+      std::max(capacity.max_slots, capacity.max_proposed > 0 ? capacity.max_sampled : 0));
+}
+
+}  // namespace
 
 StepGates::StepGates(const wire::Capacity& capacity, std::span<std::uint32_t> memory)
     : vocab_(static_cast<std::uint32_t>(std::max(0, capacity.vocab_size))),
       words_(kernels::mask_words(capacity.vocab_size)),
-      slots_(static_cast<std::size_t>(capacity.max_slots)),
+      places_(most_masks(capacity)),
+      most_forced_(static_cast<std::size_t>(1 + std::max(0, capacity.max_proposed))),
       gates_(static_cast<std::size_t>(capacity.max_steps_in_flight) + 1),
       memory_(memory) {
   TROUPE_CHECK(memory.empty() || memory.size() >= memory_words(capacity));
 }
 
 std::size_t StepGates::memory_words(const wire::Capacity& capacity) {
-  return (static_cast<std::size_t>(capacity.max_steps_in_flight) + 1) *
-         static_cast<std::size_t>(capacity.max_slots) * kernels::mask_words(capacity.vocab_size);
+  return (static_cast<std::size_t>(capacity.max_steps_in_flight) + 1) * most_masks(capacity) *
+         kernels::mask_words(capacity.vocab_size);
 }
 
 const StepGates::Gate& StepGates::at(std::uint64_t step) const {
@@ -34,25 +44,44 @@ void StepGates::open(const wire::RecordView& record, const wire::StepPlan& plan)
   gate.step = plan.step;
   gate.is_open = true;
   gate.rows.clear();
+  gate.forced.clear();
+  std::size_t places = 0;
   for (const wire::PlanRow& row : record.array(plan.rows)) {
-    if ((row.flags & wire::kGated) != 0) gate.rows.push_back({.slot = row.slot});
+    if ((row.flags & wire::kGated) == 0) continue;
+    const std::int32_t most = (row.flags & wire::kFromLast) != 0 ? row.tokens : 1;
+    gate.rows.push_back({.slot = row.slot, .first = places, .most = most});
+    places += static_cast<std::size_t>(most);
   }
-  TROUPE_CHECK(gate.rows.size() <= slots_);
+  TROUPE_CHECK(places <= places_);
   gate.missing = gate.rows.size();
   if (gate.missing == 0 || !memory_.empty()) return;
-  own_.resize(gates_.size() * slots_ * words_);
+  own_.resize(gates_.size() * places_ * words_);
   memory_ = own_;
 }
 
-std::span<std::uint32_t> StepGates::bits_of(const Gate& gate, std::size_t row) const {
+std::span<std::uint32_t> StepGates::bits_of(const Gate& gate, std::size_t place) const {
   const auto index = static_cast<std::size_t>(&gate - gates_.data());
-  return memory_.subspan((index * slots_ + row) * words_, words_);
+  return memory_.subspan((index * places_ + place) * words_, words_);
 }
 
-const std::uint32_t* StepGates::mask(std::uint64_t step, std::size_t row) const {
+std::int32_t StepGates::count(std::uint64_t step, std::size_t row) const {
   const Gate& gate = at(step);
-  TROUPE_CHECK(row < gate.rows.size() && gate.rows[row].has_mask);
-  return gate.rows[row].all ? nullptr : bits_of(gate, row).data();
+  TROUPE_CHECK(row < gate.rows.size() && gate.rows[row].has.complete());
+  return gate.rows[row].has.count;
+}
+
+const std::uint32_t* StepGates::mask(std::uint64_t step, std::size_t index, std::int32_t which) const {
+  TROUPE_CHECK(which < count(step, index));
+  const Gate& gate = at(step);
+  const Row& row = gate.rows[index];
+  if ((row.all >> which & 1) != 0) return nullptr;
+  return bits_of(gate, row.first + static_cast<std::size_t>(which)).data();
+}
+
+std::span<const TokenId> StepGates::forced(std::uint64_t step, std::size_t row) const {
+  const Gate& gate = at(step);
+  TROUPE_CHECK(row < gate.rows.size());
+  return std::span(gate.forced).subspan(gate.rows[row].first_forced, gate.rows[row].forced);
 }
 
 std::span<const std::uint32_t> StepGates::masks(std::uint64_t step) const {
@@ -87,25 +116,61 @@ Status StepGates::take(const wire::RecordView& record, const wire::StepMasks& ma
                      std::to_string(mask.slot.generation) + ": " + status.message;
     break;
   }
-  for (Row& row : gate.rows) row.taken = false;
+  for (Row& row : gate.rows) row.checked = status.ok() ? row.checked : row.has;
   if (!status.ok()) return status;
   hint = 0;
   for (const wire::RowMask& mask : record.array(masks.rows)) {
     Row& row = *find(gate, mask.slot, hint);
-    row.has_mask = true;
-    row.all = mask.form == wire::MaskForm::all;
-    const auto index = static_cast<std::size_t>(&row - gate.rows.data());
-    if (!row.all) expand(mask.form, record.array(mask.words), bits_of(gate, index));
-    --gate.missing;
+    const std::int32_t index = row.has.count;
+    note(row, mask, row.has);
+    if (mask.form == wire::MaskForm::all) {
+      row.all |= 1u << index;
+    } else {
+      expand(mask.form, record.array(mask.words), bits_of(gate, row.first + static_cast<std::size_t>(index)));
+    }
+    const std::span<const TokenId> forced = record.array(mask.forced);
+    row.first_forced = gate.forced.size();
+    row.forced = forced.size();
+    gate.forced.insert(gate.forced.end(), forced.begin(), forced.end());
+    gate.missing -= row.has.complete() ? 1 : 0;
   }
   return {};
 }
 
+/// False if the row's next mask may not say so many others.
+bool StepGates::note(const Row& row, const wire::RowMask& mask, Progress& progress) {
+  const bool fits = progress.more < 0 ? mask.more < static_cast<std::uint32_t>(row.most)
+                                      : mask.more + 1 == static_cast<std::uint32_t>(progress.more);
+  if (!fits) return false;
+  ++progress.count;
+  progress.more = static_cast<std::int32_t>(mask.more);
+  return true;
+}
+
 Status StepGates::check(const wire::RecordView& record, const wire::RowMask& mask, Row* row) const {
   if (row == nullptr) return invalid("no gated row");
-  if (row->has_mask || std::exchange(row->taken, true)) return invalid("a second mask");
+  if (row->checked.complete()) return invalid("a second mask");
+  if (!note(*row, mask, row->checked)) {
+    return invalid(std::to_string(mask.more) + " more masks, behind " + std::to_string(row->checked.count) +
+                   " of " + std::to_string(row->most) + " at most");
+  }
   if (!record.holds(mask.words)) return invalid("words outside the record");
+  if (!record.holds(mask.forced)) return invalid("forced tokens outside the record");
+  if (Status s = check_forced(record.array(mask.forced), mask.more == 0); !s.ok()) return s;
   return check_words(mask.form, record.array(mask.words));
+}
+
+Status StepGates::check_forced(std::span<const TokenId> ids, bool is_last) const {
+  if (!is_last && !ids.empty()) return invalid("forced tokens beside a mask that others follow");
+  if (ids.size() > most_forced_) {
+    return invalid(std::to_string(ids.size()) + " forced tokens; at most " + std::to_string(most_forced_) +
+                   " can be used");
+  }
+  for (const TokenId id : ids) {
+    if (id < 0 || static_cast<std::uint32_t>(id) >= vocab_)
+      return invalid("forced token " + std::to_string(id) + " is outside the vocabulary");
+  }
+  return {};
 }
 
 Status StepGates::check_words(wire::MaskForm form, std::span<const std::uint32_t> words) const {

@@ -15,7 +15,8 @@ namespace troupe::model {
 /// One thread. Masks are kept as bits, whatever form they came in.
 class StepGates {
  public:
-  /// `memory`: memory_words() words, which outlive it; a step's masks lie side by side there. Empty: it
+  /// `memory`: memory_words() words, which outlive it; a step's masks lie side by side there, those of a row
+  /// in a place for each that it may have. Empty: it
   /// allocates its own with the first gated row.
   explicit StepGates(const wire::Capacity& capacity, std::span<std::uint32_t> memory = {});
 
@@ -29,7 +30,10 @@ class StepGates {
   void open(const wire::RecordView& record, const wire::StepPlan& plan);
 
   /// Takes masks of an open step. invalid_argument, and nothing is taken, when one
-  /// - is of a step that is not in flight, or of a row that is not gated, or is the row's second;
+  /// - is of a step that is not in flight, or of a row that is not gated, or that has its masks;
+  /// - says that others follow than the one before it said, or more than the row may have;
+  /// - forces more tokens than can be drafted and one, or ids outside the vocabulary, or is not the row's
+  /// last;
   /// - has a wrong number of words, or ids that do not ascend or are outside the vocabulary;
   /// - allows no token. Bits past the vocabulary are ignored.
   Status take(const wire::RecordView& record, const wire::StepMasks& masks);
@@ -39,10 +43,14 @@ class StepGates {
 
   /// The number of gated rows of an open step. They are numbered in plan order.
   std::size_t rows(std::uint64_t step) const { return at(step).rows.size(); }
-  /// The mask of a row that has one: mask_words() words. Null: all tokens are allowed.
-  const std::uint32_t* mask(std::uint64_t step, std::size_t row) const;
-  /// All masks of the step: row i's are at i * mask_words(). Those of rows that may sample any token are not
-  /// set.
+  /// The masks of a row that has them; at least 1.
+  std::int32_t count(std::uint64_t step, std::size_t row) const;
+  /// One of them: mask_words() words. Null: all tokens are allowed.
+  const std::uint32_t* mask(std::uint64_t step, std::size_t row, std::int32_t index = 0) const;
+  /// RowMask::forced of the last of them. Valid until close().
+  std::span<const TokenId> forced(std::uint64_t step, std::size_t row) const;
+  /// All masks of the step, without draft tokens: row i's are at i * mask_words(). Those of rows that may
+  /// sample any token are not set.
   std::span<const std::uint32_t> masks(std::uint64_t step) const;
 
   /// The step's result is out: it is not in flight any more.
@@ -52,30 +60,43 @@ class StepGates {
   void reset();
 
  private:
+  struct Progress {
+    std::int32_t count = 0;  // masks that have come
+    std::int32_t more = -1;  // that are still to come; -1: the first will say
+
+    bool complete() const { return more == 0; }
+  };
   struct Row {
     SlotRef slot{};
-    bool has_mask = false;
-    bool taken = false;  // by the record that is being checked
-    bool all = false;
+    std::size_t first = 0;  // place of its first mask
+    std::int32_t most = 1;
+    Progress has{};
+    Progress checked{};                        // with the record that is being checked
+    std::uint32_t all = 0;                     // bit i: mask i allows everything
+    std::size_t first_forced = 0, forced = 0;  // its part of Gate::forced
   };
   struct Gate {
     std::uint64_t step = 0;
     bool is_open = false;
     std::size_t missing = 0;
     std::vector<Row> rows;
+    std::vector<TokenId> forced;
   };
 
   const Gate& at(std::uint64_t step) const;
   Gate& at(std::uint64_t step) { return const_cast<Gate&>(std::as_const(*this).at(step)); }
   Row* find(Gate& gate, SlotRef slot, std::size_t& hint) const;
   Status check(const wire::RecordView& record, const wire::RowMask& mask, Row* row) const;
+  Status check_forced(std::span<const TokenId> ids, bool is_last) const;
   Status check_words(wire::MaskForm form, std::span<const std::uint32_t> words) const;
   void expand(wire::MaskForm form, std::span<const std::uint32_t> words, std::span<std::uint32_t> bits) const;
-  std::span<std::uint32_t> bits_of(const Gate& gate, std::size_t row) const;
+  std::span<std::uint32_t> bits_of(const Gate& gate, std::size_t place) const;
+  static bool note(const Row& row, const wire::RowMask& mask, Progress& progress);
 
   const std::uint32_t vocab_;
-  const std::size_t words_;  // of a mask
-  const std::size_t slots_;
+  const std::size_t words_;   // of a mask
+  const std::size_t places_;  // for masks of a step
+  const std::size_t most_forced_;
   std::vector<Gate> gates_;  // of step s at s % gates_.size()
   std::span<std::uint32_t> memory_;
   std::vector<std::uint32_t> own_;

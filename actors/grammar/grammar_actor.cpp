@@ -149,7 +149,7 @@ void account(GrammarSelf self, const Follower& follower) {
   GrammarState& state = self->state;
   if (!follower.constraint.fault().ok())
     end_faulty(self, state.grammars.grammar_of(follower.key), follower.constraint.fault());
-  std::uint64_t ended = state.grammars.charge(follower.key, follower.cost_ns);
+  std::uint64_t ended = state.grammars.charge(follower.key, follower.mask_ns);
   if (follower.constraint.too_slow()) ended = state.grammars.grammar_of(follower.key);
   if (ended != 0) give_up(self, ended);
   if (follower.constraint.failed() && ++state.failed == 1) state.parts.log.error("mask_ignored", {});

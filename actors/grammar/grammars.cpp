@@ -31,7 +31,10 @@ std::vector<ReadyRow>& Grammars::take(const GrammarStep& update) {
   ready_.clear();
   if (update.epoch > epoch_) {
     epoch_ = update.epoch;
-    for (auto& [key, sequence] : sequences_) sequence.rows.clear();
+    for (auto& [key, sequence] : sequences_) {
+      sequence.rows.clear();
+      sequence.late = false;
+    }
   }
   for (const GrammarStart& started : update.starts) start(started);
   for (const GrammarTokens& part : update.sequences) {
@@ -39,7 +42,9 @@ std::vector<ReadyRow>& Grammars::take(const GrammarStep& update) {
     if (it == sequences_.end()) continue;
     const auto first = update.tokens.begin() + part.first;
     it->second.new_tokens.insert(it->second.new_tokens.end(), first, first + part.count);
+    if (part.count > 0) it->second.drafts.assign(first + part.count, first + part.count + part.drafts);
     it->second.tokens += part.count;
+    ++it->second.updates;
   }
   for (const RequestKey& key : update.ends) end(key);
   for (const GrammarTokens& part : update.sequences) {
@@ -92,7 +97,7 @@ void Grammars::start(const GrammarStart& start) {
   if (grammar == specs_.end()) return;  // the request has ended before its sequence began
   const auto& [spec, account] = grammar->second;
   auto follower = std::make_shared<Follower>(Follower{grammar::Constraint(spec), start.key});
-  sequences_.try_emplace(start.key, Sequence{std::move(follower), start.grammar, account});
+  sequences_.try_emplace(start.key, Sequence{std::move(follower), start.grammar, account, start.gated_from});
   account->add_sequence();
 }
 
@@ -109,20 +114,23 @@ void Grammars::ask(const MaskAsk& ask, std::uint64_t step) {
     ready_.push_back({.step = step, .slot = ask.slot});
     return;
   }
-  it->second.rows.push_back({step, ask.slot, ask.output_tokens});
+  it->second.rows.push_back({step, ask.slot, ask.updates, ask.places, ask.forced});
   settle(it->second, ready_);
 }
 
-/// Makes the rows ready whose tokens have come. A row behind the sequence's last token can only be one whose
-/// result was lost: what it samples is not used. Nor is what a row samples that was planned before the
-/// SCHEDULER knew that the sequence is late: those are before the one that asks for the late mask again.
+/// Makes the rows ready whose tokens have come. A late row that is asked for again verifies no draft tokens.
+/// A row behind the sequence's last token can only be one whose result was lost: what it samples is not used.
+/// Nor is what a row samples that was planned before the SCHEDULER knew that the sequence is late: those are
+/// before the one that asks for the late mask again.
 void Grammars::settle(Sequence& s, std::vector<ReadyRow>& rows) {
   std::erase_if(s.rows, [&](const Row& row) {
-    if (row.output_tokens > s.tokens && !s.late) return false;
+    if (row.updates > s.updates && !s.late) return false;
     ReadyRow ready{.step = row.step, .slot = row.slot};
-    if (row.output_tokens == s.tokens && s.ready_at != takes_) {
+    if (row.updates == s.updates && s.ready_at != takes_) {
       s.ready_at = takes_;
       ready.key = s.follower->key;
+      ready.places = static_cast<std::size_t>(std::max(1, row.places));
+      ready.free = static_cast<std::size_t>(std::max(0, s.gated_from - s.tokens));
       if (s.busy) {
         ready.mask = ReadyRow::Mask::late;
       } else {
@@ -133,6 +141,9 @@ void Grammars::settle(Sequence& s, std::vector<ReadyRow>& rows) {
           s.busy = true;
           s.made_for = -1;
           s.follower->tokens = std::exchange(s.new_tokens, {});
+          s.follower->drafts = s.drafts;
+          s.follower->drafts.resize(std::min(s.drafts.size(), ready.places - 1));
+          s.follower->most_forced = static_cast<std::size_t>(std::max(0, row.forced));
         }
       }
     }

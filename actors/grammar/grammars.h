@@ -18,7 +18,11 @@ struct Follower {
   RequestKey key;
   std::vector<TokenId> tokens{};  ///< to accept before the mask is made
   grammar::TokenMask mask{};      ///< the one that was made last
-  std::int64_t cost_ns = 0;       ///< processor time that it took, with its tokens
+  std::vector<TokenId> drafts{};  ///< how the answer may go on
+  std::size_t most_forced = 0;    ///< tokens of ahead.forced
+  grammar::Ahead ahead{};         ///< behind the drafts
+  std::int64_t mask_ns = 0;       ///< processor time that the mask took, with its tokens, and
+  std::int64_t cost_ns = 0;       ///< all masks
 
   // Guarded by the MaskFiller's mutex.
   enum class State : std::uint8_t { idle, waiting, running };
@@ -26,7 +30,7 @@ struct Follower {
   bool late = false;  ///< the row was answered without it
 };
 
-/// A gated row that can be answered: all tokens before it are known.
+/// A gated row that can be answered: all tokens before it are known, and its draft tokens.
 struct ReadyRow {
   enum class Mask : std::uint8_t {
     all,   ///< everything is allowed
@@ -39,6 +43,8 @@ struct ReadyRow {
   Mask mask = Mask::all;
   std::shared_ptr<Follower> follower;  ///< of `make` and `made`
   RequestKey key{};
+  std::size_t places = 1;  ///< most masks that it may have
+  std::size_t free = 0;    ///< of them, the first ones that allow everything whatever the follower's say
 };
 
 /// What following their forms may cost the sequences of one request.
@@ -88,7 +94,9 @@ class Grammars {
   struct Row {
     std::uint64_t step = 0;
     SlotRef slot;
-    std::int32_t output_tokens = 0;
+    std::int32_t updates = 0;
+    std::int32_t places = 1;
+    std::int32_t forced = 0;
   };
   struct Grammar {
     std::shared_ptr<const grammar::ConstraintSpec> spec;
@@ -98,9 +106,12 @@ class Grammars {
     std::shared_ptr<Follower> follower;
     std::uint64_t grammar = 0;
     std::shared_ptr<FormAccount> account;
+    std::int32_t gated_from = 0;
     std::vector<Row> rows{};            ///< that wait for tokens, in the order they were asked in
     std::vector<TokenId> new_tokens{};  ///< tokens that the follower has not been given
+    std::vector<TokenId> drafts{};      ///< that came with the last ones
     std::int32_t tokens = 0;            ///< all of them
+    std::int32_t updates = 0;           ///< in which they came
     std::int32_t made_for = -1;         ///< tokens before the mask that lies ready; -1: none does
     bool busy = false;                  ///< the follower is given away
     bool late = false;                  ///< and SCHEDULER was told; until the row is asked for again

@@ -10,6 +10,9 @@ namespace {
 // A thread for quick masks makes late ones up to this when it has nothing else to do. Most take some ten
 // microseconds.
 constexpr std::int64_t kQuickNs = 1'000'000;
+// Masks behind draft tokens are made as long as a sequence's masks have taken less than this, the last time
+// too: draft tokens are not worth a late row.
+constexpr std::int64_t kAheadNs = 1'000'000;
 
 }  // namespace
 
@@ -118,8 +121,14 @@ void MaskFiller::make(std::unique_lock<std::mutex>& lock, const std::shared_ptr<
   for (const TokenId token : follower->tokens) follower->constraint.accept(token);
   follower->tokens.clear();
   follower->constraint.mask(follower->mask);
+  const std::int64_t end = thread_cpu_ns();
+  follower->ahead.clear();
+  if (follower->cost_ns < kAheadNs)
+    follower->constraint.look_ahead(follower->drafts, follower->most_forced, follower->mask, begin + kAheadNs,
+                                    follower->ahead);
   const std::int64_t cost = thread_cpu_ns() - begin;
   lock.lock();
+  follower->mask_ns = end - begin;
   follower->cost_ns = cost;
   follower->state = Follower::State::idle;
   if (!follower->late) {

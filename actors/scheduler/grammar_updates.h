@@ -19,14 +19,17 @@ class GrammarUpdates {
     pending_.rows.clear();
   }
 
-  void start(const RequestKey& key, std::uint64_t grammar) { pending_.starts.push_back({key, grammar}); }
+  void start(const RequestKey& key, std::uint64_t grammar, std::int32_t gated_from) {
+    pending_.starts.push_back({key, grammar, gated_from});
+  }
 
-  /// The sequence's next output tokens.
-  void tokens(const RequestKey& key, std::span<const TokenId> ids) {
-    if (ids.empty()) return;
-    pending_.sequences.push_back(
-        {key, static_cast<std::int32_t>(pending_.tokens.size()), static_cast<std::int32_t>(ids.size())});
+  /// The sequence's next output tokens, and the draft tokens of its next row.
+  void tokens(const RequestKey& key, std::span<const TokenId> ids, std::span<const TokenId> drafts = {}) {
+    pending_.sequences.push_back({key, static_cast<std::int32_t>(pending_.tokens.size()),
+                                  static_cast<std::int32_t>(ids.size()),
+                                  static_cast<std::int32_t>(drafts.size())});
     pending_.tokens.insert(pending_.tokens.end(), ids.begin(), ids.end());
+    pending_.tokens.insert(pending_.tokens.end(), drafts.begin(), drafts.end());
   }
 
   void end(const RequestKey& key) { pending_.ends.push_back(key); }

@@ -6,7 +6,7 @@ void mark_masks_late(std::span<const RequestKey> keys, ScheduledSequences& table
   for (const RequestKey& key : keys) {
     const std::uint32_t at = table.find(key);
     if (at == kNoSequence || table[at].state == SequenceState::ending) continue;
-    table[at].late = true;
+    table[at].late = table[at].owes_ask = true;
     table[at].mask_made = false;
   }
 }

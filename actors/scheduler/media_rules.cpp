@@ -31,7 +31,7 @@ Status check_media(const SequenceSpec& spec, const WorkerLimits& worker) {
   std::int64_t end = 0;
   for (std::size_t i = 0; i < spec.media.size(); ++i) {
     const MediaItem& item = spec.media[i].item;
-    if (!can_be(item.kind, item.grid)) {
+    if (!can_be(item.kind, item.grid, worker.frame_patches)) {
       return wrong(i, "has " + std::to_string(item.grid.frames) + " × " + std::to_string(item.grid.rows) +
                           " × " + std::to_string(item.grid.columns) + " patches, which cannot be.");
     }

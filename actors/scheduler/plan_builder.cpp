@@ -17,9 +17,9 @@ std::size_t score_bytes(std::int32_t top) {
   return sizeof(wire::TokenLogprobs) + static_cast<std::size_t>(top) * sizeof(wire::Logprob);
 }
 
-/// Bytes that a sampled token takes in a result.
+/// Bytes that a sampled token takes in a result at most.
 std::size_t sampled_bytes(const ScheduledSequence& s) {
-  return sizeof(wire::ResultRow) + sizeof(TokenId) +
+  return sizeof(wire::ResultRow) + static_cast<std::size_t>(1 + s.proposes) * sizeof(TokenId) +
          (s.sampling.logprobs < 0 ? 0 : score_bytes(s.sampling.logprobs));
 }
 
@@ -64,7 +64,7 @@ bool PlanBuilder::start(const ScheduledSequence& s) {
                             s.prompt_tokens,
                             static_cast<std::int32_t>(s.tokens.size()),
                             s.drafts ? s.max_length : 0,
-                            0,
+                            s.proposes,
                             s.sampling};
   start.stop_ids = writer_.array(s.stop_ids);
   start.logit_bias = writer_.array(s.logit_bias);

@@ -43,13 +43,16 @@ bool ResultReader::agrees(const wire::StepResult& result, const PlannedStep& ste
     const std::int32_t least = planned.from_last ? 0 : 1,
                        most = planned.from_last ? planned.end - planned.begin : 1;
     if (row.count < least || row.count > most || row.drafts < std::max(0, row.count - 1) ||
-        row.drafts >= most || row.predicted > 1)
+        row.drafts >= most || row.predicted > 1 || row.proposed < 0 || row.proposed > planned.proposes)
       return false;
     if (row.first < 0 || static_cast<std::size_t>(row.first) > tokens_.size() ||
-        static_cast<std::size_t>(row.count) > tokens_.size() - static_cast<std::size_t>(row.first))
+        static_cast<std::size_t>(row.count + row.proposed) >
+            tokens_.size() - static_cast<std::size_t>(row.first))
       return false;
     const auto in_vocabulary = [vocab_size](TokenId id) { return id >= 0 && id < vocab_size; };
-    if (!std::ranges::all_of(tokens(row), in_vocabulary)) return false;
+    if (!std::ranges::all_of(tokens(row), in_vocabulary) ||
+        !std::ranges::all_of(proposed(row), in_vocabulary))
+      return false;
   }
   if (at != rows_.size()) return false;
   return std::all_of(scores_.begin(), scores_.end(),

@@ -24,7 +24,7 @@ class ResultReader {
  public:
   /// Applied: the bytes are the result of the oldest step in flight, with one row for each plan row that
   /// samples, in the plan's order, and in each an error or as many tokens of the vocabulary as the row may
-  /// yield. Otherwise nothing
+  /// yield, and as many draft tokens as it may propose. Otherwise nothing
   /// else may be called. `epoch` 0: no worker is attached, and every result is stale.
   Committed read(std::span<const std::byte> bytes, std::uint32_t epoch, const StepsInFlight& steps,
                  std::int32_t vocab_size);
@@ -34,6 +34,11 @@ class ResultReader {
   /// What a row without an error has sampled, in order.
   std::span<const TokenId> tokens(const wire::ResultRow& row) const {
     return tokens_.subspan(static_cast<std::size_t>(row.first), static_cast<std::size_t>(row.count));
+  }
+  /// The draft tokens that the sequence's next row may verify.
+  std::span<const TokenId> proposed(const wire::ResultRow& row) const {
+    return tokens_.subspan(static_cast<std::size_t>(row.first + row.count),
+                           static_cast<std::size_t>(row.proposed));
   }
   /// Time that the step took on the device.
   double seconds() const { return seconds_; }

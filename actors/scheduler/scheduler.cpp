@@ -17,7 +17,7 @@ constexpr const char* kPoisoned =
     "This request was being computed when two workers died one after the other; it is not tried again.";
 
 /// Of a row from a last token.
-void note_drafts(const wire::ResultRow& row, SequenceTokens& tokens) {
+void report_drafts(const wire::ResultRow& row, SequenceTokens& tokens) {
   tokens.drafted = row.drafts;
   tokens.accepted = std::min(std::max(0, row.count - 1), tokens.tokens);
   if (row.predicted == 0) return;
@@ -55,7 +55,7 @@ void Scheduler::attach(std::uint32_t epoch, const wire::Capacity& capacity, Step
     next = queue.after(i);
     ScheduledSequence& s = table_[i];
     s.max_length = std::min(s.max_length, limits_.max_length);
-    s.drafts = drafts_for(s);
+    note_drafts(s);
     if (s.expected < s.max_length && media_fit(s.media.list(), limits_)) continue;
     fail(i, Finish::aborted, "The model's worker was restarted with too little room for this request.", out);
   }
@@ -153,14 +153,27 @@ void Scheduler::enqueue(SequenceSpec& spec, Prompt prompt, std::uint32_t group, 
   s.grammar = spec.grammar;
   s.gated_from = spec.gated_from;
   if (s.grammar != 0) {
-    grammar_updates_.start(s.key, s.grammar);
+    grammar_updates_.start(s.key, s.grammar, s.gated_from);
     const auto begin = static_cast<std::size_t>(s.prompt_tokens);
     std::vector<TokenId> scratch;
-    grammar_updates_.tokens(s.key, s.tokens.range(begin, s.tokens.size() - begin, scratch));
+    if (s.tokens.size() > begin) tell_grammar(s, s.tokens.range(begin, s.tokens.size() - begin, scratch));
   }
-  s.drafts = drafts_for(s);
+  note_drafts(s);
   s.group = group;
   life_.enqueue(at);
+}
+
+/// Requires that it is not started.
+void Scheduler::note_drafts(ScheduledSequence& s) const {
+  s.proposes = s.grammar != 0 ? limits_.max_proposed : 0;
+  s.drafts = s.grammar != 0 ? s.proposes > 0 : limits_.max_drafts > 0;
+}
+
+void Scheduler::tell_grammar(ScheduledSequence& s, std::span<const TokenId> ids,
+                             std::span<const TokenId> drafts) {
+  if (s.grammar == 0) return;
+  grammar_updates_.tokens(s.key, ids, drafts);
+  ++s.told;
 }
 
 void Scheduler::cancel(const RequestKey& key) {
@@ -242,7 +255,8 @@ void Scheduler::commit_row(std::size_t index, const PlannedRow& row, const wire:
   const auto known = static_cast<std::int32_t>(s.tokens.size());
   if (row.from_last) {
     // What was sampled last has not run.
-    s.committed = known + (result->error == wire::RowError::none ? result->count : 0) - 1;
+    const bool counts = !s.late && result->error == wire::RowError::none;
+    s.committed = known + (counts ? result->count : 0) - 1;
   } else {
     // A late sequence runs its last known token again.
     s.committed = s.late ? std::min(row.end, known - 1) : row.end;
@@ -262,12 +276,13 @@ void Scheduler::commit_row(std::size_t index, const PlannedRow& row, const wire:
   }
   if (s.group != kNoGroup && s.committed >= shared_positions(s)) groups_.prompt_ready(s.group, s.key);
   if (s.late && result != nullptr) {
-    counters_.tokens_discarded(1);
+    counters_.tokens_discarded(std::max(1, result->count));
     result = nullptr;
   }
 
   const bool yields = result != nullptr && (result->error != wire::RowError::none || result->count > 0);
   Finish finish = Finish::none;
+  if (result != nullptr && !yields) tell_grammar(s, {});
   if (yields || result_.is_scored(index, s)) {
     SequenceTokens& tokens = fronts_.report(s, out);
     StepTokens& step = out.hosts[s.destination].step;
@@ -281,8 +296,10 @@ void Scheduler::commit_row(std::size_t index, const PlannedRow& row, const wire:
         finish = take_token(s, token);
         if (finish != Finish::none) break;
       }
+      const auto taken = static_cast<std::size_t>(tokens.tokens);
+      tell_grammar(s, result_.tokens(*result).first(taken), result_.proposed(*result));
       if (row.from_last) {
-        note_drafts(*result, tokens);
+        report_drafts(*result, tokens);
         counters_.drafted(*result, tokens.tokens, out.stats);
       }
       out.stats.generated_tokens += tokens.tokens;
@@ -304,7 +321,6 @@ void Scheduler::commit_row(std::size_t index, const PlannedRow& row, const wire:
 
 Finish Scheduler::take_token(ScheduledSequence& s, TokenId token) {
   s.tokens.push_back(token);
-  if (s.grammar != 0) grammar_updates_.tokens(s.key, {&token, 1});
   inquiry_.yielded(s);
   if (std::find(s.stop_ids.begin(), s.stop_ids.end(), token) != s.stop_ids.end()) return Finish::stop;
   return static_cast<std::int32_t>(s.tokens.size()) >= s.max_length ? Finish::length : Finish::none;

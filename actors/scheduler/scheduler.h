@@ -169,8 +169,8 @@ class Scheduler {
   void enqueue(SequenceSpec& spec, Prompt prompt, std::uint32_t group, const Submit& request,
                std::uint32_t front);
   void fail(std::uint32_t sequence, Finish how, const std::string& why, StepOutput& out);
-  /// True if the attached worker, or the next, makes draft tokens for it.
-  bool drafts_for(const ScheduledSequence& s) const { return limits_.max_drafts > 0 && s.grammar == 0; }
+  void note_drafts(ScheduledSequence& s) const;
+  void tell_grammar(ScheduledSequence& s, std::span<const TokenId> ids, std::span<const TokenId> drafts = {});
   void commit_row(std::size_t index, const PlannedRow& row, const wire::ResultRow* result, StepOutput& out);
   Finish take_token(ScheduledSequence& sequence, TokenId token);
   void make_room();

@@ -82,6 +82,7 @@ struct ScheduledSequence {
   bool mask_made =
       false;           ///< it is late, but the mask has been made: it goes on when no plan in flight names it
   bool again = false;  ///< its next row samples what a row has sampled in vain
+  bool owes_ask = false;   ///< GRAMMAR has said that it is late, and no row has been asked for since
   bool drafts = false;     ///< the worker drafts for it
   bool from_last = false;  ///< likewise, and its prompt has been planned: rows begin at its last token
 
@@ -132,6 +133,8 @@ struct ScheduledSequence {
   KnownTokens::Given predicted;  ///< what the client takes its answer to be like; null: nothing is known
   std::uint64_t grammar = 0;     ///< as in SequenceSpec, and
   std::int32_t gated_from = 0;   ///< likewise
+  std::int32_t told = 0;         ///< updates with tokens of it that GRAMMAR was given
+  std::int32_t proposes = 0;     ///< with a grammar and drafts: as in wire::StartSequence
 
   /// True when it is admitted, or put back, before `other`.
   bool before(const ScheduledSequence& other) const {
@@ -155,8 +158,14 @@ struct ScheduledSequence {
   /// Positions to run before it samples next: 1 when it decodes. 0 when it will end by length, and while it
   /// is late.
   std::int32_t positions_left() const {
-    if (from_last) return tokens_at_least() >= max_length ? 0 : 1;
+    if (from_last) return late || tokens_at_least() >= max_length ? 0 : 1;
     return late || expected >= max_length ? 0 : expected - planned;
+  }
+  /// Most tokens that GRAMMAR says when the form forces them: the row's last one, and drafts of the next.
+  std::int32_t forced() const { return proposes > 0 ? 1 + proposes : 0; }
+  /// Rows in flight that sample, of a sequence that is not late.
+  std::int32_t samples_out() const {
+    return drafts ? yields_least : expected - static_cast<std::int32_t>(tokens.size());
   }
   /// Tokens that are known for sure when all plans in flight have come back.
   std::int32_t tokens_at_least() const { return static_cast<std::int32_t>(tokens.size()) + yields_least; }

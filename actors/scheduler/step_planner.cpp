@@ -185,12 +185,13 @@ void StepPlanner::add_row(std::uint32_t sequence, std::int32_t most, std::int64_
   if (!send_blocks(s)) return;
   const bool samples = s.planned + tokens == s.expected;
   const std::int32_t outputs = s.expected - s.prompt_tokens;  // before the one that is sampled
-  const bool gated = samples && s.grammar != 0 && outputs >= s.gated_from;
+  const bool gated = samples && s.grammar != 0 && (s.owes_ask || outputs >= s.gated_from);
   const std::uint32_t again = s.again ? wire::kAgain : 0u;
   if (!builder_.row(s, tokens, (samples ? wire::kSamples : 0u) | (gated ? wire::kGated : 0u) | again)) return;
   s.again = false;
-  if (gated) grammar_.row(number_, {s.key, s.slot, outputs});
-  step_->rows.push_back({sequence, s.slot, s.planned, s.planned + tokens, samples});
+  s.owes_ask &= !gated;
+  if (gated) grammar_.row(number_, {s.key, s.slot, s.told + s.samples_out(), 1, s.forced()});
+  step_->rows.push_back({sequence, s.slot, s.planned, s.planned + tokens, samples, false, s.proposes});
   step_->prompt_positions += tokens > 1 ? tokens : 0;
   time_.add(s.planned, tokens);
   has_newcomer_ |= arrives;
@@ -204,17 +205,23 @@ void StepPlanner::add_row(std::uint32_t sequence, std::int32_t most, std::int64_
 }
 
 /// The row may begin at any position from next_position() to `planned`, and none of them may lack its block.
+/// It is gated if one of the tokens that it may yield is.
 void StepPlanner::add_row_from_last(std::uint32_t sequence) {
   ScheduledSequence& s = table_[sequence];
   const std::int32_t room = s.blocks * worker_.block_tokens;
   s.expect_yields();
   s.planned = std::min(s.planned, room - 1);
   const std::int32_t end = std::min(s.max_length - 1, room);
-  const std::int32_t tokens =
-      builder_.fitting_from_last(s, std::min({1 + drafts_, end - s.planned, builder_.tokens_left()}));
+  const std::int32_t tokens = builder_.fitting_from_last(
+      s, std::min({s.again ? 1 : 1 + drafts_, end - s.planned, builder_.tokens_left()}));
   if (tokens <= 0 || !send_blocks(s)) return;
-  if (!builder_.row(s, tokens, wire::kSamples | wire::kFromLast)) return;
-  step_->rows.push_back({sequence, s.slot, s.planned, s.planned + tokens, true, true});
+  const bool gated = s.grammar != 0 && (s.owes_ask || s.planned + tokens - s.prompt_tokens >= s.gated_from);
+  const std::uint32_t flags = (gated ? wire::kGated : 0u) | (s.again ? wire::kAgain : 0u);
+  if (!builder_.row(s, tokens, wire::kSamples | wire::kFromLast | flags)) return;
+  s.again = false;
+  s.owes_ask &= !gated;
+  if (gated) grammar_.row(number_, {s.key, s.slot, s.told + s.samples_out(), tokens, s.forced()});
+  step_->rows.push_back({sequence, s.slot, s.planned, s.planned + tokens, true, true, s.proposes});
   ++step_->decodes;
   time_.add(s.planned, 1);
   s.note_yields(tokens, 1);

@@ -32,7 +32,8 @@ namespace troupe {
 /// encoded.
 ///
 /// A row that samples for a sequence with a grammar is gated, from output token gated_from on: the plan is
-/// made and sent as any other, and the worker's step waits for the row's mask before it samples.
+/// made and sent as any other, and the worker's step waits for the row's masks before it samples. One with
+/// draft tokens is gated if the last token that it may yield is.
 ///
 /// Where the worker drafts, a decode is a row from the sequence's last token, with as many draft tokens as
 /// pay (draft_control.h).

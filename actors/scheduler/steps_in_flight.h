@@ -17,7 +17,8 @@ struct PlannedRow {
   std::int32_t begin = 0;  ///< positions [begin, end) are run
   std::int32_t end = 0;
   bool samples = false;
-  bool from_last = false;  ///< `begin` and `end` are upper bounds: it yields up to end - begin tokens
+  bool from_last = false;     ///< `begin` and `end` are upper bounds: it yields up to end - begin tokens
+  std::int32_t proposes = 0;  ///< draft tokens that its result may say
 };
 
 struct PlannedStep {

@@ -31,6 +31,7 @@ WorkerLimits WorkerLimits::of(const config::SchedulerOptions& options, const wir
   limits.vocab_size = capacity.vocab_size;
   limits.max_logprobs = capacity.max_logprobs;
   limits.media_tokens = std::max(0, capacity.media_tokens);
+  limits.frame_patches = capacity.frame_patches;
   limits.swaps = capacity.swap_blocks > 0;
   limits.step_tokens = limited(options.max_num_batched_tokens, capacity.max_tokens_per_step);
   const double share = options.min_prefill_share > 0 ? options.min_prefill_share : kPrefillShare;
@@ -46,6 +47,7 @@ WorkerLimits WorkerLimits::of(const config::SchedulerOptions& options, const wir
           : std::max({kLeastLongPrompt, limits.max_length / 25, limits.step_tokens / kShortPromptsOfAStep});
   limits.slots = std::min({limited(options.max_num_seqs, capacity.max_slots), limits.step_tokens, kMaxSlots});
   limits.max_drafts = std::max(0, capacity.max_drafts);
+  limits.max_proposed = std::clamp(capacity.max_proposed, 0, limits.max_drafts);
   if (limits.max_drafts > 0) limits.max_sampled = std::max(limits.slots, capacity.max_sampled);
   limits.steps_in_flight = std::clamp(capacity.max_steps_in_flight, 1, kMaxStepsInFlight);
   return limits;

@@ -36,7 +36,9 @@ struct WorkerLimits {
   std::int32_t max_logprobs = 0;
   bool swaps = false;                    ///< there is a swap space
   std::int32_t max_drafts = 0;           ///< draft tokens that a row may verify; 0: the worker makes none
+  std::int32_t max_proposed = 0;         ///< with max_drafts: of a sequence with a form; 0: it has none
   std::int32_t max_sampled = INT32_MAX;  ///< tokens that the rows of a step may yield together
+  std::int32_t frame_patches = 0;        ///< of an image, or of a video's frame
   std::int32_t media_tokens = 0;         ///< of encoded images and videos at once; 0: the model sees nothing
 };
 

@@ -75,6 +75,7 @@ LinkUp RankGroup::least() const {
     least.max_steps_in_flight = std::min(least.max_steps_in_flight, of.max_steps_in_flight);
     least.max_logprobs = std::min(least.max_logprobs, of.max_logprobs);
     least.media_tokens = std::min(least.media_tokens, of.media_tokens);
+    least.frame_patches = std::min(least.frame_patches, of.frame_patches);
     least.swap_blocks = std::min(least.swap_blocks, of.swap_blocks);
     least.weight_bytes += of.weight_bytes;
     least.kv_bytes += of.kv_bytes;

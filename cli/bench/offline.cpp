@@ -22,6 +22,7 @@ struct OfflineBench {
   model::WeightFormats formats;
   model::Ceilings ceilings;
   std::unique_ptr<Executor> executor;
+  bool synthetic = false;  ///< draft tokens are accepted by the toss of a coin
 };
 
 Result<OfflineBench> open_bench(config::Options options) {
@@ -30,6 +31,9 @@ Result<OfflineBench> open_bench(config::Options options) {
   if (!found->spec) return invalid("--device echo runs no model; there is nothing to measure", "device");
   options.device.device = found->device;
   OfflineBench bench;
+  bench.synthetic = options.speculation.synthetic_acceptance >= 0;
+  if (bench.synthetic && found->device != config::Device::cuda)
+    return invalid("--draft-acceptance is offered on a GPU alone", "draft-acceptance");
   bench.spec = *found->spec;
   bench.formats = found->formats;
   auto ceilings = measure_ceilings(found->device);
@@ -75,18 +79,30 @@ void print(const Figure& f, const model::Ceilings& ceilings, bool json) {
   std::fflush(stdout);
 }
 
-Status decode_row(OfflineBench& bench, int batch, int context, int output, bool json) {
+/// `drafts`: draft tokens of each row; below 0: rows do not draft, as without speculation.
+Status decode_row(OfflineBench& bench, int batch, int context, int output, int drafts, bool json) {
   constexpr int kWarmUp = 5;
   StepFeed feed(*bench.executor);
-  if (Status placed = feed.place(batch, context, output + kWarmUp); !placed.ok()) return placed;
+  const int yields = std::max(0, drafts) + 1;
+  if (Status placed = feed.place(batch, context, (output + kWarmUp + 2) * yields); !placed.ok())
+    return placed;
   if (auto warm = feed.decode(kWarmUp); !warm.ok()) return warm.status();
-  auto times = feed.decode(output);
+  if (drafts >= 0) {
+    if (auto warm = feed.decode_drafting(kWarmUp, drafts); !warm.ok()) return warm.status();
+  }
+  auto times = drafts < 0 ? feed.decode(output) : feed.decode_drafting(output, drafts);
   if (!times.ok()) return times.status();
   const double all = std::accumulate(times->begin(), times->end(), 0.0);
-  const double tokens_per_s = batch * static_cast<double>(times->size()) / all;
+  const double tokens_per_s = static_cast<double>(feed.yielded()) / all;
   print({"decode", "context", batch, context, std::move(*times), tokens_per_s,
          model::decode_work(bench.spec, bench.formats, batch, context + output / 2)},
         bench.ceilings, json);
+  if (drafts >= 0 && !json) {
+    const double steps = batch * static_cast<double>(output - 1);
+    std::printf("         %d draft tokens a row, %s: %.2f verified and %.2f tokens yielded a row\n", drafts,
+                bench.synthetic ? "synthetic acceptance" : "compared",
+                static_cast<double>(feed.drafted()) / steps, static_cast<double>(feed.yielded()) / steps);
+  }
   if (!json) {
     std::printf("         host time of a submit: p50 %.1f us, p99 %.1f us\n",
                 http::percentile(feed.submit_s(), 50) * 1e6, http::percentile(feed.submit_s(), 99) * 1e6);
@@ -129,14 +145,16 @@ int run(const cli::Synopsis& synopsis, const config::Options& options, bool json
 int decode_main(int argc, char** argv) {
   const cli::Synopsis synopsis{
       "bench decode", "time of a decode step, beside its bound",
-      "troupe bench decode [--batch N]… [--context N]… [--output N] [--json] [--explain] [-- SERVE FLAGS]",
+      "troupe bench decode [--batch N]… [--context N]… [--output N] [--drafts N]… "
+      "[--draft-acceptance P] [--json] [--explain] [-- SERVE FLAGS]",
       "  troupe bench decode --batch 1 --batch 4 --context 512\n"
       "  troupe bench decode --batch 32 --context 2048 -- --model DIR --device cuda\n"
       "  troupe bench decode --batch 1 -- --model bench/models/ERNIE-4.5-0.3B --load-choices "
       "dummy --tokenizer DIR\n"
       "  troupe bench decode --explain -- --model bench/models/ERNIE-4.5-21B-A3B\n"};
-  std::vector<int> batches, contexts;
+  std::vector<int> batches, contexts, drafts;
   int output = 64;
+  double acceptance = -1;
   bool json = false, explained = false;
   const std::vector<config::Field> fields = {
       {.name = "batch",
@@ -153,6 +171,20 @@ int decode_main(int argc, char** argv) {
        .max = 1 << 24,
        .when_unset = "512"},
       {.name = "output", .slot = &output, .help = "steps that are timed", .min = 2, .max = 1 << 20},
+      {.name = "drafts",
+       .slot = &drafts,
+       .help = "with --speculative-config: draft tokens of each row",
+       .min = 0,
+       .max = 8,
+       .when_unset = "num_speculative_tokens"},
+      {.name = "draft-acceptance",
+       .slot = &acceptance,
+       .help = "with --speculative-config, on a GPU: draft tokens are accepted with this probability, "
+               "whatever they "
+               "are. Synthetic: it says what a step costs, not what text is worth",
+       .min = 0,
+       .max = 1,
+       .when_unset = "compared"},
       json_field(json),
       {.name = "explain",
        .slot = &explained,
@@ -173,13 +205,22 @@ int decode_main(int argc, char** argv) {
   }
   if (batches.empty()) batches = {1};
   if (contexts.empty()) contexts = {512};
+  const bool speculates = options.speculation.method != config::DraftMethod::none;
+  if (!speculates && (acceptance >= 0 || !drafts.empty()))
+    return cli::fail(synopsis,
+                     invalid("--drafts and --draft-acceptance need --speculative-config", "drafts"));
+  options.speculation.synthetic_acceptance = acceptance;
+  if (drafts.empty()) drafts = {speculates ? options.speculation.tokens : -1};
   if (options.scheduler.max_num_seqs == 0) {
     options.scheduler.max_num_seqs = *std::max_element(batches.begin(), batches.end());
   }
   return run(synopsis, options, json, [&](OfflineBench& bench) -> Status {
     for (const int context : contexts) {
       for (const int batch : batches) {
-        if (Status status = decode_row(bench, batch, context, output, json); !status.ok()) return status;
+        for (const int most : drafts) {
+          if (Status status = decode_row(bench, batch, context, output, most, json); !status.ok())
+            return status;
+        }
       }
     }
     return {};

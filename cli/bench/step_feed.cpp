@@ -60,6 +60,7 @@ void StepFeed::start(std::int32_t slot, BlockId first_block, std::int32_t blocks
   start.slot = ref;
   start.prompt_tokens = start.known_tokens = static_cast<std::int32_t>(ids.size());
   start.sampling.seed = generation_;
+  if (capacity_.max_drafts > 0) start.max_tokens = blocks * capacity_.block_tokens;
   started_.push_back(start);
   tokens_.push_back({ref, 0, 0, plan_.array(ids)});
   std::vector<BlockId> table;
@@ -115,7 +116,10 @@ Status StepFeed::await() {
   if (const auto* result = view.as<wire::StepResult>()) {
     spans_.push_back({result->started_ns, result->finished_ns});
     for (const wire::ResultRow& row : view.array(result->rows)) {
-      if (row.error == wire::RowError::none) continue;
+      if (row.error == wire::RowError::none) {
+        count_row(row);
+        continue;
+      }
       return failure(Code::internal, row.error == wire::RowError::not_finite
                                          ? "the model's logits are not finite"
                                          : "the executor does not know a sequence of its own");
@@ -328,7 +332,30 @@ Status StepFeed::send_masks(std::uint64_t step) {
   return {};
 }
 
-Result<std::vector<double>> StepFeed::decode(int steps) {
+void StepFeed::add_rows(int drafts, bool drafting) {
+  const bool gated = row_mask_s_ >= 0;
+  const std::uint32_t flags = gated ? wire::kSamples | wire::kGated : std::uint32_t{wire::kSamples};
+  for (FedSequence& s : sequences_) {
+    if (drafting) {
+      rows_.push_back({s.slot, s.position + s.in_flight, 1 + drafts, wire::kSamples | wire::kFromLast, 0});
+      s.in_flight += 1 + drafts;
+    } else {
+      rows_.push_back({s.slot, s.position++, 1, flags, 0});
+    }
+  }
+}
+
+void StepFeed::count_row(const wire::ResultRow& row) {
+  yielded_ += row.count;
+  drafted_ += row.drafts;
+  if (rows_in_flight_ == 0) return;
+  FedSequence& s = sequences_[row.slot.slot];
+  s.position += row.count;
+  s.in_flight -= rows_in_flight_;
+}
+
+Result<std::vector<double>> StepFeed::decode(int steps, int drafts, bool drafting) {
+  rows_in_flight_ = drafting ? 1 + drafts : 0;
   std::vector<double> times;
   submit_s_.clear();
   spans_.clear();
@@ -336,12 +363,11 @@ Result<std::vector<double>> StepFeed::decode(int steps) {
   int sent = 0;
   if (Status status = start_swaps(); !status.ok()) return status;
   const bool gated = row_mask_s_ >= 0;
-  const std::uint32_t flags = gated ? wire::kSamples | wire::kGated : std::uint32_t{wire::kSamples};
   const std::uint64_t first = step_ + 1;
   for (int done = 0; done < steps; ++done) {
     while (sent < steps && pending_ < 2) {
       begin();
-      for (FedSequence& s : sequences_) rows_.push_back({s.slot, s.position++, 1, flags, 0});
+      add_rows(drafts, drafting);
       const std::int64_t from = now_ns();
       if (Status status = finish_plan(); !status.ok()) return status;
       submit_s_.push_back(seconds(from, now_ns()));
@@ -352,7 +378,10 @@ Result<std::vector<double>> StepFeed::decode(int steps) {
     }
     if (Status status = await(); !status.ok()) return status;
     const std::int64_t now = now_ns();
-    if (done > 0) times.push_back(seconds(last, now));
+    if (done > 0)
+      times.push_back(seconds(last, now));
+    else
+      yielded_ = drafted_ = 0;
     last = now;
   }
   return times;

@@ -37,7 +37,15 @@ class StepFeed {
 
   /// Runs `steps` decode steps of all placed sequences. The times, in seconds, between one result and the
   /// next: steps - 1 of them. invalid_argument, from the executor, when that is more than there is room for.
-  Result<std::vector<double>> decode(int steps);
+  /// With `drafts` every row verifies up to so many draft tokens; from then on decode() must, 0 or more
+  /// (`drafting`).
+  Result<std::vector<double>> decode(int steps) { return decode(steps, 0, false); }
+  Result<std::vector<double>> decode_drafting(int steps, int drafts) { return decode(steps, drafts, true); }
+
+  /// Tokens that the results of the last decode() but the first have yielded, of all sequences.
+  std::int64_t yielded() const { return yielded_; }
+  /// Draft tokens that these steps have verified.
+  std::int64_t drafted() const { return drafted_; }
 
   /// From now on the rows of decode() wait for masks, which come when the result before is there and `row_s`
   /// seconds for each row have passed. They allow about half of the vocabulary. Below 0: no row waits.
@@ -67,8 +75,12 @@ class StepFeed {
     std::int32_t position = 0;  // of the next token to run
     BlockId first_block = 0;
     std::int32_t blocks = 0;
+    std::int32_t in_flight = 0;  // most tokens that drafting rows may still yield
   };
 
+  Result<std::vector<double>> decode(int steps, int drafts, bool drafting);
+  void add_rows(int drafts, bool drafting);
+  void count_row(const wire::ResultRow& row);
   void begin();
   void end_all();
   void start(std::int32_t slot, BlockId first_block, std::int32_t blocks, const std::vector<TokenId>& ids);
@@ -100,6 +112,9 @@ class StepFeed {
   std::vector<wire::PlanRow> rows_;
   std::vector<double> submit_s_;
   std::vector<Span> spans_;
+  int rows_in_flight_ = 0;  // most tokens that a drafting row may yield; 0: rows do not draft
+  std::int64_t yielded_ = 0;
+  std::int64_t drafted_ = 0;
   std::uint64_t step_ = 0;
   std::uint64_t command_ = 0;
   std::uint64_t last_copy_ = 0;                       // the last command that plans depend on

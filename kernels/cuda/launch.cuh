@@ -15,7 +15,7 @@
 //
 // "Constant while the step runs": no kernel of a step writes it. Weights and tables made at load time are; so
 // the following kernels read them before their wait:
-//   - add_rms_norm_cuda.cu, exchange_norm_cuda.cu: the norm's weights
+//   - add_rms_norm_cuda.cu, draft_rows_cuda.cu, exchange_norm_cuda.cu: the norm's weights
 //   - routing_cuda.cu, tensor_route_kernel: the router
 //   - linear_bias_cuda.cu, linear_stream_cuda.cu, linear_strip_cuda.cu, linear_wgmma_cuda.cu: the weights
 //     of dense products; and of grouped ones, if their offsets are settled

@@ -14,6 +14,7 @@
 #include "kernels/cuda/product/linear.h"
 #include "kernels/cuda/sample/choose.h"
 #include "kernels/dense_tail.h"
+#include "kernels/draft_rows.h"
 #include "kernels/embed.h"
 #include "kernels/linear_bias.h"
 #include "kernels/lm_head.h"
@@ -48,8 +49,10 @@ constexpr std::size_t scratch_bytes(const Sample& op, const GpuTraits& gpu) {
 
 // These work in registers and shared memory alone.
 constexpr std::size_t scratch_bytes(const AddRmsNorm&, const GpuTraits&) { return 0; }
+constexpr std::size_t scratch_bytes(const DraftInput&, const GpuTraits&) { return 0; }
 constexpr std::size_t scratch_bytes(const Embed&, const GpuTraits&) { return 0; }
 constexpr std::size_t scratch_bytes(const PlaceRows&, const GpuTraits&) { return 0; }
+constexpr std::size_t scratch_bytes(const RoundRows&, const GpuTraits&) { return 0; }
 constexpr std::size_t scratch_bytes(const RopeTable&, const GpuTraits&) { return 0; }
 constexpr std::size_t scratch_bytes(const Score&, const GpuTraits&) { return 0; }
 

@@ -1,6 +1,7 @@
 #pragma once
 // The batch sizes for which a GPU prepares decode steps (graphs). A batch is padded to the next larger size.
 #include <algorithm>
+#include <cstdint>
 #include <vector>
 
 namespace troupe::model {
@@ -21,6 +22,14 @@ inline std::vector<int> decode_buckets(int most) {
   }
   sizes.push_back(most);
   return sizes;
+}
+
+/// Rows of a sequence for which decode steps are prepared, where rows verify up to `drafts` draft tokens:
+/// none, half and all of them, as plans ask for (actors/scheduler/draft_control.h).
+inline std::vector<std::int32_t> decode_widths(std::int32_t drafts) {
+  std::vector<std::int32_t> widths{1, 1 + (drafts + 1) / 2, 1 + drafts};
+  widths.erase(std::unique(widths.begin(), widths.end()), widths.end());
+  return widths;
 }
 
 /// Index of the smallest size that holds `rows`, which is at most the largest.

@@ -20,7 +20,8 @@ constexpr std::size_t kFirstUpload = std::size_t{128} << 10;
 
 Result<std::unique_ptr<CudaEncoder>> CudaEncoder::make(const CudaOptions& options, const ModelSpec& spec,
                                                        DType dtype, const VisionWeights& weights,
-                                                       std::size_t outputs, std::int64_t kept_tokens) {
+                                                       int frame_patches, std::size_t outputs,
+                                                       std::int64_t kept_tokens) {
   // An item is encoded alone, so a row's bits hang on its item alone whichever kernels run.
   auto device = std::make_unique<Cuda>(
       CudaOptions{.ordinal = options.ordinal, .batch_invariant = false, .overlap = options.overlap});
@@ -29,8 +30,8 @@ Result<std::unique_ptr<CudaEncoder>> CudaEncoder::make(const CudaOptions& option
       Region<Cuda>::make(*device, std::max(outputs, kFirstUpload), "embeddings of images and videos");
   if (!memory) return memory.status();
   auto region = std::make_unique<Region<Cuda>>(std::move(*memory));
-  Result<VisionTower<Cuda>> tower = VisionTower<Cuda>::make(
-      *device, *spec.vision, spec.hidden, spec.rms_norm_eps, dtype, weights, kMostFramePatches);
+  Result<VisionTower<Cuda>> tower = VisionTower<Cuda>::make(*device, *spec.vision, spec.hidden,
+                                                            spec.rms_norm_eps, dtype, weights, frame_patches);
   if (!tower) return tower.status();
   auto made = std::make_unique<VisionTower<Cuda>>(std::move(*tower));
   made->limit_attention(kPieceOperations);

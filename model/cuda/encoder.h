@@ -29,11 +29,12 @@ namespace troupe::model {
 /// One thread. The weights outlive it. All but make() throw CudaError.
 class CudaEncoder {
  public:
-  /// `outputs`: bytes for the embeddings of items that sequences need or that are kept; of the latter so many
-  /// tokens.
+  /// `frame_patches`: most of an image, or of a video's frame. `outputs`: bytes for the embeddings of items
+  /// that sequences need or that are kept; of the latter so many tokens.
   static Result<std::unique_ptr<CudaEncoder>> make(const CudaOptions& device, const ModelSpec& spec,
                                                    DType dtype, const VisionWeights& weights,
-                                                   std::size_t outputs, std::int64_t kept_tokens);
+                                                   int frame_patches, std::size_t outputs,
+                                                   std::int64_t kept_tokens);
 
   /// To be encoded behind those that were added before. `patches` stay until take_ended() tells of it.
   void add(const wire::EncodeMedia& command, const MediaItem& item, std::span<const std::byte> patches);

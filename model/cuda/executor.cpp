@@ -70,6 +70,7 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
       Decoder<Cuda>::make(device, *spec, files.formats, std::move(*weights),
                           {.rows = capacity.max_tokens_per_step,
                            .sequences = capacity.max_slots,
+                           .drafts = drafted_rows(capacity),
                            .positions = capacity.max_model_len,
                            .kv_format = files.formats.kv,
                            .kv_ids = true,
@@ -80,7 +81,7 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
   model.decoder = std::move(*decoder);
   device.set_step_memory(model.kv->data(), model.kv->reserved());
   device.set_step_memory(model.decoder->activations().data, model.decoder->activations().bytes);
-  Result<CudaSteps> steps = CudaSteps::make(device, *model.decoder, capacity);
+  Result<CudaSteps> steps = CudaSteps::make(device, *model.decoder, capacity, options.speculation);
   if (!steps) return steps.status();
   model.steps = std::make_unique<CudaSteps>(std::move(*steps));
   device.release_staging();  // loading has ended
@@ -95,7 +96,7 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
   if (spec->vision) {
     Result<std::unique_ptr<CudaEncoder>> encoder = CudaEncoder::make(
         {.ordinal = device.ordinal(), .overlap = options.device.overlap_kernels}, *spec,
-        files.formats.activations, model.decoder->vision_weights(),
+        files.formats.activations, model.decoder->vision_weights(), capacity.frame_patches,
         encoder_output_bytes(capacity, *spec, files.formats, options), kept_media_tokens(options, capacity));
     if (!encoder) return encoder.status();
     model.encoder = std::move(*encoder);

@@ -17,6 +17,12 @@ constexpr std::uint64_t kChecksPerSwapQuery = 64;
 // ranks when an epoch has ended. If they do not, the rank is of no further use.
 constexpr Duration kEndWithOthers = std::chrono::seconds(2);
 
+DerivedLimits derived_limits(const wire::Capacity& capacity, const CudaSteps& steps) {
+  if (capacity.max_drafts == 0) return {};
+  return {steps.widths(),
+          std::min(capacity.max_slots + drafted_rows(capacity), capacity.max_tokens_per_step)};
+}
+
 template <class F>
 auto guarded(Status& broken, F&& body) -> decltype(body()) {
   if (!broken.ok()) return broken;
@@ -36,14 +42,15 @@ CudaQueue::CudaQueue(const wire::Capacity& capacity, CudaModel model, Duration p
       limits_(patience, model.ranks ? patience : StepLimits::kLeast),
       model_(std::move(model)),
       check_(capacity),
-      media_(capacity, model_.encoder ? kMostFramePatches : 0),
+      media_(capacity, model_.encoder ? capacity.frame_patches : 0),
       gates_(capacity, model_.steps->gate_memory()),
-      table_(capacity.max_slots, model_.decoder->spec().vision),
+      table_(capacity.max_slots, model_.decoder->spec().vision, nullptr,
+             derived_limits(capacity, *model_.steps)),
       packer_(model_.steps->sequence_memory(), model_.steps->layout(), model_.steps->score_group()),
       waiting_(static_cast<std::size_t>(capacity.max_steps_in_flight)),
       work_(static_cast<std::size_t>(capacity.max_steps_in_flight) + kMaxCommandsQueued),
       flights_(static_cast<std::size_t>(capacity.max_steps_in_flight) + 1),
-      samples_(static_cast<std::size_t>(capacity.max_slots)) {}
+      samples_(static_cast<std::size_t>(capacity.max_slots + drafted_rows(capacity))) {}
 
 CudaQueue::~CudaQueue() {
   reset(0);
@@ -178,7 +185,8 @@ void CudaQueue::end_held() {
   CudaSteps& steps = *model_.steps;
   const StepBatch& batch = flight(steps.launched()).batch;
   packer_.pack_gated(batch, gates_, held_, steps.held_rows());
-  steps.end_held(static_cast<int>(batch.samples.size()), gates_.masks(held_));
+  steps.end_held(static_cast<int>(batch.samples.size()), flight(steps.launched()).derived,
+                 gates_.masks(held_));
   let_go();
 }
 
@@ -198,6 +206,7 @@ void CudaQueue::launch(const wire::RecordView& record, const wire::StepPlan& pla
   table_.apply(record, plan, flight.batch);
   if (model_.encoder) launch_media(record, plan, flight);
   const PackedStep packed = packer_.pack(record, plan, table_, flight.batch, model_.steps->next_piece());
+  flight.derived = packed.derived;
   flight.scores = packed.scores;
   flight.copies = packed.scores > 0 || packed.tops > 0;
   Work& work = add_work();
@@ -315,7 +324,7 @@ void CudaQueue::write(const Work& work, std::vector<std::byte>& out) {
     return;
   }
   const CudaSteps& steps = *model_.steps;
-  const Flight& flight = this->flight(work.launched);
+  Flight& flight = this->flight(work.launched);
   const std::size_t count = flight.batch.samples.size();
   const auto sampled = steps.sampled(work.launched);
   const auto results = steps.results(work.launched);
@@ -324,6 +333,7 @@ void CudaQueue::write(const Work& work, std::vector<std::byte>& out) {
     samples_[i].token = sampled[i].token;
     samples_[i].error = sampled[i].error;
   }
+  resolve(flight, steps.yields(work.launched));
   // A row that samples again takes its token from the table: the slot's last sampled one is what it replaces.
   table_.commit(flight.batch, std::span(samples_).first(count));
   for (const MediaCheck::Used& used : flight.used) model_.encoder->used(used.slot, used.item);
@@ -334,6 +344,17 @@ void CudaQueue::write(const Work& work, std::vector<std::byte>& out) {
                steps.tops(work.launched).first(static_cast<std::size_t>(flight.batch.tops)),
                host_ns(outcome.started_ns, outcome.finished_ns), finished, out);
   gates_.close(work.number);
+}
+
+// In a decode step yields lie at the sequences' indices, else beside the derived ones.
+void CudaQueue::resolve(Flight& flight, std::span<const kernels::Yield> yields) {
+  StepBatch& batch = flight.batch;
+  if (batch.derived.empty()) return;
+  yields_.clear();
+  for (std::size_t i = 0; i < batch.derived.size(); ++i) {
+    yields_.push_back(yields[batch.width > 0 ? static_cast<std::size_t>(batch.derived[i].sequence) : i]);
+  }
+  table_.resolve(batch, yields_, std::span(samples_).first(batch.samples.size()));
 }
 
 // The GPU's clock and the host's differ by an offset and drift apart slowly. The host sees a step's end late

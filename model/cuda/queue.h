@@ -75,6 +75,7 @@ class CudaQueue final : public Executor {
   // What the host keeps of a step in flight, for its result.
   struct Flight {
     StepBatch batch;
+    int derived = 0;
     int scores = 0;
     bool copies = false;                 // scores or tops
     std::vector<MediaCheck::Used> used;  // items whose last rows it runs
@@ -108,6 +109,7 @@ class CudaQueue final : public Executor {
   // Gives an idle GPU the next pieces, and writes the end of an encoding, if one has ended.
   bool take_encoded(std::vector<std::byte>& out);
   void write(const Work& work, std::vector<std::byte>& out);
+  void resolve(Flight& flight, std::span<const kernels::Yield> yields);
   std::int64_t host_ns(std::uint64_t gpu_ns, std::uint64_t finished_gpu_ns);
   Flight& flight(std::uint64_t launched) { return flights_[launched % flights_.size()]; }
 
@@ -129,6 +131,7 @@ class CudaQueue final : public Executor {
   std::uint64_t commands_ = 0;  // id of the last cache command given to the GPU, whichever stream
   std::vector<Flight> flights_;
   std::vector<kernels::SampleResult> samples_;
+  std::vector<kernels::Yield> yields_;
   std::vector<kernels::BlockPair> pairs_;
   ResultWriter writer_;
   std::uint64_t checks_ = 0;  // of whether work has finished, in all calls of poll()

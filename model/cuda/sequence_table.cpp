@@ -48,7 +48,11 @@ void WorkerSequences::apply(const wire::RecordView& record, const wire::StepPlan
     std::copy(blocks.begin(), blocks.end(), slot->blocks.begin() + run.first);
     slot->last_block_at = -1;
   }
-  for (const wire::PlanRow& row : record.array(plan.rows)) add_row(row, batch);
+  if (derives()) batch.width = width_of(record.array(plan.rows));
+  for (const wire::PlanRow& row : record.array(plan.rows)) {
+    add_row(row, batch);
+    if (batch.width > 0) pad_to_width(batch);
+  }
   describe_media(batch);
 }
 
@@ -59,6 +63,8 @@ void WorkerSequences::start(const wire::RecordView& record, const wire::StartSeq
   slot.generation = start.slot.generation;
   slot.prompt_tokens = start.prompt_tokens;
   slot.max_tokens = start.max_tokens;
+  slot.proposes = start.proposes;
+  slot.proposed.clear();
   if (drafter_ != nullptr) {
     drafter_->start(start.slot.slot, start.prompt_tokens, record.array(start.prediction));
   }
@@ -83,11 +89,14 @@ void WorkerSequences::add_row(const wire::PlanRow& row, StepBatch& batch) {
     if (samples) batch.outcomes.push_back({row.slot, row.position + row.tokens, -1, gated});
     return;
   }
-  if ((row.flags & wire::kFromLast) != 0) return add_row_from_last(row, *slot, batch);
+  if ((row.flags & wire::kFromLast) != 0) {
+    return derives() ? add_derived_row(row, *slot, batch) : add_row_from_last(row, *slot, batch);
+  }
   const std::int32_t end = row.position + row.tokens;
   if ((row.flags & wire::kAgain) != 0) slot->ids.resize(static_cast<std::size_t>(end));
   const auto first_row = static_cast<std::int32_t>(batch.tokens.size());
   place_row(row, *slot, row.position, row.tokens, batch);
+  if (derives()) batch.most_tokens = std::max(batch.most_tokens, row.tokens);
   if (slot->sampling.prompt_logprobs >= 0) add_scores(row, *slot, first_row, batch);
   if (samples) {
     slot->wanted_drafts = slot->max_tokens > 0 ? kMostDrafts : 0;
@@ -115,10 +124,16 @@ void WorkerSequences::place_row(const wire::PlanRow& row, Slot& slot, std::int32
 }
 
 void WorkerSequences::add_row_from_last(const wire::PlanRow& row, Slot& slot, StepBatch& batch) {
+  const bool gated = (row.flags & wire::kGated) != 0;
+  if ((row.flags & wire::kAgain) != 0) {
+    slot.ids.resize(std::min(slot.ids.size(), static_cast<std::size_t>(row.position) + 1));
+    slot.proposed.clear();
+    if (drafter_ != nullptr) drafter_->rewind(row.slot.slot);
+  }
   const auto known = static_cast<std::int32_t>(slot.ids.size());
   const auto room = static_cast<std::int32_t>(slot.blocks.size()) * kernels::kBlockTokens;
   if (known >= slot.max_tokens || known > room) {
-    batch.outcomes.push_back({.slot = row.slot, .position = known, .idle = true});
+    batch.outcomes.push_back({.slot = row.slot, .position = known, .gated = gated, .idle = true});
     return;
   }
   slot.wanted_drafts = row.tokens - 1;
@@ -129,35 +144,81 @@ void WorkerSequences::add_row_from_last(const wire::PlanRow& row, Slot& slot, St
   const std::size_t first_outcome = batch.outcomes.size();
   place_row(row, slot, known - 1, 1 + drafts, batch);
   for (std::int32_t i = 0; i <= drafts; ++i) {
-    add_sample(row.slot, slot, known + i, false, batch);
+    add_sample(row.slot, slot, known + i, gated && i == 0, batch);
     batch.sample_rows.push_back(first_row + i);
   }
   batch.outcomes[first_outcome].drafts = drafts;
   batch.outcomes[first_outcome].predicted = made.predicted && drafts > 0;
 }
 
-// Appends up to `most` draft tokens to the slot's ids. A draft ends before an id that stands for an image or
-// a video, or bounds one: the rows that verify it are text.
+// Appends up to `most` draft tokens to the slot's ids.
 Drafts WorkerSequences::add_drafts(std::uint32_t index, std::int32_t most) {
-  std::vector<TokenId>& ids = slots_[index].ids;
+  Slot& slot = slots_[index];
   if (drafter_ == nullptr || most <= 0) return {};
+  const auto wanted = static_cast<std::size_t>(std::min(most, kMostDrafts));
   std::array<TokenId, kMostDrafts> memory{};
-  const auto out = std::span(memory).first(static_cast<std::size_t>(std::min(most, kMostDrafts)));
-  Drafts made = drafter_->draft(index, ids, out);
+  Drafts made{slot.proposed.size(), slot.proposed_predicted};
+  std::span<const TokenId> drafts = slot.proposed;
+  if (slot.proposes == 0) {
+    made = draft(index, std::span(memory).first(wanted));
+    drafts = std::span(memory).first(made.count);
+  }
+  made.count = std::min(made.count, wanted);
+  drafts = drafts.first(made.count);
+  slot.ids.insert(slot.ids.end(), drafts.begin(), drafts.end());
+  return made;
+}
+
+// Draft tokens behind the slot's ids, at the front of `out`. They end before an id that stands for an image
+// or a video, or bounds one: the rows that verify them are text.
+Drafts WorkerSequences::draft(std::uint32_t index, std::span<TokenId> out) {
+  Drafts made = drafter_->draft(index, slots_[index].ids, out);
   const auto is_of_media = [this](TokenId id) {
     return vision_ && (id == vision_->patch || id == vision_->video_patch || vision_->is_boundary(id));
   };
   const std::span<const TokenId> drafts = out.first(made.count);
   made.count = static_cast<std::size_t>(std::ranges::find_if(drafts, is_of_media) - drafts.begin());
-  ids.insert(ids.end(), drafts.begin(), drafts.begin() + static_cast<std::ptrdiff_t>(made.count));
   return made;
+}
+
+// Likewise, where the form forces what follows.
+Drafts WorkerSequences::draft(std::uint32_t index, std::span<const TokenId> forced, std::span<TokenId> out) {
+  const Drafts own = draft(index, out);
+  forced = forced.first(std::min(forced.size(), out.size()));
+  if (std::ranges::equal(forced, out.first(std::min(own.count, forced.size())))) return own;
+  std::ranges::copy(forced, out.begin());
+  return {forced.size()};
+}
+
+void WorkerSequences::propose(StepBatch& batch, std::span<const kernels::SampleResult> results) {
+  if (drafter_ == nullptr) return;
+  for (std::size_t i = 0; i < batch.outcomes.size();
+       i += 1 + static_cast<std::size_t>(batch.outcomes[i].drafts)) {
+    SamplingOutcome& outcome = batch.outcomes[i];
+    Slot* slot = outcome.sample < 0 ? nullptr : find(outcome.slot);
+    if (slot == nullptr || slot->proposes == 0) continue;
+    slot->proposed.clear();
+    const std::int32_t most = std::min(
+        {slot->proposes, kMostDrafts, slot->max_tokens - static_cast<std::int32_t>(slot->ids.size()) - 1});
+    if (most <= 0 || results[static_cast<std::size_t>(outcome.sample)].error != kernels::SampleError::none)
+      continue;
+    const bool reached = batch.yield(i, results) == outcome.masks && !outcome.forced.empty() &&
+                         outcome.forced.front() == slot->ids.back();
+    slot->proposed.resize(static_cast<std::size_t>(most));
+    const Drafts made = draft(
+        outcome.slot.slot, reached ? outcome.forced.subspan(1) : std::span<const TokenId>{}, slot->proposed);
+    slot->proposed.resize(made.count);
+    slot->proposed_predicted = made.predicted;
+    outcome.proposed = static_cast<std::int32_t>(slot->proposed.size());
+    batch.proposed.insert(batch.proposed.end(), slot->proposed.begin(), slot->proposed.end());
+  }
 }
 
 // As long as all rows of a step are those of text sequences, it has no positions and no kinds.
 void WorkerSequences::describe_media(StepBatch& batch) const {
   const auto has_media = [this](std::uint32_t slot) { return slots_[slot].media != nullptr; };
   if (!vision_ || std::ranges::none_of(batch.slots, has_media)) return;
-  batch.positions.reserve(batch.tokens.size());
+  batch.positions.assign(batch.tokens.size(), {0, 0, 0});
   batch.kinds.assign(batch.tokens.size(), kTextRow);
   bool sees = false;
   for (std::size_t i = 0; i < batch.sequences.size(); ++i) {
@@ -167,8 +228,10 @@ void WorkerSequences::describe_media(StepBatch& batch) const {
       add_media(slot, {batch.slots[i], slot.generation}, rows, batch);
       continue;
     }
-    for (std::int32_t at = rows.position; at < rows.position + rows.tokens; ++at)
-      batch.positions.push_back({at, at, at});
+    for (std::int32_t t = 0; t < rows.tokens; ++t) {
+      const std::int32_t at = rows.position + t;
+      batch.positions[static_cast<std::size_t>(rows.row + t)] = {at, at, at};
+    }
   }
   for (const std::uint8_t kind : batch.kinds) sees = sees || kind == kVisionRow;
   if (!sees) batch.kinds.clear();
@@ -178,8 +241,8 @@ void WorkerSequences::add_media(const Slot& slot, SlotRef ref, const kernels::Se
                                 StepBatch& batch) const {
   const std::int32_t end = rows.position + rows.tokens;
   for (std::int32_t at = rows.position; at < end; ++at) {
-    batch.positions.push_back(slot.media->positions.at(at));
     const auto row = static_cast<std::size_t>(rows.row + at - rows.position);
+    batch.positions[row] = slot.media->positions.at(at);
     // What the model has generated is text, whatever its id.
     if (at < slot.prompt_tokens && vision_->is_boundary(batch.tokens[row])) batch.kinds[row] = kVisionRow;
   }

@@ -8,6 +8,7 @@ StepMemory StepMemory::make(const wire::Capacity& capacity, View memory) {
   Arena arena(memory);
   const auto slots = static_cast<std::size_t>(capacity.max_slots);
   const auto rows = static_cast<std::size_t>(capacity.max_tokens_per_step);
+  const std::size_t samples = slots + static_cast<std::size_t>(drafted_rows(capacity));
   StepMemory made;
   made.sequences.blocks_per_slot =
       static_cast<std::size_t>(capacity.max_model_len) / kernels::kBlockTokens + 1;
@@ -17,22 +18,29 @@ StepMemory StepMemory::make(const wire::Capacity& capacity, View memory) {
   made.sequences.scores = arena.take<kernels::ScoreRow>(rows);
   made.sequences.score_picks = arena.take<std::int32_t>(rows);
   if (most_tops(capacity) > 0) {
-    made.sequences.sample_tops = arena.take<kernels::TopRow>(slots);
+    made.sequences.sample_tops = arena.take<kernels::TopRow>(samples);
     made.sequences.score_tops = arena.take<kernels::TopRow>(rows);
   }
   made.arrays.tokens = arena.take<TokenId>(rows);
   made.arrays.positions = arena.take<std::int32_t>(rows);
   made.arrays.slots = arena.take<kernels::KvSlot>(rows);
   made.arrays.sequences = arena.take<kernels::SequenceRows>(slots);
-  made.arrays.samples = arena.take<kernels::SampleRow>(slots);
-  made.arrays.picks = arena.take<std::int32_t>(slots + 1);
+  made.arrays.samples = arena.take<kernels::SampleRow>(samples);
+  made.arrays.picks = arena.take<std::int32_t>(samples + 1);
   made.clock = arena.take<kernels::StepClock>(1);
-  made.held_rows = arena.take<kernels::SampleRow>(slots);
+  made.held_rows = arena.take<kernels::SampleRow>(samples);
   made.sequences.masks = arena.take<std::uint32_t>(slots * kernels::mask_words(capacity.vocab_size));
   if (memory.data != nullptr) made.sequences.held = &made.clock->held;
   if (capacity.media_tokens > 0) {
     made.sequences.positions = arena.take<std::int32_t>(3 * rows);
     made.sequences.kinds = arena.take<std::uint8_t>((rows + 3) / 4 * 4);
+  }
+  if (capacity.max_drafts > 0) {
+    made.arrays.derived = arena.take<kernels::DerivedSequence>(slots);
+    made.sequences.states = arena.take<kernels::SlotState>(slots);
+    made.sequences.predictions = arena.take<TokenId>(slots * wire::kMostPredicted);
+    made.sequences.predicted = arena.take<std::int32_t>(slots);
+    made.sequences.yields = arena.take<kernels::Yield>(slots);
   }
   made.bytes = arena.used();
   return made;

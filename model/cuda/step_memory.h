@@ -6,6 +6,7 @@
 
 #include "gpu/buffer.h"
 #include "ipc/wire.h"
+#include "kernels/derived_rows.h"
 #include "kernels/step_inputs.h"
 #include "kernels/top_logprobs.h"
 
@@ -25,6 +26,11 @@ struct SequenceMemory {
   kernels::TopRow* score_tops = nullptr;   ///< null where most_tops() is 0
   std::uint32_t* held = nullptr;           ///< StepClock::held
   std::uint32_t* masks = nullptr;          ///< mask_words(vocab) per gated row of the held step
+  // With speculation; else null.
+  kernels::SlotState* states = nullptr;
+  TokenId* predictions = nullptr;     ///< wire::kMostPredicted per slot
+  std::int32_t* predicted = nullptr;  ///< (slots) DeriveRows::predicted
+  kernels::Yield* yields = nullptr;   ///< (slots)
   // Of a model that sees, for steps with rows of items; else null.
   std::int32_t* positions = nullptr;  ///< (rows of a step, 3): StepBatch::positions
   std::uint8_t* kinds = nullptr;      ///< (rows of a step, rounded up to 4): StepBatch::kinds

@@ -25,7 +25,8 @@ T* array_at(std::span<std::byte> piece, std::uint32_t offset) {
 kernels::PieceLayout StepPacker::layout(const wire::Capacity& capacity) {
   const auto rows = static_cast<std::size_t>(capacity.max_tokens_per_step);
   const auto sequences = static_cast<std::size_t>(capacity.max_slots);
-  const std::size_t tops = most_tops(capacity) > 0 ? (rows + sequences) * sizeof(kernels::TopRow) : 0;
+  const std::size_t samples = sequences + static_cast<std::size_t>(drafted_rows(capacity));
+  const std::size_t tops = most_tops(capacity) > 0 ? (rows + samples) * sizeof(kernels::TopRow) : 0;
   const bool sees = capacity.media_tokens > 0;
   const std::size_t media = sees ? rows * (sizeof(TokenPosition) + sizeof(std::uint8_t)) + 2 * kAlignment : 0;
   const std::size_t words = wire::kMaxRecordBytes +
@@ -47,8 +48,9 @@ kernels::PieceLayout StepPacker::layout(const wire::Capacity& capacity) {
   made.rows = take(rows * sizeof(kernels::InputRow));
   made.slots = take(rows * sizeof(kernels::KvSlot));
   made.sequences = take(sequences * sizeof(kernels::SequenceRows));
-  made.samples = take(sequences * sizeof(kernels::SampleRow));
-  made.picks = take(sequences * sizeof(std::int32_t));
+  made.samples = take(samples * sizeof(kernels::SampleRow));
+  made.picks = take(samples * sizeof(std::int32_t));
+  if (capacity.max_drafts > 0) made.derived = take(sequences * sizeof(kernels::DerivedSequence));
   made.deltas = take(deltas * sizeof(kernels::Delta));
   made.words = take(words);
   made.bytes = static_cast<std::uint32_t>(end);
@@ -64,6 +66,20 @@ void StepPacker::pad(const kernels::PieceLayout& layout, std::span<std::byte> pi
   for (int i = from; i < sequences; ++i) {
     array_at<kernels::SequenceRows>(piece, layout.sequences)[i] = {nullptr, 0, 0, i};
     array_at<kernels::SampleRow>(piece, layout.samples)[i] = {.logits_row = -1};
+  }
+}
+
+void StepPacker::pad_derived(const kernels::PieceLayout& layout, std::span<std::byte> piece, int from,
+                             int sequences, int width) {
+  for (int i = from * width; i < sequences * width; ++i) {
+    array_at<kernels::InputRow>(piece, layout.rows)[i] = {0, 0};
+    array_at<kernels::KvSlot>(piece, layout.slots)[i] = {kernels::kPaddingBlock, 0};
+    array_at<kernels::SampleRow>(piece, layout.samples)[i] = {.logits_row = -1};
+  }
+  for (int i = from; i < sequences; ++i) {
+    array_at<kernels::SequenceRows>(piece, layout.sequences)[i] = {nullptr, 0, 0, i * width};
+    array_at<kernels::DerivedSequence>(piece, layout.derived)[i] = {
+        .sequence = i, .row = i * width, .rows = width, .sample = i * width};
   }
 }
 
@@ -117,20 +133,23 @@ PackedStep StepPacker::pack(const wire::RecordView& record, const wire::StepPlan
                     .sequences = static_cast<int>(batch.sequences.size()),
                     .samples = static_cast<int>(batch.samples.size()),
                     .scores = static_cast<int>(batch.scores.size()),
+                    .most_tokens = batch.most_tokens,
                     .deltas = deltas_,
                     .gated = gated,
                     .sample_tops = batch.sample_tops,
                     .score_tops = batch.score_tops,
                     .tops = batch.tops};
   if (!batch.positions.empty()) pack_media(batch, packed);
+  pack_derived(batch, packed);
   packed.deltas = deltas_;
   // Deltas of the step that used this piece before must not follow these.
   auto& head = *array_at<kernels::StepPiece>(piece_, 0);
   auto* deltas = array_at<kernels::Delta>(piece_, layout_.deltas);
   if (head.deltas > deltas_) std::fill(deltas + deltas_, deltas + head.deltas, kernels::Delta{});
   head.deltas = deltas_;
-  packed.decode = packed.rows > 0 && packed.rows == packed.sequences && packed.rows == packed.samples &&
-                  packed.scores == 0 && packed.tops == 0 && !packed.spatial && !packed.sees;
+  packed.decode = packed.rows > 0 && packed.rows == packed.sequences * packed.width &&
+                  packed.rows == packed.samples && packed.scores == 0 && packed.tops == 0 &&
+                  !packed.spatial && !packed.sees;
   return packed;
 }
 
@@ -143,6 +162,12 @@ void StepPacker::pack_sequence_changes(const wire::RecordView& record, const wir
     std::byte* to = lists(start.slot.slot);
     send(to, biases.data(), biases.size_bytes());
     if (start.sampling.min_tokens > 0) send(to + biases.size_bytes(), stop_ids.data(), stop_ids.size_bytes());
+    if (memory_.states == nullptr) continue;
+    const auto prediction = record.array(start.prediction);
+    const kernels::SlotState state{.prediction_count = static_cast<std::int32_t>(prediction.size())};
+    send(memory_.states + start.slot.slot, &state, sizeof state);
+    send(memory_.predictions + std::size_t{start.slot.slot} * wire::kMostPredicted, prediction.data(),
+         prediction.size_bytes());
   }
   for (const wire::BlockRun& run : record.array(plan.blocks)) {
     const auto brought = record.array(run.blocks);
@@ -151,8 +176,12 @@ void StepPacker::pack_sequence_changes(const wire::RecordView& record, const wir
 }
 
 void StepPacker::pack_rows(const StepBatch& batch) {
-  auto* rows = array_at<kernels::InputRow>(piece_, layout_.rows);
-  auto* places = array_at<kernels::KvSlot>(piece_, layout_.slots);
+  auto* const rows = array_at<kernels::InputRow>(piece_, layout_.rows);
+  auto* const places = array_at<kernels::KvSlot>(piece_, layout_.slots);
+  if (batch.width > 1 || !batch.derived.empty()) {  // some rows are no sequence's
+    std::fill_n(rows, batch.tokens.size(), kernels::InputRow{});
+    std::fill_n(places, batch.tokens.size(), kernels::KvSlot{kernels::kPaddingBlock, 0});
+  }
   auto* sequences = array_at<kernels::SequenceRows>(piece_, layout_.sequences);
   for (std::size_t s = 0; s < batch.sequences.size(); ++s) {
     const kernels::SequenceRows& sequence = batch.sequences[s];
@@ -163,10 +192,11 @@ void StepPacker::pack_rows(const StepBatch& batch) {
     for (std::int32_t t = 0; t < sequence.tokens; ++t) {
       const std::int32_t position = sequence.position + t;
       const TokenId token = batch.tokens[static_cast<std::size_t>(sequence.row + t)];
-      *rows++ = {token == kUnsampled ? kernels::sampled_by(slot) : token, position};
+      const std::int32_t row = sequence.row + t;
+      rows[row] = {token == kUnsampled ? kernels::sampled_by(slot) : token, position};
       const std::int32_t block_at = position / kernels::kBlockTokens;
-      *places++ = {block_at == last_block_at ? batch.last_blocks[s] : sequence.blocks[block_at],
-                   position % kernels::kBlockTokens};
+      places[row] = {block_at == last_block_at ? batch.last_blocks[s] : sequence.blocks[block_at],
+                     position % kernels::kBlockTokens};
     }
   }
 }
@@ -191,6 +221,27 @@ void StepPacker::pack_media(const StepBatch& batch, PackedStep& packed) {
   send(memory_.kinds, kinds_.data(), kinds_.size());
 }
 
+// In a decode step every sequence has an entry, at its own index: those whose rows the host has made, too.
+void StepPacker::pack_derived(const StepBatch& batch, PackedStep& packed) {
+  if (layout_.derived == 0) return;
+  auto* const derived = array_at<kernels::DerivedSequence>(piece_, layout_.derived);
+  if (batch.width == 0) {
+    packed.derived = static_cast<int>(batch.derived.size());
+    packed.drafts = std::ranges::any_of(batch.derived, [](const auto& one) { return one.drafts > 0; });
+    std::ranges::copy(batch.derived, derived);
+    return;
+  }
+  packed.width = batch.width;
+  packed.most_tokens = batch.width;
+  packed.drafts = batch.width > 1;
+  packed.derived = packed.sequences;
+  for (int i = 0; i < packed.sequences; ++i) derived[i] = {.sequence = i};
+  for (const kernels::DerivedSequence& one : batch.derived) {
+    derived[one.sequence] = one;
+    derived[one.sequence].rows = batch.width;
+  }
+}
+
 kernels::SampleRow StepPacker::sample_row(const StepBatch& batch, const SamplingOutcome& outcome) const {
   const std::uint32_t slot = outcome.slot.slot;
   kernels::SampleRow row = batch.samples[static_cast<std::size_t>(outcome.sample)];
@@ -207,12 +258,17 @@ kernels::SampleRow StepPacker::sample_row(const StepBatch& batch, const Sampling
 /// Returns the number of gated rows, late ones among them.
 int StepPacker::pack_samples(const StepBatch& batch) {
   auto* samples = array_at<kernels::SampleRow>(piece_, layout_.samples);
+  if (batch.width > 1) std::fill_n(samples, batch.samples.size(), kernels::SampleRow{.logits_row = -1});
   int gated = 0;
   for (const SamplingOutcome& outcome : batch.outcomes) {
     gated += outcome.gated ? 1 : 0;
     if (outcome.sample < 0) continue;
     samples[outcome.sample] =
         outcome.gated ? kernels::SampleRow{.logits_row = -1} : sample_row(batch, outcome);
+  }
+  for (const kernels::DerivedSequence& derived : batch.derived) {
+    // Which of its tokens is the last is known when they have been compared (kernels::AcceptDrafts).
+    for (std::int32_t i = 0; i <= derived.drafts; ++i) samples[derived.sample + i].next = nullptr;
   }
   std::copy(batch.sample_rows.begin(), batch.sample_rows.end(),
             array_at<std::int32_t>(piece_, layout_.picks));

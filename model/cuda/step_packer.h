@@ -21,14 +21,18 @@ struct PackedStep {
   int sequences = 0;
   int samples = 0;
   int scores = 0;
+  int derived = 0;
+  int width = 1;        ///< of a decode step: rows and samples of each sequence
+  int most_tokens = 0;  ///< with `derived`: no sequence has more rows
+  bool drafts = false;  ///< some derived sequence verifies draft tokens
   int deltas = 0;
   int gated = 0;  ///< rows whose masks the end of the step waits for
   /// Rows that want more top entries than a result holds, as in the batch, and the batch's number of entries.
   std::span<const kernels::TopRow> sample_tops;
   std::span<const kernels::TopRow> score_tops;
   int tops = 0;
-  /// Every sequence runs one token and samples, no prompt token is scored, there are no tops, and all rows
-  /// are text.
+  /// Every sequence runs its last token and samples, no prompt token is scored, there are no tops, and all
+  /// rows are text.
   bool decode = false;
   // Of rows of images and videos, as in the batch:
   bool spatial = false;  ///< rows have three positions (SequenceMemory::positions)
@@ -50,6 +54,10 @@ class StepPacker {
   /// step is padded to the size of its graph.
   static void pad(const kernels::PieceLayout& layout, std::span<std::byte> piece, int from, int rows,
                   int sequences);
+  /// The same for the sequences [from, sequences) of a decode step whose rows the device derives, `width`
+  /// rows and samples each.
+  static void pad_derived(const kernels::PieceLayout& layout, std::span<std::byte> piece, int from,
+                          int sequences, int width);
 
   /// `batch` is the result of table.apply() for this plan. The piece is aligned to 8 bytes. Gated rows become
   /// padding among the samples.
@@ -66,6 +74,7 @@ class StepPacker {
   void pack_sequence_changes(const wire::RecordView& record, const wire::StepPlan& plan,
                              const WorkerSequences& table);
   void pack_rows(const StepBatch& batch);
+  void pack_derived(const StepBatch& batch, PackedStep& packed);
   void pack_media(const StepBatch& batch, PackedStep& packed);
   int pack_samples(const StepBatch& batch);
   kernels::SampleRow sample_row(const StepBatch& batch, const SamplingOutcome& outcome) const;

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "kernels/cuda/scratch.h"
-#include "model/forward_pass.inl"
+#include "model/draft_pass.inl"
 
 namespace troupe::model {
 namespace {
@@ -45,7 +45,7 @@ void run(model::ScratchMeter& meter, const Op& op) {
 namespace troupe::model {
 namespace {
 
-using MeteredPass = ForwardPass<ScratchMeter, SilentRanks>;
+using MeteredPass = DraftPass<ScratchMeter, SilentRanks>;
 
 // Ops look at whether a matrix is there, and never into it: any address does that is not null.
 View imagined_memory() {
@@ -87,7 +87,7 @@ std::size_t StepScratch::of_layers(int rows, int sequences, int most_tokens) con
   const bool alone = spec_.held_tokens.count == 0;
   // Of a model that sees, both groups of experts: what a step without kinds asks for is asked for, too.
   const auto* const kinds = spec_.vision ? static_cast<const std::uint8_t*>(imagined_memory().data) : nullptr;
-  MeteredPass{meter, spec_, formats_.activations, alone ? nullptr : &ranks, {}}.layers(
+  MeteredPass{{meter, spec_, formats_.activations, alone ? nullptr : &ranks, {}}}.layers(
       {.weights = weights_,
        .memory = memory_,
        .kv = kv_,
@@ -96,12 +96,24 @@ std::size_t StepScratch::of_layers(int rows, int sequences, int most_tokens) con
   return meter.most;
 }
 
+std::size_t StepScratch::of_draft_layer(int rows, int sequences, int most_tokens) const {
+  ScratchMeter meter{gpu_};
+  SilentRanks ranks;
+  const bool alone = spec_.held_tokens.count == 0;
+  MeteredPass{{meter, spec_, formats_.activations, alone ? nullptr : &ranks, {}}}.layer(
+      {.weights = weights_,
+       .memory = memory_,
+       .kv = kv_,
+       .batch = {.count = sequences, .rows = rows, .most_tokens = most_tokens}});
+  return meter.most;
+}
+
 std::size_t StepScratch::of_logits(int rows) const {
   ScratchMeter meter{gpu_};
   SilentRanks ranks;
   const bool alone = spec_.held_tokens.count == 0;
-  MeteredPass{meter, spec_, formats_.activations, alone ? nullptr : &ranks, {}}.logits(weights_, memory_,
-                                                                                       nullptr, rows);
+  MeteredPass{{meter, spec_, formats_.activations, alone ? nullptr : &ranks, {}}}.logits(weights_, memory_,
+                                                                                         nullptr, rows);
   kernels::run(meter, kernels::Sample{.count = rows, .vocab = spec_.vocab});
   return meter.most;
 }
@@ -109,6 +121,9 @@ std::size_t StepScratch::of_logits(int rows) const {
 std::size_t StepScratch::of(const StepSize& step) const {
   std::size_t most = step.rows > 0 ? of_layers(step.rows, step.sequences, step.most_tokens) : 0;
   if (step.samples > 0) most = std::max(most, of_logits(step.samples));
+  if (step.draft_rows > 0)
+    most = std::max(most, of_draft_layer(step.draft_rows, step.sequences, step.most_tokens));
+  if (step.drafts > 0) most = std::max(most, of_logits(step.drafts));
   if (step.scores > 0) most = std::max(most, of_logits(std::min(step.scores, limits_.sequences)));
   if (const int rest = step.scores % std::max(1, limits_.sequences); rest > 0)
     most = std::max(most, of_logits(rest));
@@ -118,7 +133,7 @@ std::size_t StepScratch::of(const StepSize& step) const {
 // Attention asks by the number of sequences and by whether there are more rows than sequences, every other op
 // of a layer by the number of rows alone. So all numbers of rows, and all numbers of sequences with as many
 // rows and with more, are all that there is. Where a batch says the most tokens of a sequence, attention asks
-// by that and by the number of sequences.
+// by that and by the number of sequences. The draft layer may run a row more of every sequence.
 std::size_t StepScratch::most() const {
   std::size_t most = 0;
   const int sequences = std::min(limits_.sequences, limits_.rows);
@@ -127,10 +142,18 @@ std::size_t StepScratch::most() const {
     if (rows > 1) most = std::max(most, of_layers(rows, std::min(rows - 1, sequences)));
   }
   for (int tokens = 2; tokens <= verified_; ++tokens) {
-    for (int count = 1; count <= sequences && count * tokens <= limits_.rows; ++count)
+    for (int count = 1; count <= sequences && count * tokens <= limits_.rows; ++count) {
       most = std::max(most, of_layers(count * tokens, count, tokens));
+      if (spec_.draft_layers > 0) most = std::max(most, of_draft_layer(count * tokens, count, tokens));
+    }
   }
-  for (int rows = 1; rows <= std::min(limits_.sequences + limits_.drafts, limits_.rows); ++rows)
+  if (spec_.draft_layers > 0) {
+    for (int rows = 1; rows <= limits_.rows + sequences; ++rows) {
+      if (rows <= sequences) most = std::max(most, of_draft_layer(rows, rows));
+      if (rows > 1) most = std::max(most, of_draft_layer(rows, std::min(rows - 1, sequences)));
+    }
+  }
+  for (int rows = 1; rows <= limits_.sequences + limits_.drafts; ++rows)
     most = std::max(most, of_logits(rows));
   return most;
 }

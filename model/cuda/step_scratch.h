@@ -17,6 +17,8 @@ struct StepSize {
   int samples = 0;      ///< at most sequences, and limits.drafts more
   int scores = 0;       ///< prompt tokens that are scored, at most rows
   int most_tokens = 0;  ///< kernels::Batch::most_tokens
+  int draft_rows = 0;   ///< that the draft layer runs, of as many sequences
+  int drafts = 0;       ///< sequences that draft, at most `sequences`
 };
 
 class StepScratch {
@@ -34,6 +36,7 @@ class StepScratch {
 
  private:
   std::size_t of_layers(int rows, int sequences, int most_tokens = 0) const;
+  std::size_t of_draft_layer(int rows, int sequences, int most_tokens = 0) const;
   std::size_t of_logits(int rows) const;
 
   ModelSpec spec_;  ///< with one layer of each kind

@@ -13,31 +13,49 @@ namespace {
 
 std::size_t size(int count) { return static_cast<std::size_t>(count); }
 
+/// Most samples of a step.
+int samples_of(const wire::Capacity& capacity) { return capacity.max_slots + drafted_rows(capacity); }
+
+kernels::DraftSource source_of(const config::SpeculationOptions& options, const SequenceMemory& memory,
+                               const std::optional<VisionSpec>& vision) {
+  kernels::DraftSource source{.predictions = {memory.predictions, wire::kMostPredicted},
+                              .shortest_ngram = options.min_ngram,
+                              .longest_ngram = options.max_ngram,
+                              .synthetic = options.synthetic_acceptance >= 0};
+  if (vision) {
+    for (const TokenId id : {vision->patch, vision->video_patch, vision->image_start, vision->image_end,
+                             vision->video_start, vision->video_end}) {
+      if (id >= 0) source.never[source.never_count++] = id;
+    }
+  }
+  return source;
+}
+
 }  // namespace
 
-Result<CudaSteps> CudaSteps::make(Cuda& device, Decoder<Cuda>& decoder, const wire::Capacity& capacity) {
+Result<CudaSteps> CudaSteps::make(Cuda& device, Decoder<Cuda>& decoder, const wire::Capacity& capacity,
+                                  const config::SpeculationOptions& speculation) {
   Result<Buffer<Cuda>> buffer = Buffer<Cuda>::make(device, StepMemory::make(capacity, {}).bytes, "sequences");
   if (!buffer) return buffer.status();
-  return CudaSteps(device, decoder, capacity, std::move(*buffer));
+  return CudaSteps(device, decoder, capacity, std::move(*buffer), speculation);
 }
 
 CudaSteps::CudaSteps(Cuda& device, Decoder<Cuda>& decoder, const wire::Capacity& capacity,
-                     Buffer<Cuda> buffer)
+                     Buffer<Cuda> buffer, const config::SpeculationOptions& speculation)
     : device_(&device),
       decoder_(&decoder),
       capacity_(capacity),
       buffer_(std::move(buffer)),
       layout_(StepPacker::layout(capacity)),
       inputs_(size(pieces()) * layout_.bytes),
-      outcomes_(size(pieces()) * kernels::outcome_bytes(capacity.max_slots)),
+      outcomes_(size(pieces()) * kernels::outcome_bytes(samples_of(capacity))),
       scores_(size(pieces()) * size(capacity.max_tokens_per_step) * sizeof(kernels::SampleResult)),
       tops_(most_tops(capacity) > 0
                 ? PinnedMemory(size(pieces()) * size(most_tops(capacity)) * sizeof(kernels::TopLogprob),
                                PinnedMemory::Contents::unset)
                 : PinnedMemory()),
-      buckets_(decode_buckets(std::min(capacity.max_slots, capacity.max_tokens_per_step))),
       gate_masks_(StepGates::memory_words(capacity) * sizeof(std::uint32_t), PinnedMemory::Contents::unset),
-      held_rows_(size(pieces()) * size(capacity.max_slots) * sizeof(kernels::SampleRow)),
+      held_rows_(size(pieces()) * size(samples_of(capacity)) * sizeof(kernels::SampleRow)),
       copies_(std::make_unique<CudaCopyStream>(device)) {
   memory_ = StepMemory::make(capacity, buffer_.view());
   const kernels::KvCache& kv = decoder.kv();
@@ -45,6 +63,30 @@ CudaSteps::CudaSteps(Cuda& device, Decoder<Cuda>& decoder, const wire::Capacity&
   memory_.sequences.kv_ids = reinterpret_cast<TokenId*>(static_cast<std::byte*>(kv.data) + kv.id_offset());
   memory_.sequences.ids_to_next_block = static_cast<std::int64_t>(kv.block_bytes() / sizeof(TokenId));
   device.set_step_memory(buffer_.data(), buffer_.bytes());
+  for (const std::int32_t width : decode_widths(capacity.max_drafts)) {
+    const int most = std::min({capacity.max_slots, capacity.max_tokens_per_step / width,
+                               width == 1 ? capacity.max_slots : samples_of(capacity) / width});
+    if (most > 0) decodes_.push_back({width, decode_buckets(most), {}});
+  }
+  if (capacity.max_drafts == 0) return;
+  source_ = source_of(speculation, memory_.sequences, decoder.spec().vision);
+  if (speculation.synthetic_acceptance >= 0) {
+    // Never 0, which would compare tokens.
+    acceptance_ = static_cast<std::uint32_t>(
+        std::clamp(speculation.synthetic_acceptance * 0x1p32, 1.0, double{UINT32_MAX}));
+  }
+}
+
+std::size_t CudaSteps::graphs() const {
+  std::size_t count = 0;
+  for (const DecodeGraphs& decodes : decodes_) count += decodes.graphs.size();
+  return count;
+}
+
+std::vector<std::int32_t> CudaSteps::widths() const {
+  std::vector<std::int32_t> widths;
+  for (const DecodeGraphs& decodes : decodes_) widths.push_back(decodes.width);
+  return widths;
 }
 
 void CudaSteps::warm_up(std::size_t scratch) {
@@ -63,7 +105,10 @@ void CudaSteps::warm_up(std::size_t scratch) {
   for (const int scores : {1, std::min(capacity_.max_slots, capacity_.max_tokens_per_step)}) {
     run({.rows = 1, .sequences = 1, .scores = scores}, true);
   }
-  for (const int bucket : buckets_) run({.rows = bucket, .sequences = bucket, .samples = bucket}, false);
+  for (const DecodeGraphs& decodes : decodes_) {
+    pad_pieces(decodes.width, decodes.buckets.back());
+    for (const int bucket : decodes.buckets) run(decode_step(decodes.width, bucket), false);
+  }
   if (memory_.sequences.sample_tops != nullptr) {
     const kernels::TopRow padding{.logits_row = -1, .count = 1};
     device_->upload(memory_.sequences.sample_tops, &padding, sizeof padding);
@@ -74,14 +119,34 @@ void CudaSteps::warm_up(std::size_t scratch) {
   device_->sync();
 }
 
+// All sequences are padding.
+void CudaSteps::pad_pieces(int width, int sequences) {
+  if (layout_.derived == 0) return;  // as they are
+  device_->sync();
+  for (int i = 0; i < pieces(); ++i)
+    StepPacker::pad_derived(layout_, piece(static_cast<std::uint64_t>(i)), 0, sequences, width);
+}
+
+PackedStep CudaSteps::decode_step(int width, int sequences) const {
+  return {.rows = width * sequences,
+          .sequences = sequences,
+          .samples = width * sequences,
+          .derived = layout_.derived != 0 ? sequences : 0,
+          .width = width,
+          .most_tokens = width,
+          .drafts = width > 1};
+}
+
 void CudaSteps::capture() {
-  graphs_.clear();
-  for (const int bucket : buckets_) {
-    graphs_.push_back(CudaGraph::capture(*device_, [&] {
-      const std::uint64_t launched = launched_;
-      run({.rows = bucket, .sequences = bucket, .samples = bucket}, false);
-      launched_ = launched;
-    }));
+  for (DecodeGraphs& decodes : decodes_) {
+    decodes.graphs.clear();
+    for (const int bucket : decodes.buckets) {
+      decodes.graphs.push_back(CudaGraph::capture(*device_, [&] {
+        const std::uint64_t launched = launched_;
+        run(decode_step(decodes.width, bucket), false);
+        launched_ = launched;
+      }));
+    }
   }
   device_->sync();
 }
@@ -99,12 +164,15 @@ void CudaSteps::run(const PackedStep& step, bool picks) {
                                              .rows = step.rows,
                                              .sequences = step.sequences,
                                              .samples = step.samples,
+                                             .derived = step.derived,
                                              .deltas = step.deltas});
+  if (step.derived > 0) derive(step);
   if (step.rows > 0) {
     decoder_->forward({.batch = {.sequences = memory_.arrays.sequences,
                                  .slots = memory_.arrays.slots,
                                  .count = step.sequences,
-                                 .rows = step.rows},
+                                 .rows = step.rows,
+                                 .most_tokens = step.derived > 0 ? step.most_tokens : 0},
                        .tokens = memory_.arrays.tokens,
                        .positions = step.spatial ? memory_.sequences.positions : memory_.arrays.positions,
                        .axes = step.spatial ? 3 : 1,
@@ -119,38 +187,74 @@ void CudaSteps::run(const PackedStep& step, bool picks) {
                       .tops = memory_.sequences.sample_tops,
                       .top_rows = static_cast<int>(step.sample_tops.size())});
   }
+  if (step.derived > 0) accept(step);
   if (step.tops > 0) {
     const std::span<const kernels::TopLogprob> to = tops(launched_);
     device_->download(const_cast<kernels::TopLogprob*>(to.data()), decoder_->tops(),
                       size(step.tops) * sizeof(kernels::TopLogprob));
   }
-  collect(step.samples, nullptr);
+  collect(step.samples, step.derived, nullptr);
 }
 
-void CudaSteps::collect(int samples, const kernels::SampleRow* held_rows) {
+void CudaSteps::derive(const PackedStep& step) {
+  const SequenceMemory& sequences = memory_.sequences;
+  kernels::run(*device_, kernels::DeriveRows{.derived = memory_.arrays.derived,
+                                             .count = step.derived,
+                                             .states = sequences.states,
+                                             .sampled = sequences.sampled,
+                                             .blocks = sequences.blocks,
+                                             .blocks_per_slot = sequences.blocks_per_slot,
+                                             .block_ids = sequences.kv_ids,
+                                             .ids_to_next_block = sequences.ids_to_next_block,
+                                             .into = memory_.arrays,
+                                             .positions = step.spatial ? sequences.positions : nullptr,
+                                             .source = source_,
+                                             .drafts = step.drafts,
+                                             .predicted = sequences.predicted});
+}
+
+void CudaSteps::accept(const PackedStep& step) {
+  const SequenceMemory& sequences = memory_.sequences;
+  kernels::run(*device_, kernels::AcceptDrafts{.derived = memory_.arrays.derived,
+                                               .count = step.derived,
+                                               .states = sequences.states,
+                                               .sampled = sequences.sampled,
+                                               .arrays = memory_.arrays,
+                                               .results = decoder_->results(),
+                                               .predicted = sequences.predicted,
+                                               .yields = sequences.yields,
+                                               .acceptance = acceptance_});
+}
+
+void CudaSteps::collect(int samples, int derived, const kernels::SampleRow* held_rows) {
   kernels::run(*device_, kernels::CollectOutcome{.ring = outcomes_.data(),
                                                  .pieces = pieces(),
-                                                 .most_samples = capacity_.max_slots,
+                                                 .most_samples = samples_of(capacity_),
                                                  .clock = memory_.clock,
                                                  .rows = memory_.arrays.samples,
                                                  .held_rows = held_rows,
                                                  .results = decoder_->results(),
-                                                 .samples = samples});
+                                                 .samples = samples,
+                                                 .states = memory_.sequences.states,
+                                                 .sampled = memory_.sequences.sampled,
+                                                 .yields = memory_.sequences.yields,
+                                                 .derived = derived});
 }
 
 std::span<kernels::SampleRow> CudaSteps::held_rows() const {
   auto* rows = reinterpret_cast<kernels::SampleRow*>(held_rows_.data());
-  return {rows + (launched_ - 1) % size(pieces()) * size(capacity_.max_slots), size(capacity_.max_slots)};
+  const std::size_t samples = size(samples_of(capacity_));
+  return {rows + (launched_ - 1) % size(pieces()) * samples, samples};
 }
 
-void CudaSteps::end_held(int samples, std::span<const std::uint32_t> masks) {
+void CudaSteps::end_held(int samples, int derived, std::span<const std::uint32_t> masks) {
   drawn_.delay(copies_->stream());
   copies_->copy(memory_.held_rows, held_rows().data(), size(samples) * sizeof(kernels::SampleRow));
   if (!masks.empty()) copies_->copy(memory_.sequences.masks, masks.data(), masks.size_bytes());
   copied_.record(copies_->stream());
   copied_.delay(device_->stream());
   decoder_->draw(memory_.held_rows, samples);
-  collect(samples, memory_.held_rows);
+  collect(samples, derived, memory_.held_rows);
   drawn_.record(*device_);
 }
 
@@ -180,10 +284,15 @@ std::span<std::byte> CudaSteps::piece(std::uint64_t launched) const {
 }
 
 std::uint64_t CudaSteps::launch(const PackedStep& step) {
-  if (step.decode && !graphs_.empty()) {
-    const std::size_t bucket = bucket_of(buckets_, step.rows);
-    StepPacker::pad(layout_, next_piece(), step.rows, buckets_[bucket], buckets_[bucket]);
-    graphs_[bucket].launch(*device_);
+  const auto decodes = std::ranges::find(decodes_, step.width, &DecodeGraphs::width);
+  if (step.decode && decodes != decodes_.end() && !decodes->graphs.empty()) {
+    const std::size_t bucket = bucket_of(decodes->buckets, step.sequences);
+    const int sequences = decodes->buckets[bucket];
+    if (layout_.derived == 0)
+      StepPacker::pad(layout_, next_piece(), step.sequences, sequences, sequences);
+    else
+      StepPacker::pad_derived(layout_, next_piece(), step.sequences, sequences, step.width);
+    decodes->graphs[bucket].launch(*device_);
     ++launched_;
   } else {
     run(step, true);
@@ -192,7 +301,7 @@ std::uint64_t CudaSteps::launch(const PackedStep& step) {
 }
 
 const std::byte* CudaSteps::outcome_at(std::uint64_t step) const {
-  return outcomes_.data() + (step - 1) % size(pieces()) * kernels::outcome_bytes(capacity_.max_slots);
+  return outcomes_.data() + (step - 1) % size(pieces()) * kernels::outcome_bytes(samples_of(capacity_));
 }
 
 const kernels::StepOutcome& CudaSteps::outcome(std::uint64_t step) const {
@@ -206,12 +315,18 @@ bool CudaSteps::finished(std::uint64_t step) const {
 
 std::span<const kernels::Sampled> CudaSteps::sampled(std::uint64_t step) const {
   return {reinterpret_cast<const kernels::Sampled*>(outcome_at(step) + kernels::sampled_at()),
-          size(capacity_.max_slots)};
+          size(samples_of(capacity_))};
 }
 
 std::span<const kernels::SampleResult> CudaSteps::results(std::uint64_t step) const {
-  const std::byte* at = outcome_at(step) + kernels::results_at(capacity_.max_slots);
-  return {reinterpret_cast<const kernels::SampleResult*>(at), size(capacity_.max_slots)};
+  const int samples = samples_of(capacity_);
+  const std::byte* at = outcome_at(step) + kernels::results_at(samples);
+  return {reinterpret_cast<const kernels::SampleResult*>(at), size(samples)};
+}
+
+std::span<const kernels::Yield> CudaSteps::yields(std::uint64_t step) const {
+  const std::byte* at = outcome_at(step) + kernels::yields_at(samples_of(capacity_));
+  return {reinterpret_cast<const kernels::Yield*>(at), size(capacity_.max_slots)};
 }
 
 std::span<const kernels::SampleResult> CudaSteps::scores(std::uint64_t step) const {

@@ -24,6 +24,7 @@
 #include <span>
 #include <vector>
 
+#include "config/options.h"
 #include "gpu/buffer.h"
 #include "gpu/cuda.h"
 #include "gpu/cuda_copy_stream.h"
@@ -31,6 +32,7 @@
 #include "gpu/cuda_graph.h"
 #include "gpu/pinned.h"
 #include "ipc/wire.h"
+#include "kernels/derived_rows.h"
 #include "kernels/step_inputs.h"
 #include "model/cuda/step_packer.h"
 #include "model/decoder.h"
@@ -41,7 +43,8 @@ namespace troupe::model {
 class CudaSteps {
  public:
   /// Allocates StepMemory and pinned host memory; the graphs come later. unavailable if there is too little.
-  static Result<CudaSteps> make(Cuda& device, Decoder<Cuda>& decoder, const wire::Capacity& capacity);
+  static Result<CudaSteps> make(Cuda& device, Decoder<Cuda>& decoder, const wire::Capacity& capacity,
+                                const config::SpeculationOptions& speculation = {});
 
   /// Takes `scratch` bytes of working memory, the most that any step asks for (StepScratch), and freezes it.
   /// Then runs steps of many sizes, with padding rows, so that their kernels are loaded.
@@ -49,7 +52,9 @@ class CudaSteps {
   /// Captures the decode steps as graphs. After warm_up().
   void capture();
   /// All steps are launched kernel by kernel until the next capture(). The device must be idle.
-  void drop_graphs() { graphs_.clear(); }
+  void drop_graphs() {
+    for (DecodeGraphs& decodes : decodes_) decodes.graphs.clear();
+  }
 
   const SequenceMemory& sequence_memory() const { return memory_.sequences; }
   /// Rows that are scored at a time: there are as many rows of logits.
@@ -69,17 +74,19 @@ class CudaSteps {
   }
   /// For the gated rows of the last step launched (StepPacker::pack_gated), which is held.
   std::span<kernels::SampleRow> held_rows() const;
-  /// Starts the rest of the held step: so many samples, of which held_rows() says which are gated. `masks`:
-  /// part of gate_memory(); both stay as they are until the step has finished. Required before the next
-  /// launch().
-  void end_held(int samples, std::span<const std::uint32_t> masks);
+  /// Starts the rest of the held step: as many samples and derived sequences as it has, of which held_rows()
+  /// says which are gated. `masks`: part of gate_memory(); both stay as they are until the step has finished.
+  /// Required before the next launch().
+  void end_held(int samples, int derived, std::span<const std::uint32_t> masks);
   /// Ends the held step without sampling; its outcome is meaningless.
-  void give_up_held() { collect(0, memory_.held_rows); }
+  void give_up_held() { collect(0, 0, memory_.held_rows); }
 
   bool finished(std::uint64_t step) const;
   /// Times on the GPU's own clock.
   const kernels::StepOutcome& outcome(std::uint64_t step) const;
   std::span<const kernels::Sampled> sampled(std::uint64_t step) const;
+  /// Of the step's derived sequences; in a decode step one for each sequence.
+  std::span<const kernels::Yield> yields(std::uint64_t step) const;
   /// Filled in only for rows that want logprobs.
   std::span<const kernels::SampleResult> results(std::uint64_t step) const;
   /// Complete when an event behind the step has passed.
@@ -89,10 +96,21 @@ class CudaSteps {
 
   /// Steps launched so far: the number of the last one.
   std::uint64_t launched() const { return launched_; }
-  std::size_t graphs() const { return graphs_.size(); }
+  std::size_t graphs() const;
+  /// Rows of a sequence in decode steps, ascending: 1, and with speculation one more than each number of
+  /// draft tokens that plans ask for.
+  std::vector<std::int32_t> widths() const;
 
  private:
-  CudaSteps(Cuda& device, Decoder<Cuda>& decoder, const wire::Capacity& capacity, Buffer<Cuda> buffer);
+  // Graphs of decode steps whose sequences have the same number of rows.
+  struct DecodeGraphs {
+    int width = 1;
+    std::vector<int> buckets;       // sequences
+    std::vector<CudaGraph> graphs;  // beside buckets
+  };
+
+  CudaSteps(Cuda& device, Decoder<Cuda>& decoder, const wire::Capacity& capacity, Buffer<Cuda> buffer,
+            const config::SpeculationOptions& speculation);
 
   // The piece of the step before which `launched` were launched.
   std::span<std::byte> piece(std::uint64_t launched) const;
@@ -100,7 +118,11 @@ class CudaSteps {
   // Launches the kernels of a step of this size; the piece says which rows are padding.
   void run(const PackedStep& step, bool picks);
   void run_scores(const PackedStep& step);
-  void collect(int samples, const kernels::SampleRow* held_rows);
+  void pad_pieces(int width, int sequences);
+  PackedStep decode_step(int width, int sequences) const;
+  void derive(const PackedStep& step);
+  void accept(const PackedStep& step);
+  void collect(int samples, int derived, const kernels::SampleRow* held_rows);
   const std::byte* outcome_at(std::uint64_t step) const;
 
   Cuda* device_;
@@ -113,8 +135,9 @@ class CudaSteps {
   PinnedMemory outcomes_;
   PinnedMemory scores_;
   PinnedMemory tops_;
-  std::vector<int> buckets_;
-  std::vector<CudaGraph> graphs_;  // beside buckets_
+  std::vector<DecodeGraphs> decodes_;  // ascending width
+  kernels::DraftSource source_;
+  std::uint32_t acceptance_ = 0;  // AcceptDrafts::acceptance
   std::uint64_t launched_ = 0;
   PinnedMemory gate_masks_;
   PinnedMemory held_rows_;

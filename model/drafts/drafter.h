@@ -40,6 +40,9 @@ class Drafter {
   /// The slot holds another sequence from now on. `prediction`: what the client takes its answer to be like.
   virtual void start(std::uint32_t slot, std::int32_t prompt_tokens, std::span<const TokenId> prediction) = 0;
 
+  /// The last ids of the slot's sequence are gone; others may take their places.
+  virtual void rewind(std::uint32_t slot) = 0;
+
   /// A step has run and its tokens were accepted; what it has left in the decoder's memory is still there.
   virtual void advance(const StepBatch& batch, std::span<const Advanced> sequences) {
     static_cast<void>(batch), static_cast<void>(sequences);

@@ -17,6 +17,13 @@ void MtpDrafter::start(std::uint32_t slot, std::int32_t prompt_tokens, std::span
   if (more_ != nullptr) more_->start(slot, prompt_tokens, prediction);
 }
 
+/// The hidden row before the last id that is left is not kept: the slot of that id stays as it was.
+void MtpDrafter::rewind(std::uint32_t slot) {
+  slots_[slot].carried = false;
+  slots_[slot].drafts.clear();
+  if (more_ != nullptr) more_->rewind(slot);
+}
+
 void MtpDrafter::advance(const StepBatch& batch, std::span<const Advanced> sequences) {
   rows_.clear();
   drafting_.clear();

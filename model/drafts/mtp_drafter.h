@@ -21,6 +21,7 @@ class MtpDrafter final : public Drafter {
   MtpDrafter(Decoder<Cpu>& decoder, int slots, int steps, std::unique_ptr<NgramDrafter> more);
 
   void start(std::uint32_t slot, std::int32_t prompt_tokens, std::span<const TokenId> prediction) override;
+  void rewind(std::uint32_t slot) override;
   void advance(const StepBatch& batch, std::span<const Advanced> sequences) override;
   Drafts draft(std::uint32_t slot, std::span<const TokenId> ids, std::span<TokenId> out) override;
 

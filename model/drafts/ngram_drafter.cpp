@@ -13,7 +13,9 @@ constexpr std::size_t kLeastBuckets = 256;
 NgramDrafter::NgramDrafter(int slots, int shortest, int longest)
     : shortest_(shortest), longest_(longest), indexes_(static_cast<std::size_t>(slots)) {}
 
-void NgramDrafter::start(std::uint32_t slot, std::int32_t, std::span<const TokenId>) {
+void NgramDrafter::start(std::uint32_t slot, std::int32_t, std::span<const TokenId>) { rewind(slot); }
+
+void NgramDrafter::rewind(std::uint32_t slot) {
   Index& index = indexes_[slot];
   index.ends = 0;
   index.earlier.clear();

@@ -20,6 +20,7 @@ class NgramDrafter final : public Drafter {
   NgramDrafter(int slots, int shortest, int longest);
 
   void start(std::uint32_t slot, std::int32_t prompt_tokens, std::span<const TokenId> prediction) override;
+  void rewind(std::uint32_t slot) override;
   Drafts draft(std::uint32_t slot, std::span<const TokenId> ids, std::span<TokenId> out) override {
     return {draft_behind(slot, ids, {}, out)};
   }

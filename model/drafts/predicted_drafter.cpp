@@ -12,10 +12,19 @@ void PredictedDrafter::start(std::uint32_t index, std::int32_t prompt_tokens,
                              std::span<const TokenId> prediction) {
   Slot& slot = slots_[index];
   slot.prediction.assign(prediction.begin(), prediction.end());
-  slot.seen = static_cast<std::size_t>(prompt_tokens);
+  slot.prompt = slot.seen = static_cast<std::size_t>(prompt_tokens);
   slot.next = 0;
   slot.follows = true;
   other_->start(index, prompt_tokens, prediction);
+}
+
+/// The answer is followed from its beginning.
+void PredictedDrafter::rewind(std::uint32_t index) {
+  Slot& slot = slots_[index];
+  slot.seen = slot.prompt;
+  slot.next = 0;
+  slot.follows = true;
+  other_->rewind(index);
 }
 
 Drafts PredictedDrafter::draft(std::uint32_t index, std::span<const TokenId> ids, std::span<TokenId> out) {

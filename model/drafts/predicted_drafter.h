@@ -20,6 +20,7 @@ class PredictedDrafter final : public Drafter {
   PredictedDrafter(int slots, std::unique_ptr<Drafter> other);
 
   void start(std::uint32_t slot, std::int32_t prompt_tokens, std::span<const TokenId> prediction) override;
+  void rewind(std::uint32_t slot) override;
   void advance(const StepBatch& batch, std::span<const Advanced> sequences) override {
     other_->advance(batch, sequences);
   }
@@ -28,8 +29,9 @@ class PredictedDrafter final : public Drafter {
  private:
   struct Slot {
     std::vector<TokenId> prediction;
-    std::size_t seen = 0;  ///< ids up to here have been followed
-    std::size_t next = 0;  ///< index in the prediction of what comes next, or where it was left
+    std::size_t prompt = 0;  ///< tokens of the prompt
+    std::size_t seen = 0;    ///< ids up to here have been followed
+    std::size_t next = 0;    ///< index in the prediction of what comes next, or where it was left
     bool follows = false;
   };
 

@@ -229,7 +229,7 @@ TEST_F(SchedulerActorTest, MasksComeBehindTheirPlanAndTokensAreToldAheadOfTheNex
   ASSERT_EQ(heard_.grammar.size(), 4u);
   EXPECT_EQ(heard_.grammar[2].tokens, std::vector<TokenId>{7});
   EXPECT_TRUE(heard_.grammar[2].rows.empty()) << "tokens do not wait for the next plan";
-  EXPECT_EQ(heard_.grammar[3].rows.at(0).output_tokens, 2);
+  EXPECT_EQ(heard_.grammar[3].rows.at(0).updates, 2);
   EXPECT_EQ(heard_.grammar[3].step, 3u);
   self_->send(scheduler_, LinkDown{"killed"});
   run();

@@ -9,13 +9,25 @@ import time
 import unittest
 
 from pictures import ANSWERS, SeeingCase, with_data
+from scripted import scripted_model
 from server import PATIENCE, Server, wait_until
 from short_model import short_model
 
 PROMPTS = int(os.environ.get("SPECULATION_PROMPTS", 6))  # of each kind
 AT_ONCE = 6
 DRAFTS = ("--speculative-config", json.dumps({"method": "ngram", "num_speculative_tokens": 5, "min_ngram_size": 1}))
+ITEM = {"type": "object", "properties": {"identifier": {"enum": ["alpha", "beta"]}, "quantity": {"type": "integer", "maximum": 99,
+                                                                                                "minimum": 0}},
+        "required": ["identifier", "quantity"]}
+ITEMS = {"type": "array", "items": ITEM, "minItems": 4, "maxItems": 8}
 LINES = ["x = {0}\n", "total += item * {0}\n", "print('{0} bottles', total)\n", "if value < {0}: return\n"]
+ORDER = ("Say the customer identifier, shipping address line, preferred payment method and number of items ordered. Order: Mr Bean, "
+         "4 Low Road, 12 teddy bears by bank transfer.\nJSON: ")
+ORDER_FORM = {"type": "object", "properties": {
+    "customer_identifier": {"type": "string", "maxLength": 12}, "shipping_address_line": {"type": "string", "maxLength": 20},
+    "preferred_payment_method": {"enum": ["credit_card", "bank_transfer"]},
+    "number_of_items_ordered": {"type": "integer", "minimum": 0, "maximum": 99}}, "additionalProperties": False}
+ORDER_FORM["required"] = list(ORDER_FORM["properties"])
 
 KINDS = {
     "greedy": {},
@@ -27,6 +39,30 @@ KINDS = {
     "min_tokens": {"max_tokens": 40, "extra_body": {"min_tokens": 30, "bad_words": [" the"]}},
     "choices": {"n": 4, "temperature": 0.8, "seed": 11},
     "biased": {"logit_bias": {"100": -100, "200": 3}},
+    "schema": {"max_tokens": 120, "extra_body": {"guided_json": ITEMS}},
+    "seeded_schema": {"max_tokens": 90, "temperature": 0.9, "seed": 5, "logprobs": 2, "n": 2,
+                      "extra_body": {"response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": ITEMS}}}},
+    "object": {"max_tokens": 60, "frequency_penalty": 0.3, "extra_body": {"guided_json_object": True}},
+    "regex": {"max_tokens": 80, "temperature": 0.7, "seed": 2,
+              "extra_body": {"guided_regex": "(green|red) bottles(, (green|red) bottles){9}"}},
+    "forced": {"max_tokens": 60, "temperature": 0.8, "seed": 9,
+               "extra_body": {"guided_regex": "(Yes|No), but a quick fox jumps over every lazy dog that sleeps near quiet rivers[.!]"}},
+    "choice": {"extra_body": {"guided_choice": ["one and one and one and two", "one and one and one and one and one"]}},
+}
+FORMS = ("schema", "seeded_schema", "object", "regex", "choice", "forced")
+TOOL = {"type": "function", "function": {"name": "store", "strict": True, "parameters": {
+    "type": "object", "properties": {"items": ITEMS}, "required": ["items"], "additionalProperties": False}}}
+SCRIPTS = {"a": "I think, I think, I think.\n</think>\n\n<response>\nso be it, so be it, so be it\n</response>\n", "b": "I never end"}
+CHATS = {  # of a model that thinks
+    "free": {"content": "Qa"},
+    "budget": {"content": "Qb", "max_tokens": 90, "extra_body": {"reasoning_max_tokens": 12}},
+    "schema": {"content": "Qa", "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": ITEMS}}},
+    "seeded": {"content": "Qa", "temperature": 0.9, "seed": 4, "n": 3, "extra_body": {"guided_json": ITEMS}},
+    "budget_and_schema": {"content": "Qb", "extra_body": {"reasoning_max_tokens": 17, "guided_json": ITEMS}},
+    "budget_of_one": {"content": "Qb", "extra_body": {"reasoning_max_tokens": 1, "guided_regex": "(red|green)( (red|green)){5}"}},
+    "tools": {"content": "Qa", "tools": [TOOL], "tool_choice": "required"},
+    "named_tool": {"content": "Qb", "tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "store"}},
+                   "extra_body": {"reasoning_max_tokens": 9}},
 }
 
 
@@ -44,8 +80,15 @@ def plain(answer):
     """What must be equal: all but names, times, and what tells of drafts or of the cache."""
     answer = answer.model_dump()
     usage = answer.pop("usage")
-    return ([{key: value for key, value in choice.items()} for choice in answer["choices"]],
-            usage["prompt_tokens"], usage["completion_tokens"])
+    for choice in answer["choices"]:
+        for call in choice.get("message", {}).get("tool_calls") or []:
+            call.pop("id")
+    return answer["choices"], usage["prompt_tokens"], usage["completion_tokens"]
+
+
+def accepted_drafts(answer):
+    """From its usage."""
+    return (answer.usage.model_dump().get("speculation") or {}).get("accepted_draft_tokens", 0)
 
 
 class Speculation(unittest.TestCase):
@@ -57,21 +100,23 @@ class Speculation(unittest.TestCase):
                         for prompt, tokens in prompts(PROMPTS)]
         cls.expected, _ = cls.answers()
 
+    @staticmethod
+    def ask(client, request):
+        _, more, prompt, tokens = request
+        return client.completions.create(**{"model": "default", "prompt": prompt, "temperature": 0, "max_tokens": tokens} | more)
+
     @classmethod
     def answers(cls, *flags, disturb=None):
-        """The answers of one server to all requests, and its metrics then. `disturb(server, answers)` is called again and
-        again while they run."""
+        """The answers of one server to all requests, and its metrics then; cls.accepted are the drafts that were accepted for
+        each. `disturb(server, answers)` is called again and again while they run."""
         server = Server(*flags, model=short_model())
         try:
             with server.client(max_retries=20) as client, concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-                def answer(request):
-                    _, more, prompt, tokens = request
-                    return plain(client.completions.create(**{"model": "default", "prompt": prompt, "temperature": 0,
-                                                              "max_tokens": tokens} | more))
-                pending = [pool.submit(answer, request) for request in cls.requests]
+                pending = [pool.submit(cls.ask, client, request) for request in cls.requests]
                 while disturb and not all(a.done() for a in pending):
                     disturb(server, pending)
-                answers = [a.result() for a in pending]
+                cls.accepted = [accepted_drafts(a.result()) for a in pending]
+                answers = [plain(a.result()) for a in pending]
             counts = server.metrics()
         finally:
             status = server.stop()
@@ -92,6 +137,9 @@ class Speculation(unittest.TestCase):
         print(f"    {drafted:.0f} draft tokens, {accepted:.0f} accepted", flush=True)
         self.assertGreater(accepted, 5 * PROMPTS)
         self.assertGreater(drafted, accepted)
+        of_forms = {form: sum(of for (kind, *_), of in zip(self.requests, self.accepted) if kind == form) for form in FORMS}
+        print(f"    accepted in forms: {of_forms}", flush=True)
+        self.assertGreater(of_forms["schema"] + of_forms["seeded_schema"] + of_forms["object"], 0)
 
     def test_in_a_pool_so_small_that_sequences_are_preempted(self):
         answers, counts = self.answers(*DRAFTS, "--num-gpu-blocks-override", 8, "--max-model-len", 448)
@@ -139,6 +187,18 @@ class Speculation(unittest.TestCase):
         finally:
             self.assertEqual(server.stop(), 0)
 
+    def test_what_a_form_forces_is_a_draft(self):
+        no_repetition = json.dumps({"method": "ngram", "num_speculative_tokens": 5, "min_ngram_size": 6, "max_ngram_size": 6})
+        answers = []
+        for flags in ((), ("--speculative-config", no_repetition)):
+            with Server("--guided-decoding-disable-any-whitespace", *flags) as server, server.client() as client:
+                answers.append([client.completions.create(model="default", prompt=ORDER, temperature=0, max_tokens=100,
+                                                          extra_body={"guided_json": ORDER_FORM}) for _ in range(5)])
+        self.assertEqual([plain(a) for a in answers[1]], [plain(a) for a in answers[0]])
+        accepted = [accepted_drafts(a) for a in answers[1]]
+        print(f"    {accepted} of {answers[1][0].usage.completion_tokens} tokens were forced, and drafted", flush=True)
+        self.assertGreater(sum(accepted), 10)
+
 
 class Seeing(SeeingCase):
     flags = ("--dtype", "float32", "--limit-mm-per-prompt", '{"image": 4}', *DRAFTS)
@@ -151,6 +211,35 @@ class Seeing(SeeingCase):
                     "return_token_ids": True})
                 self.assertEqual(got.status, 200, got.text)
                 self.assertEqual(got.json["choices"][0]["message"]["completion_token_ids"], answer["greedy"])
+
+
+class SpeculationOfThoughts(unittest.TestCase):
+    """Forms that begin behind thoughts, in the middle of a row of draft tokens."""
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        folder = scripted_model(SCRIPTS)
+        cls.addClassCleanup(folder.cleanup)
+        cls.folder = folder.name
+
+    def answers(self, *flags):
+        with Server("--reasoning-parser", "ernie_x1", "--tool-call-parser", "ernie_x1", "--max-num-seqs", 8, *flags,
+                    model=f"{self.folder}/model") as server, server.client() as client:
+            return {kind: client.chat.completions.create(**{
+                "model": "default", "temperature": 0, "max_tokens": 160,
+                "messages": [{"role": "user", "content": more["content"]}]} | {k: v for k, v in more.items() if k != "content"})
+                for kind, more in CHATS.items()}
+
+    def test_the_answers_are_those_of_a_server_that_drafts_nothing(self):
+        expected, got = self.answers(), self.answers(*DRAFTS)
+        for kind in CHATS:
+            with self.subTest(kind):
+                self.assertEqual(plain(got[kind]), plain(expected[kind]))
+        accepted = {kind: accepted_drafts(got[kind]) for kind in CHATS}
+        print(f"    accepted: {accepted}", flush=True)
+        self.assertGreater(accepted["schema"] + accepted["seeded"] + accepted["budget_and_schema"], 0)
+        self.assertGreater(accepted["tools"] + accepted["named_tool"], 0)
 
 
 if __name__ == "__main__":

@@ -208,6 +208,79 @@ TEST(Grammars, RandomInterleavings) {
 
 using Mask = ReadyRow::Mask;
 
+/// The masks of the rows, by `more`: allowed tokens, 0 where all are.
+std::vector<std::pair<std::uint32_t, std::uint32_t>> written(std::span<const ReadyRow> rows) {
+  std::vector<std::pair<std::uint32_t, std::uint32_t>> out;
+  write_masks(1, rows, [&](std::span<const std::byte> bytes) {
+    wire::RecordView view;
+    ASSERT_TRUE(wire::RecordView::open(bytes, view));
+    for (const wire::RowMask& row : view.array(view.as<wire::StepMasks>()->rows))
+      out.emplace_back(row.more, row.form == wire::MaskForm::all ? 0 : view.array(row.words)[0]);
+  });
+  return out;
+}
+
+TEST(Grammars, ARowHasMasksBehindTheDraftTokensThatTheFormAllows) {
+  using Masks = std::vector<std::pair<std::uint32_t, std::uint32_t>>;
+  Grammars grammars;
+  MaskFiller filler(1, [] {});
+  const std::uint64_t grammar = grammars.add(counting(0));
+  const RequestKey key{1, 1};
+  GrammarStep step = update(1);
+  step.starts = {{key, grammar, 2}};
+  step.rows = {{key, {3, 7}, 1, 4}};
+  EXPECT_TRUE(grammars.take(step).empty()) << "the row before it has not been told";
+  const auto told = [&](std::vector<TokenId> tokens, std::int32_t count) {
+    GrammarStep more = update(2);
+    more.sequences = {{key, 0, count, static_cast<std::int32_t>(tokens.size()) - count}};
+    more.tokens = std::move(tokens);
+    auto& rows = grammars.take(more);
+    filler.fill(rows, Clock::now() + std::chrono::minutes(1));
+    for (const ReadyRow& row : rows) grammars.done(row.key);
+    return rows;
+  };
+  EXPECT_EQ(written(told({100, 101, 102, 77, 104}, 1)), (Masks{{2, 0}, {1, 102}, {0, 103}}))
+      << "the second output token is free, and 77 is not allowed";
+  step = update(3);
+  step.rows = {{key, {3, 7}, 2, 2}, {key, {3, 7}, 3, 4}};
+  EXPECT_TRUE(grammars.take(step).empty());
+  EXPECT_EQ(written(told({101, 102, 103, 104, 105}, 2)), (Masks{{1, 103}, {0, 104}}))
+      << "as many as it has places";
+  EXPECT_EQ(written(told({}, 0)), (Masks{{3, 103}, {2, 104}, {1, 105}, {0, 106}}))
+      << "a row without tokens has come back; the draft tokens are what they were";
+}
+
+TEST(Grammars, ARowSaysWhatTheFormForcesBehindItsLastMask) {
+  using Forced = std::vector<std::vector<TokenId>>;
+  Grammars grammars;
+  MaskFiller filler(1, [] {});
+  const std::uint64_t grammar = grammars.add(counting(0));
+  const RequestKey key{1, 1};
+  const auto of = [&](std::uint64_t number, std::vector<TokenId> told, std::vector<MaskAsk> asks) {
+    GrammarStep step = update(number);
+    if (number == 1) step.starts = {{key, grammar, 2}};
+    step.rows = std::move(asks);
+    if (!told.empty()) step.sequences = {{key, 0, 1, static_cast<std::int32_t>(told.size()) - 1}};
+    step.tokens = std::move(told);
+    auto& rows = grammars.take(step);
+    filler.fill(rows, Clock::now() + std::chrono::minutes(1));
+    for (const ReadyRow& row : rows) grammars.done(row.key);
+    Forced out;
+    write_masks(1, rows, [&](std::span<const std::byte> bytes) {
+      wire::RecordView view;
+      ASSERT_TRUE(wire::RecordView::open(bytes, view));
+      for (const wire::RowMask& mask : view.array(view.as<wire::StepMasks>()->rows)) {
+        const auto forced = view.array(mask.forced);
+        out.emplace_back(forced.begin(), forced.end());
+      }
+    });
+    return out;
+  };
+  EXPECT_EQ(of(1, {}, {{key, {3, 7}, 0, 1, 4}}), Forced{{}}) << "what is sampled there is free";
+  EXPECT_EQ(of(2, {100, 101}, {{key, {3, 7}, 1, 4, 3}}), (Forced{{}, {102, 103, 104}}));
+  EXPECT_EQ(of(3, {101}, {{key, {3, 7}, 2, 4, 0}}), Forced{{}}) << "none is wanted";
+}
+
 TEST(Grammars, ALateSequenceIsVoidUntilItsRowIsAskedForAgain) {
   Grammars grammars;
   const std::uint64_t grammar = grammars.add(counting(0));

@@ -153,9 +153,13 @@ class Player {
     for (wire::RowMask& one : rows) {
       one.slot = slot(dice);
       one.form = static_cast<wire::MaskForm>(number(dice, 5));
+      one.more = static_cast<std::uint32_t>(number(dice, 3));
       std::vector<std::uint32_t> words(dice.below(5));
       for (std::uint32_t& word : words) word = static_cast<std::uint32_t>(number(dice, 72));
       one.words = masks_.array(words);
+      std::vector<TokenId> forced(dice.below(16) == 0 ? dice.below(4) : 0);
+      for (TokenId& id : forced) id = number(dice, 72);
+      one.forced = masks_.array(forced);
     }
     const auto span = masks_.array(rows);
     masks_.record().step = step_ - dice.below(3);

@@ -120,6 +120,101 @@ class BusyMachine {
   struct sigaction before_ {};
 };
 
+TEST_F(ConstraintTest, LooksAheadAndStaysWhereItIs) {
+  const auto form = compiled(Form::Kind::regex, "ab[cd]e");
+  ASSERT_TRUE(form.ok());
+  const ThinkingRule thinking{'.', true, -1, {}};
+  const auto look = [](Constraint& constraint, const std::string& text) {
+    TokenMask now;
+    constraint.mask(now);
+    Ahead ahead;
+    const std::vector<TokenId> drafts(text.begin(), text.end());
+    constraint.look_ahead(drafts, 0, now, INT64_MAX, ahead);
+    return ahead.masks;
+  };
+  const auto only = [](const TokenMask& mask) {
+    return mask.form == TokenMask::Form::allowed ? std::string(mask.words.begin(), mask.words.end()) : "?";
+  };
+  Constraint constraint(spec(*form, thinking));
+  std::vector<TokenMask> ahead = look(constraint, "x.abdz");
+  ASSERT_EQ(ahead.size(), 5u) << "the form begins in the middle, and does not allow the last";
+  EXPECT_EQ(ahead[0].form, TokenMask::Form::all);
+  EXPECT_EQ(only(ahead[1]), "a");
+  EXPECT_EQ(only(ahead[2]), "b");
+  EXPECT_EQ(only(ahead[3]), "cd");
+  EXPECT_EQ(only(ahead[4]), "e");
+  for (const char c : std::string("x.ab")) constraint.accept(c);
+  for (int round = 0; round < 2; ++round) {
+    EXPECT_EQ(allowed(constraint), (std::vector<TokenId>{'c', 'd'})) << "nothing was accepted but what came";
+    ahead = look(constraint, "ce");
+    ASSERT_EQ(ahead.size(), 2u);
+    EXPECT_EQ(allowed(constraint), (std::vector<TokenId>{'c', 'd'}));
+    EXPECT_TRUE(look(constraint, "e").empty());
+  }
+  constraint.accept('c');
+  constraint.accept('e');
+  TokenMask now;
+  constraint.mask(now);
+  const std::vector<TokenId> end{ByteTokenizer::kEos, ByteTokenizer::kEos};
+  Ahead none;
+  constraint.look_ahead(end, 4, now, INT64_MAX, none);
+  EXPECT_TRUE(none.masks.empty()) << "behind the end nothing is made";
+  EXPECT_TRUE(none.forced.empty());
+  EXPECT_FALSE(constraint.ended());
+  EXPECT_FALSE(constraint.failed());
+}
+
+/// What is forced after some text if the answer goes on with the drafts.
+class ForcedTokens : public ConstraintTest {
+ protected:
+  std::string forced(Constraint constraint, const std::string& text, const std::string& drafts,
+                     std::size_t most) const {
+    for (const char c : text) constraint.accept(c);
+    TokenMask now;
+    constraint.mask(now);
+    Ahead ahead;
+    constraint.look_ahead(std::vector<TokenId>(drafts.begin(), drafts.end()), most, now, INT64_MAX, ahead);
+    TokenMask still;
+    constraint.mask(still);
+    EXPECT_EQ(still.words, now.words) << "the answer stays where it is";
+    std::string out;
+    for (const TokenId id : ahead.forced) out += vocabulary_.tokens[static_cast<std::size_t>(id)] + "|";
+    return out;
+  }
+};
+
+TEST_F(ForcedTokens, AreThoseThatTheFormAloneDecides) {
+  const auto form = compiled(Form::Kind::regex, "a[xy]bcd(e|fgh)");
+  ASSERT_TRUE(form.ok());
+  const auto of = [&](const std::string& text, const std::string& drafts, std::size_t most) {
+    return forced(Constraint(spec(*form)), text, drafts, most);
+  };
+  EXPECT_EQ(of("", "", 9), "") << "one alone saves nothing";
+  EXPECT_EQ(of("ax", "", 9), "b|c|d|");
+  EXPECT_EQ(of("ax", "", 2), "b|c|");
+  EXPECT_EQ(of("ax", "", 0), "");
+  EXPECT_EQ(of("", "ay", 9), "b|c|d|") << "behind the draft tokens";
+  EXPECT_EQ(of("", "ayQ", 9), "b|c|d|") << "that the form allows";
+  EXPECT_EQ(of("axbcd", "f", 9), "g|h|") << "and not the end";
+}
+
+TEST_F(ForcedTokens, BehindABudgetOfThoughts) {
+  const auto form = compiled(Form::Kind::regex, "bcd");
+  ASSERT_TRUE(form.ok());
+  const ThinkingRule rule{'.', true, 2, {'s', 'o', '.'}, {}};
+  EXPECT_EQ(forced(Constraint(spec(*form, rule)), "xy", "", 9), "s|o|.|b|c|d|");
+  EXPECT_EQ(forced(Constraint(spec(nullptr, rule)), "x", "y", 9), "s|o|.|") << "free behind them";
+}
+
+TEST_F(ForcedTokens, ATextIsCutIntoTheLongestTokens) {
+  vocabulary_ = testing::test_vocabulary(1000);
+  table_ = TokenTable(vocabulary_);
+  const auto form = compiled(Form::Kind::regex, "x(true|false)nullvalue[0-9]");
+  ASSERT_TRUE(form.ok());
+  EXPECT_EQ(forced(Constraint(spec(*form)), "xtrue", "", 9), "null|value|");
+  EXPECT_EQ(forced(Constraint(spec(*form)), "xt", "", 9), "r|u|e|null|value|");
+}
+
 TEST_F(ConstraintTest, ABusyMachineMakesNoFormTooComplex) {
   const TokenTable table(testing::test_vocabulary(1000));
   const auto source = prepare(Form::Kind::regex, "([a-z]{1,10}){1,10}", "f", tokenizer_, true);

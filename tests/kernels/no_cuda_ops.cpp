@@ -7,6 +7,7 @@
 #include "kernels/cuda/attention/attention.h"
 #include "kernels/cuda/product/linear.h"
 #include "kernels/dense_tail.h"
+#include "kernels/draft_rows.h"
 #include "kernels/embed.h"
 #include "kernels/fill_random.h"
 #include "kernels/frame_attention.h"
@@ -33,7 +34,9 @@ void run(Cuda&, const AddRmsNorm&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Attention&) { TROUPE_CHECK(false); }
 void run(Cuda&, const CollectOutcome&) { TROUPE_CHECK(false); }
 void run(Cuda&, const CopyBlocks&) { TROUPE_CHECK(false); }
+void run(Cuda&, const CopyRows&) { TROUPE_CHECK(false); }
 void run(Cuda&, const DenseTail&) { TROUPE_CHECK(false); }
+void run(Cuda&, const DraftInput&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Embed&) { TROUPE_CHECK(false); }
 void run(Cuda&, const FillRandom&) { TROUPE_CHECK(false); }
 void run(Cuda&, const FrameAttention&) { TROUPE_CHECK(false); }
@@ -49,6 +52,7 @@ void run(Cuda&, const Pack&) { TROUPE_CHECK(false); }
 void run(Cuda&, const PlaceRows&) { TROUPE_CHECK(false); }
 void run(Cuda&, const QkvRopeKvWrite&) { TROUPE_CHECK(false); }
 void run(Cuda&, const QuantiseRows&) { TROUPE_CHECK(false); }
+void run(Cuda&, const RoundRows&) { TROUPE_CHECK(false); }
 void run(Cuda&, const RopeTable&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Sample&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Score&) { TROUPE_CHECK(false); }

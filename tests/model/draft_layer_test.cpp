@@ -1,5 +1,6 @@
-// The draft layer on the CPU: its bits do not depend on how a prompt is cut, on neighbours, on blocks or on
-// what rejected and chained tokens have left in KV memory; quantised weights and KV; several ranks.
+// The draft layer: its bits do not depend on how a prompt is cut, on neighbours, on blocks or on
+// what rejected and chained tokens have left in KV memory; quantised weights and KV; several ranks. Cases on
+// the CPU; cuda_draft_layer_test.cpp names those on a GPU.
 #include <unistd.h>
 
 #include <cstring>
@@ -8,76 +9,32 @@
 #include "gpu/cpu.h"
 #include "model/draft_layer.h"
 #include "model/ranks/part.h"
-#include "model/support/draft.h"
+#include "model/support/draft_layer.h"
 #include "model/weight_target.h"
 
 namespace troupe::model {
 namespace {
 
+using test::after;
 using test::DraftGolden;
+using test::DraftLayer;
+using test::DraftLayerCase;
+using test::DraftQuantisation;
 using test::DraftSequence;
+using test::QuantisedDraft;
 using test::run_layers;
 
-/// Accept `rows` rows of the batch's sequence, after which `next` follows.
-DraftRows after(const DraftSequence& sequence, std::int32_t rows, TokenId next, std::int32_t index = 0) {
-  return {.sequence = index,
-          .rows = rows,
-          .blocks = sequence.blocks.data(),
-          .next = next,
-          .sample = {.temperature = 0}};
-}
-
-class DraftLayer : public ::testing::TestWithParam<kernels::KvFormat> {
- protected:
-  explicit DraftLayer(const char* model = "gqa3_tied") : golden_(test::load_draft_golden(model)) {
-    auto files = test::open_with_draft(model);
-    EXPECT_TRUE(files.ok()) << files.status().message;
-    files_ = std::move(*files);
-    files_.formats.kv = GetParam();
-    decoder_ = make();
-  }
-  std::unique_ptr<Decoder<Cpu>> make() {
-    auto decoder = test::make_decoder(device_, files_.spec, files_.formats, files_.map);
-    EXPECT_TRUE(decoder.ok()) << decoder.status().message;
-    return std::move(*decoder);
-  }
-  DraftSequence sequence(std::uint32_t slot = 2, std::vector<BlockId> blocks = {6, 0, 3}) const {
-    return {golden_.ids, std::move(blocks), slot};
-  }
-
-  /// Runs the next `count` positions of the sequence alone, and the draft layer on them: with a draft behind
-  /// the last, whose logits it returns, if `drafts`.
-  std::vector<float> run(DraftSequence& sequence, std::int32_t count, bool carried, bool drafts) {
-    StepBatch batch;
-    sequence.add_to(batch, count);
-    run_layers(*decoder_, batch);
-    DraftRows rows = after(sequence, count, drafts ? sequence.next() : kNoToken);
-    rows.carried = carried;
-    std::vector<float> logits(drafts ? vocab() : 0);
-    auto results = test::results_of(drafts ? 1 : 0);
-    decoder_->draft_rows(batch, {&rows, 1}, results, logits);
-    return logits;
-  }
-  /// The draft behind `count` positions that ran in one step, as a new decoder gives it.
-  std::vector<float> straight(std::int32_t count) {
-    decoder_ = make();
-    DraftSequence one = sequence();
-    std::vector<float> logits = run(one, count, false, true);
-    decoder_ = make();
-    return logits;
-  }
-  std::size_t vocab() const { return static_cast<std::size_t>(files_.spec.vocab); }
-
-  DraftGolden golden_;
-  ModelFiles files_;
-  Cpu device_{{.threads = 2, .pin = false}};
-  std::unique_ptr<Decoder<Cpu>> decoder_;
-};
+constexpr test::DraftDevice kCpu{config::Device::cpu, [] { return Status{}; },
+                                 [](const ModelFiles& files) {
+                                   return test::DraftDecoderOn<Cpu>::make(
+                                       std::make_shared<Cpu>(CpuOptions{.threads = 2, .pin = false}), files);
+                                 }};
 
 INSTANTIATE_TEST_SUITE_P(Kv, DraftLayer,
-                         ::testing::Values(kernels::KvFormat::plain, kernels::KvFormat::int8,
-                                           kernels::KvFormat::fp8),
-                         [](const auto& info) { return std::string(to_string(info.param)); });
+                         ::testing::Values(DraftLayerCase{&kCpu, kernels::KvFormat::plain},
+                                           DraftLayerCase{&kCpu, kernels::KvFormat::int8},
+                                           DraftLayerCase{&kCpu, kernels::KvFormat::fp8}),
+                         test::draft_layer_name);
 
 TEST_P(DraftLayer, ChunksGiveTheBitsOfOneChunk) {
   const std::vector<float> expected = straight(79);
@@ -204,7 +161,7 @@ TEST_P(DraftLayer, AllPrefixesOfOneStep) {
     test::draft_three(*decoder_, batch, {&draft, 1}, golden_, {&rows, 1}, logits);
   }
   // Codes of 8 bits are coarser than bf16.
-  test::check_draft(logits, golden_, GetParam() == kernels::KvFormat::plain ? 1e-4 : 0.1);
+  test::check_draft(logits, golden_, GetParam().kv == kernels::KvFormat::plain ? 1e-4 : 0.1);
   decoder_ = make();
   std::vector<float> single[3];
   test::draft_token_by_token(*decoder_, golden_, single);
@@ -243,6 +200,7 @@ TEST_P(DraftLayer, SeveralSequencesChainOnOrStop) {
 }
 
 TEST_P(DraftLayer, SamplesWithTheGivenRow) {
+  Cpu cpu({.threads = 1, .pin = false});
   DraftSequence own = sequence();
   StepBatch batch;
   own.add_to(batch, 30);
@@ -255,12 +213,12 @@ TEST_P(DraftLayer, SamplesWithTheGivenRow) {
     auto results = test::results_of(1), expected = test::results_of(1);
     decoder_->draft_rows(batch, {&rows, 1}, results, logits);
     logits.resize(static_cast<std::size_t>(kernels::padded(files_.spec.vocab)));
-    kernels::run(device_, kernels::Sample{.results = expected.data(),
-                                          .rows = &sample,
-                                          .logits = logits.data(),
-                                          .count = 1,
-                                          .vocab = files_.spec.vocab,
-                                          .stride = kernels::padded(files_.spec.vocab)});
+    kernels::run(cpu, kernels::Sample{.results = expected.data(),
+                                      .rows = &sample,
+                                      .logits = logits.data(),
+                                      .count = 1,
+                                      .vocab = files_.spec.vocab,
+                                      .stride = kernels::padded(files_.spec.vocab)});
     EXPECT_EQ(results[0].token, expected[0].token);
   }
 }
@@ -284,15 +242,6 @@ TEST_P(DraftLayer, WithoutTheLayerNothingIsReserved) {
 
 // ---- Weights in fewer bits
 
-struct DraftQuantisation {
-  const char* model;
-  const char* method;  // of --quantization
-  const char* draft;   // of the draft layer
-  double tolerance;
-};
-
-class QuantisedDraft : public ::testing::TestWithParam<DraftQuantisation> {};
-
 TEST_P(QuantisedDraft, IsCloseToTheReference) {
   const DraftQuantisation& which = GetParam();
   config::SpeculationOptions speculation =
@@ -300,11 +249,10 @@ TEST_P(QuantisedDraft, IsCloseToTheReference) {
   speculation.quantization = which.draft;
   auto files = test::open_with_draft(which.model, speculation);
   ASSERT_TRUE(files.ok()) << files.status().message;
-  const Status chosen = files->choose(config::Device::cpu, {.method = which.method});
+  const Status chosen = files->choose(which.on->device, {.method = which.method});
   ASSERT_TRUE(chosen.ok()) << chosen.message;
   EXPECT_TRUE(files->formats.draft.quantised());
-  Cpu device({.threads = 2, .pin = false});
-  const auto decoder = test::make_decoder(device, files->spec, files->formats, files->map);
+  const auto decoder = which.on->make(*files);
   ASSERT_TRUE(decoder.ok()) << decoder.status().message;
   const DraftGolden golden = test::load_draft_golden(which.model);
   std::vector<float> logits[3];
@@ -313,15 +261,12 @@ TEST_P(QuantisedDraft, IsCloseToTheReference) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, QuantisedDraft,
-                         ::testing::Values(DraftQuantisation{"gqa3_tied", "", "wint8", 0.05},
-                                           DraftQuantisation{"gqa3_tied", "wint8", "", 0.1},
-                                           DraftQuantisation{"gqa5_untied", "", "wint8", 0.05},
-                                           DraftQuantisation{"gqa5_untied", "", "wint4", 0.35},
-                                           DraftQuantisation{"moe_shared2", "wint8", "wint4", 0.35}),
-                         [](const auto& info) {
-                           return std::string(info.param.model) + "_" + info.param.method + "_" +
-                                  info.param.draft;
-                         });
+                         ::testing::Values(DraftQuantisation{&kCpu, "gqa3_tied", "", "wint8", 0.05},
+                                           DraftQuantisation{&kCpu, "gqa3_tied", "wint8", "", 0.1},
+                                           DraftQuantisation{&kCpu, "gqa5_untied", "", "wint8", 0.05},
+                                           DraftQuantisation{&kCpu, "gqa5_untied", "", "wint4", 0.35},
+                                           DraftQuantisation{&kCpu, "moe_shared2", "wint8", "wint4", 0.35}),
+                         test::draft_quantisation_name);
 
 TEST(DraftFormat, TheFormatFollowsTheModelOrTheField) {
   const auto draft_format_of = [](const char* model, const char* method, const char* draft) {

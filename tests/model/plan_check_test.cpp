@@ -21,7 +21,7 @@ wire::Capacity plan_capacity() {
   capacity.max_tokens_per_step = 100;
   capacity.max_model_len = 300;
   capacity.vocab_size = 50;
-  capacity.max_drafts = 3;
+  capacity.max_drafts = capacity.max_proposed = 3;
   capacity.max_sampled = 6;
   return capacity;
 }
@@ -259,6 +259,35 @@ TEST_F(PlanCheckTest, RowsFromTheLastTokenStayWithinWhatThePlanAllowsFor) {
   accepted();
   plans.row_from_last(other, 3, 4).row_from_last(kPlanSlot, 36, 3);
   refused("more than 6 tokens are sampled in one step");
+}
+
+TEST_F(PlanCheckTest, RowsFromTheLastTokenMayWaitForMasksAndSampleAgain) {
+  plans.start(kPlanSlot, 3, 3, {}, {}, {}, 40, 4);
+  refused("no 4 draft tokens to say; at most 3");
+  plans.start(kPlanSlot, 3, 3, {}, {}, {}, 0, 1);
+  refused("no 1 draft tokens to say");
+  plans.start(kPlanSlot, 3, 3, {}, {}, {}, 40, 0).ids(kPlanSlot, 0, {1, 2, 3}).blocks(kPlanSlot, 0, {5});
+  plans.gated_row(kPlanSlot, 0, 3);
+  accepted();
+  plans.row_from_last(kPlanSlot, 3, 4, wire::kGated);
+  refused("its results say no draft tokens");
+  plans.finish(kPlanSlot);
+  accepted();
+  plans.start(kPlanSlot, 3, 3, {}, {}, {}, 40, 3).ids(kPlanSlot, 0, {1, 2, 3}).blocks(kPlanSlot, 0, {5});
+  plans.gated_row(kPlanSlot, 0, 3);
+  accepted();
+  plans.row_from_last(kPlanSlot, 3, 4, wire::kGated);
+  accepted();
+  plans.row_from_last(kPlanSlot, 3, 2, wire::kGated | wire::kAgain);
+  refused("not with 2 tokens");
+  plans.row_from_last(kPlanSlot, 1, 1, wire::kGated | wire::kAgain);
+  refused("of 40 ids");
+  plans.row_from_last(kPlanSlot, 2, 1, wire::kGated | wire::kAgain);
+  accepted();
+  plans.row_from_last(kPlanSlot, 4, 1);
+  refused("it has at most 4 of 40 ids");
+  plans.row_from_last(kPlanSlot, 3, 1);
+  accepted();
 }
 
 TEST_F(PlanCheckTest, UnknownFlagsAreRefusedAndWaitingWithoutSampling) {

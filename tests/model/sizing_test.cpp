@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "model/bytes_text.h"
+#include "model/cuda/step_memory.h"
+#include "model/decoder.h"
 #include "model/host_memory.h"
+#include "model/plan_check.h"
 #include "model/support/files.h"
 #include "model/support/shapes.h"
 
@@ -248,6 +251,26 @@ TEST(CudaSizing, DefaultsTakeNineTenthsOfTheWhole) {
   const std::uint64_t left = 125 * kGiB - cuda_fixed_bytes(*capacity, small_ernie(), DType::bf16);
   EXPECT_EQ(static_cast<std::uint64_t>(capacity->kv_blocks), left / 1'179'904);
   EXPECT_EQ(sequences_at_full_length(*capacity), capacity->kv_blocks / 2048);
+}
+
+TEST(CudaSizing, TheDraftLayerIsCounted) {
+  config::Options options;
+  options.speculation = {.method = config::DraftMethod::mtp, .tokens = 2, .mtp_steps = 2};
+  ModelSpec drafting = small_ernie();
+  drafting.draft_layers = 1;
+  const auto drafts = cuda_limits(drafting, DType::bf16, true, options);
+  ASSERT_TRUE(drafts.ok()) << drafts.status().message;
+  EXPECT_EQ(drafts->max_drafts, 2);
+  EXPECT_EQ(drafts->max_sampled, 512 + 256);
+  const DecoderLimits limits{
+      .rows = 8192, .sequences = 512, .drafts = 256, .staged = false, .tops = most_tops(*drafts)};
+  const Activations made = Activations::make(drafting, DType::bf16, limits, {});
+  EXPECT_EQ(drafts->arena_bytes, made.bytes + StepMemory::make(*drafts, {}).bytes);
+  // Logits of drafts lie beside those of the step's rows, which a held row has still to sample from.
+  DecoderLimits staged = limits;
+  staged.staged = true;
+  EXPECT_EQ(made.bytes - Activations::make(drafting, DType::bf16, staged, {}).bytes,
+            std::size_t{512} * 103'424 * sizeof(float));
 }
 
 TEST(CudaSizing, WorkingMemoryOfFormatsIsCounted) {

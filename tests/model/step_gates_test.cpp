@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <functional>
+#include <optional>
+#include <string>
 
 #include "kernels/sample.h"
 #include "model/support/plans.h"
@@ -33,39 +35,39 @@ class StepGatesTest : public ::testing::Test {
   void open() {
     plans.gated_row(kGateFirst, 0, 1).row(kGateFree, 0, 1, true).gated_row(kGateSecond, 0, 1);
     const wire::RecordView view = plans.plan();
-    gates.open(view, *view.as<wire::StepPlan>());
+    gates->open(view, *view.as<wire::StepPlan>());
   }
   Status take(std::uint64_t step) {
     const wire::RecordView view = masks.masks(step);
-    return gates.take(view, *view.as<wire::StepMasks>());
+    return gates->take(view, *view.as<wire::StepMasks>());
   }
   MaskWords bits(std::uint64_t step, SlotRef slot) const {
-    const std::uint32_t* mask = gates.mask(step, slot == kGateFirst ? 0 : 1);
+    const std::uint32_t* mask = gates->mask(step, slot == kGateFirst ? 0 : 1);
     return mask == nullptr ? MaskWords{} : MaskWords(mask, mask + kernels::mask_words(kGateVocab));
   }
 
-  StepGates gates{gates_capacity()};
+  std::optional<StepGates> gates{gates_capacity()};
   Plans plans;
   Masks masks;
 };
 
 TEST_F(StepGatesTest, AStepIsReadyWhenEachGatedRowHasItsMask) {
   open();
-  EXPECT_FALSE(gates.ready(1));
-  EXPECT_EQ(gates.rows(1), 2u);
+  EXPECT_FALSE(gates->ready(1));
+  EXPECT_EQ(gates->rows(1), 2u);
   masks.all(kGateSecond);
   ASSERT_TRUE(take(1).ok());
-  EXPECT_FALSE(gates.ready(1));
+  EXPECT_FALSE(gates->ready(1));
   masks.allow(kGateFirst, {5});
   ASSERT_TRUE(take(1).ok());
-  EXPECT_TRUE(gates.ready(1));
+  EXPECT_TRUE(gates->ready(1));
 }
 
 TEST_F(StepGatesTest, AStepWithoutGatedRowsIsReady) {
   const wire::RecordView view = plans.row(kGateFree, 0, 1, true).plan();
-  gates.open(view, *view.as<wire::StepPlan>());
-  EXPECT_TRUE(gates.ready(1));
-  EXPECT_TRUE(gates.masks(1).empty());
+  gates->open(view, *view.as<wire::StepPlan>());
+  EXPECT_TRUE(gates->ready(1));
+  EXPECT_TRUE(gates->masks(1).empty());
 }
 
 TEST_F(StepGatesTest, EveryFormBecomesBits) {
@@ -74,15 +76,15 @@ TEST_F(StepGatesTest, EveryFormBecomesBits) {
   ASSERT_TRUE(take(1).ok());
   EXPECT_EQ(bits(1, kGateFirst), (MaskWords{1, 2, 32}));
   EXPECT_EQ(bits(1, kGateSecond), (MaskWords{~2u, ~1u, ~0u}));
-  EXPECT_EQ(gates.masks(1).data(), gates.mask(1, 0));
-  EXPECT_EQ(gates.masks(1).size(), 6u);
-  gates.close(1);
+  EXPECT_EQ(gates->masks(1).data(), gates->mask(1, 0));
+  EXPECT_EQ(gates->masks(1).size(), 6u);
+  gates->close(1);
 
   open();
   masks.add(kGateFirst, MaskForm::bits, {7, 0, 9}).all(kGateSecond);
   ASSERT_TRUE(take(2).ok());
   EXPECT_EQ(bits(2, kGateFirst), (MaskWords{7, 0, 9}));
-  EXPECT_EQ(gates.mask(2, 1), nullptr);
+  EXPECT_EQ(gates->mask(2, 1), nullptr);
 }
 
 TEST_F(StepGatesTest, TwoStepsHaveMasksOfTheirOwn) {
@@ -90,7 +92,7 @@ TEST_F(StepGatesTest, TwoStepsHaveMasksOfTheirOwn) {
   open();
   masks.allow(kGateFirst, {1}).allow(kGateSecond, {2});
   ASSERT_TRUE(take(2).ok());
-  EXPECT_FALSE(gates.ready(1));
+  EXPECT_FALSE(gates->ready(1));
   masks.allow(kGateFirst, {3}).allow(kGateSecond, {4});
   ASSERT_TRUE(take(1).ok());
   EXPECT_EQ(bits(1, kGateSecond)[0], 1u << 4);
@@ -106,6 +108,76 @@ TEST_F(StepGatesTest, MemoryOfTheCallerIsUsed) {
   ASSERT_TRUE(there.take(some, *some.as<wire::StepMasks>()).ok());
   EXPECT_GE(there.mask(1, 0), memory.data());
   EXPECT_LT(there.mask(1, 0), memory.data() + memory.size());
+}
+
+TEST_F(StepGatesTest, ARowOfDraftTokensHasMasksInOrder) {
+  wire::Capacity capacity = gates_capacity();
+  capacity.max_drafts = capacity.max_proposed = 3;
+  capacity.max_sampled = 8;
+  gates.emplace(capacity);
+  plans.row_from_last(kGateFirst, 9, 4, wire::kGated).gated_row(kGateSecond, 0, 1);
+  const wire::RecordView view = plans.plan();
+  gates->open(view, *view.as<wire::StepPlan>());
+  const auto refused = [&](const std::string& what) {
+    const Status status = take(1);
+    EXPECT_NE(status.message.find(what), std::string::npos) << status.message;
+  };
+  masks.add(kGateFirst, MaskForm::all, {}, 4);
+  refused("4 more masks, behind 0 of 4 at most");
+  masks.add(kGateSecond, MaskForm::all, {}, 1);
+  refused("1 more masks, behind 0 of 1 at most");
+  masks.add(kGateFirst, MaskForm::allowed, {5}, 2).all(kGateFirst);
+  refused("0 more masks, behind 1 of 4 at most");
+  masks.add(kGateFirst, MaskForm::allowed, {5}, 2).add(kGateFirst, MaskForm::all, {}, 1);
+  ASSERT_TRUE(take(1).ok());
+  masks.allow(kGateSecond, {7});
+  ASSERT_TRUE(take(1).ok());
+  EXPECT_FALSE(gates->ready(1)) << "one is still to come";
+  masks.add(kGateFirst, MaskForm::all, {}, 1);
+  refused("1 more masks, behind 2 of 4 at most");
+  masks.allow(kGateFirst, {40});
+  ASSERT_TRUE(take(1).ok());
+  ASSERT_TRUE(gates->ready(1));
+  masks.all(kGateFirst);
+  refused("a second mask");
+  EXPECT_EQ(gates->count(1, 0), 3);
+  EXPECT_EQ(gates->count(1, 1), 1);
+  EXPECT_EQ(gates->mask(1, 0, 0)[0], 1u << 5);
+  EXPECT_EQ(gates->mask(1, 0, 1), nullptr);
+  EXPECT_EQ(gates->mask(1, 0, 2)[1], 1u << 8);
+  EXPECT_EQ(gates->mask(1, 1)[0], 1u << 7);
+}
+
+TEST_F(StepGatesTest, TheLastMaskOfARowSaysWhatIsForced) {
+  wire::Capacity capacity = gates_capacity();
+  capacity.max_drafts = capacity.max_proposed = 2;
+  capacity.max_sampled = 8;
+  gates.emplace(capacity);
+  plans.row_from_last(kGateFirst, 9, 3, wire::kGated).gated_row(kGateSecond, 0, 1);
+  const wire::RecordView view = plans.plan();
+  gates->open(view, *view.as<wire::StepPlan>());
+  const auto refused = [&](const std::string& what) {
+    const Status status = take(1);
+    EXPECT_NE(status.message.find(what), std::string::npos) << status.message;
+  };
+  masks.add(kGateFirst, MaskForm::allowed, {5}, 1, {5, 6});
+  refused("forced tokens beside a mask that others follow");
+  masks.add(kGateFirst, MaskForm::allowed, {5}, 0, {5, 6, 7, 8});
+  refused("4 forced tokens; at most 3 can be used");
+  masks.add(kGateFirst, MaskForm::allowed, {5}, 0, {5, kGateVocab});
+  refused("forced token 70 is outside the vocabulary");
+  masks.add(kGateFirst, MaskForm::allowed, {5}, 0, {5, -1});
+  refused("forced token -1 is outside the vocabulary");
+  masks.add(kGateSecond, MaskForm::allowed, {9}, 0, {9, 10, 11})
+      .add(kGateFirst, MaskForm::all, {}, 1)
+      .add(kGateFirst, MaskForm::allowed, {5}, 0, {5, 6});
+  ASSERT_TRUE(take(1).ok());
+  const auto forced = [&](std::size_t row) {
+    const std::span<const TokenId> ids = gates->forced(1, row);
+    return std::vector<TokenId>(ids.begin(), ids.end());
+  };
+  EXPECT_EQ(forced(0), (std::vector<TokenId>{5, 6}));
+  EXPECT_EQ(forced(1), (std::vector<TokenId>{9, 10, 11}));
 }
 
 TEST_F(StepGatesTest, SenselessMasksAreRefusedInOneSentence) {
@@ -164,20 +236,20 @@ TEST_F(StepGatesTest, ArraysOutsideTheRecordAreRefused) {
     if (which == 0) record.rows.offset = 1 << 19;
     if (which == 1) reinterpret_cast<wire::RowMask*>(bytes.data() + record.rows.offset)->words = {1 << 19, 3};
     const wire::RecordView view = test::open_view(bytes);
-    EXPECT_NE(gates.take(view, record).message.find("outside"), std::string::npos) << which;
+    EXPECT_NE(gates->take(view, record).message.find("outside"), std::string::npos) << which;
   }
-  EXPECT_FALSE(gates.ready(1));
+  EXPECT_FALSE(gates->ready(1));
 }
 
 TEST_F(StepGatesTest, AClosedOrForgottenStepIsNotInFlight) {
   open();
   masks.all(kGateFirst).all(kGateSecond);
   ASSERT_TRUE(take(1).ok());
-  gates.close(1);
+  gates->close(1);
   masks.all(kGateFirst);
   EXPECT_EQ(take(1).code, Code::invalid_argument);
   open();
-  gates.reset();
+  gates->reset();
   masks.all(kGateFirst);
   EXPECT_EQ(take(2).code, Code::invalid_argument);
   plans.restart();

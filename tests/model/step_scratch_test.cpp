@@ -52,6 +52,16 @@ ModelSpec seeing(ModelSpec mixture, int width) {
   return mixture;
 }
 
+ModelSpec drafting(ModelSpec spec) {
+  spec.draft_layers = 1;
+  return spec;
+}
+WeightFormats with_draft(WeightFormat draft) {
+  WeightFormats formats = DType::bf16;
+  formats.draft = draft;
+  return formats;
+}
+
 std::vector<ModelCase> model_cases() {
   const WeightFormat int8{WeightKind::int8, DType::bf16}, int4{WeightKind::int4, DType::bf16},
       groups{WeightKind::int4, DType::bf16, 64}, fp8{WeightKind::fp8, DType::bf16};
@@ -72,6 +82,10 @@ std::vector<ModelCase> model_cases() {
       {"28B-VL, wint8", seeing(mixture, 512), with(int8, int8, KvFormat::plain)},
       {"28B-VL, fp8", seeing(mixture, 512), with(fp8, fp8, KvFormat::plain)},
       {"wide experts of vision rows", seeing(mixture, 6144)},
+      {"0.3B, a draft layer", drafting(dense)},
+      {"21B, int8 KV, a draft layer", drafting(mixture), with(DType::bf16, DType::bf16, KvFormat::int8)},
+      {"21B, a draft layer in groups", drafting(mixture), with_draft(groups)},
+      {"21B, a draft layer in fp8", drafting(mixture), with_draft(fp8)},
   };
   for (const bool expert_parallel : {false, true}) {
     made.push_back({expert_parallel ? "21B, a rank's experts" : "21B, a rank's width",
@@ -105,6 +119,21 @@ TEST(StepScratch, BothGroupsOfExpertsAreAsked) {
   EXPECT_GT(most(seeing(mixture, 6144)), most(mixture));
 }
 
+TEST(StepScratch, TheDraftLayerIsAsked) {
+  const WeightFormats formats = with_draft({WeightKind::int8, DType::bf16});
+  const ModelSpec mixture = test::large_mixture();
+  const StepScratch plain(mixture, formats, kH200, limits(512, 64)),
+      drafts(drafting(mixture), formats, kH200, limits(512, 64));
+  // Only its weights are codes, which many rows expand.
+  const StepSize step{.rows = 512, .sequences = 64, .samples = 64};
+  EXPECT_EQ(drafts.of(step), plain.of(step));
+  StepSize drafting_step = step;
+  drafting_step.draft_rows = 512 + 64;
+  drafting_step.drafts = 64;
+  EXPECT_GT(drafts.of(drafting_step), plain.most());
+  EXPECT_EQ(drafts.of(drafting_step), drafts.most());
+}
+
 TEST(StepScratch, NoPlanAsksForMoreThanTheMost) {
   std::mt19937 random(7);
   const auto from = [&](int low, int high) { return std::uniform_int_distribution(low, high)(random); };
@@ -126,6 +155,10 @@ TEST(StepScratch, NoPlanAsksForMoreThanTheMost) {
         if (plan % 4 == 0) {
           step.sequences = from(1, std::min(rows, sequences));
           step.rows = step.sequences = step.samples = buckets[bucket_of(buckets, step.sequences)];
+        }
+        if (model.spec.draft_layers > 0) {
+          step.draft_rows = from(step.sequences, step.rows + step.sequences);
+          step.drafts = from(0, step.sequences);
         }
         const std::size_t asked = scratch.of(step);
         largest = std::max(largest, asked);

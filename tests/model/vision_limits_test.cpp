@@ -16,19 +16,19 @@ ModelFiles open() {
   return std::move(*files);
 }
 
-TEST(VisionLimits, OnTheCpu) {
+TEST(VisionLimits, LargerImagesTakeALargerTower) {
+  const ModelFiles files = open();
   config::Options options;
-  options.model.directory = test::golden_directory("vision_small").string();
-  options.device.device = config::Device::cuda;
-  GpuProbes probes;
-  probes.gpu = [](int) {
-    constexpr std::uint64_t kMemory = std::uint64_t{8} << 30;
-    return CudaProbe{.name = "GPU", .free = kMemory, .total = kMemory, .capability = 90, .devices = 1};
+  const auto usual = cuda_limits(files.spec, DType::bf16, true, options);
+  options.media.processor_kwargs = R"({"image_max_pixels": 12845056})";
+  const auto large = cuda_limits(files.spec, DType::bf16, true, options);
+  ASSERT_TRUE(usual.ok() && large.ok()) << large.status().message;
+  EXPECT_EQ(usual->frame_patches, kMostFramePatches);
+  EXPECT_EQ(large->frame_patches, 256 * 256);
+  const auto tower = [&](int patches) {
+    return TowerMemory::make(*files.spec.vision, files.spec.hidden, DType::bf16, patches, 0, {}).bytes;
   };
-  const auto refused = preflight(options, probes);
-  ASSERT_FALSE(refused.ok());
-  EXPECT_EQ(refused.status().code, Code::unsupported);
-  EXPECT_NE(refused.status().message.find("--device cpu"), std::string::npos) << refused.status().message;
+  EXPECT_GE(large->arena_bytes - usual->arena_bytes, tower(256 * 256) - tower(kMostFramePatches));
 }
 
 TEST(VisionLimits, AGpusMemoryIsCounted) {

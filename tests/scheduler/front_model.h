@@ -120,6 +120,13 @@ class FrontModel {
     return expected;
   }
 
+  /// Output token `output` of an open sequence; -1 if there is none.
+  TokenId next(const RequestKey& key, std::int32_t output) const {
+    const auto found = open.find(key);
+    const auto at = static_cast<std::size_t>(output);
+    return found == open.end() || at >= found->second.tokens.size() ? -1 : found->second.tokens[at];
+  }
+
   /// Compares. `may_fail` says whether a sequence has a cause to end with an error.
   void take(const StepOutput& out, const std::function<bool(const RequestKey&)>& may_fail) {
     for (const HostTokens& host : out.hosts) {

@@ -43,10 +43,14 @@ class GrammarModel {
  public:
   void receive(const GrammarStep& step, std::int32_t vocab) {
     if (step.epoch < epoch_) complain("an epoch that has passed");
-    if (step.epoch > epoch_) waiting_.clear();
+    if (step.epoch > epoch_) {
+      waiting_.clear();
+      for (auto& [key, sequence] : sequences_) sequence.late = false;
+    }
     epoch_ = step.epoch;
     for (const GrammarStart& start : step.starts) {
-      if (start.grammar == 0 || !sequences_.emplace(start.key, Sequence{GrammarState(start.grammar)}).second)
+      if (start.grammar == 0 ||
+          !sequences_.emplace(start.key, Sequence{GrammarState(start.grammar), start.gated_from}).second)
         complain("a sequence starts twice");
     }
     for (const GrammarTokens& some : step.sequences) {
@@ -61,6 +65,9 @@ class GrammarModel {
         if (found->second.late) complain("a token of a row that was late");
         found->second.made = false;
       }
+      ++found->second.updates;
+      const auto drafts = step.tokens.begin() + some.first + some.count;
+      if (some.count > 0) found->second.drafts.assign(drafts, drafts + some.drafts);
     }
     for (const RequestKey& key : step.ends) {
       const auto found = sequences_.find(key);
@@ -71,9 +78,9 @@ class GrammarModel {
       const auto found = sequences_.find(row.key);
       if (found == sequences_.end() || found->second.ended) {
         complain("a row of a sequence that does not run");
-      } else if (row.output_tokens < found->second.tokens) {
+      } else if (row.updates < found->second.updates) {
         complain("a row in the past");
-      } else if (found->second.late && row.output_tokens > found->second.tokens) {
+      } else if (found->second.late && row.updates > found->second.updates) {
         allow_all(step.step, row.slot);  // planned before it was known that the sequence is late
       } else {
         if (found->second.late && !found->second.made)
@@ -131,7 +138,9 @@ class GrammarModel {
  private:
   struct Sequence {
     GrammarState state;
-    std::int32_t tokens = 0;
+    std::int32_t gated_from = 0;
+    std::int32_t tokens = 0, updates = 0;
+    std::vector<TokenId> drafts{};
     bool ended = false;
     bool late = false;  // until its row is asked for again
     bool made = false;  // the mask after its last token
@@ -165,7 +174,7 @@ class GrammarModel {
         allow_all(one.step, one.row.slot);
         continue;
       }
-      if (!sequence.ended && sequence.tokens < one.row.output_tokens) {
+      if (!sequence.ended && sequence.updates < one.row.updates) {
         still.push_back(one);
         continue;
       }
@@ -180,26 +189,55 @@ class GrammarModel {
         allow_all(one.step, one.row.slot);
         continue;
       }
-      wire::RecordWriter<wire::StepMasks> writer;
-      writer.begin(epoch_);
-      wire::RowMask mask{one.row.slot, sequence.ended ? wire::MaskForm::all : wire::MaskForm::bits, {}};
-      if (!sequence.ended) {
-        if (sequence.tokens > one.row.output_tokens) complain("a mask comes too late");
-        std::vector<std::uint32_t> words(static_cast<std::size_t>((vocab + 31) / 32));
-        for (TokenId token = 0; token < vocab; ++token) {
-          if (sequence.state.allows(token, vocab))
-            words[static_cast<std::size_t>(token / 32)] |= 1u << token % 32;
-        }
-        mask.words = writer.array(words);
-      }
       ++(sequence.ended ? late_ : answered_);
-      const auto rows = writer.array(std::span<const wire::RowMask>(&mask, 1));
-      writer.record().step = one.step;
-      writer.record().rows = rows;
-      const std::span<const std::byte> bytes = writer.finish();
-      ready_.emplace_back(bytes.begin(), bytes.end());
+      if (sequence.ended) {
+        send(one, {{}});
+        continue;
+      }
+      if (sequence.updates > one.row.updates) complain("a mask comes too late");
+      send(one, masks_of(sequence, one.row.places, vocab));
     }
     waiting_ = std::move(still);
+  }
+
+  using Words = std::vector<std::uint32_t>;  ///< of a mask; none: everything is allowed
+
+  /// Behind the sequence's tokens and behind its draft tokens, up to the first that is not allowed.
+  static std::vector<Words> masks_of(const Sequence& sequence, std::int32_t places, std::int32_t vocab) {
+    std::vector<Words> masks;
+    GrammarState state = sequence.state;
+    for (std::int32_t i = 0; i < places; ++i) {
+      const bool gated = sequence.tokens + i >= sequence.gated_from;
+      Words& words = masks.emplace_back();
+      if (gated) words.resize(static_cast<std::size_t>((vocab + 31) / 32));
+      for (TokenId token = 0; gated && token < vocab; ++token) {
+        if (state.allows(token, vocab)) words[static_cast<std::size_t>(token / 32)] |= 1u << token % 32;
+      }
+      if (i >= static_cast<std::int32_t>(sequence.drafts.size())) break;
+      const TokenId draft = sequence.drafts[static_cast<std::size_t>(i)];
+      if (gated && !state.allows(draft, vocab)) break;
+      state.take(draft);
+    }
+    return masks;
+  }
+
+  /// In one record, or in one for each mask.
+  void send(const Waiting& row, const std::vector<Words>& masks) {
+    wire::RecordWriter<wire::StepMasks> writer;
+    std::vector<wire::RowMask> rows;
+    for (std::size_t i = 0; i < masks.size(); ++i) {
+      if (rows.empty()) writer.begin(epoch_);
+      const wire::MaskForm form = masks[i].empty() ? wire::MaskForm::all : wire::MaskForm::bits;
+      rows.push_back(
+          {row.row.slot, form, writer.array(masks[i]), static_cast<std::uint32_t>(masks.size() - i - 1)});
+      if (row.step % 2 == 0 && i + 1 < masks.size()) continue;
+      const auto span = writer.array(std::span<const wire::RowMask>(rows));
+      writer.record().step = row.step;
+      writer.record().rows = span;
+      const std::span<const std::byte> bytes = writer.finish();
+      ready_.emplace_back(bytes.begin(), bytes.end());
+      rows.clear();
+    }
   }
 
   std::uint32_t epoch_ = 0;

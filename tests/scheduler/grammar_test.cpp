@@ -65,12 +65,12 @@ TEST(SchedulerGrammar, TheRowThatSamplesIsGatedAndItsTokensAreTold) {
   ASSERT_EQ(update.rows.size(), 1u);
   EXPECT_EQ(update.rows[0].key, (RequestKey{1, 1}));
   EXPECT_EQ(update.rows[0].slot, rig.rows()[0].slot);
-  EXPECT_EQ(update.rows[0].output_tokens, 0);
+  EXPECT_EQ(update.rows[0].updates, 0);
 
   rig.commit(5);
   EXPECT_FALSE(rig.scheduler.take_grammar(update)) << "the first chunk has no token";
   ASSERT_TRUE(rig.plan());
-  EXPECT_EQ(rig.update().rows.at(0).output_tokens, 1) << "planned before its first token is known";
+  EXPECT_EQ(rig.update().rows.at(0).updates, 1) << "planned before its first token is known";
   rig.commit(5);
   update = rig.update();
   EXPECT_EQ(update.tokens, std::vector<TokenId>{5});
@@ -101,7 +101,7 @@ TEST(SchedulerGrammar, OutputThatIsGivenIsToldAtTheStart) {
   ASSERT_TRUE(rig.plan());
   EXPECT_EQ(rig.flags(), Flags{wire::kSamples}) << "the third output token is free";
   ASSERT_TRUE(rig.plan());
-  EXPECT_EQ(rig.update().rows.at(0).output_tokens, 3);
+  EXPECT_EQ(rig.update().rows.at(0).updates, 2) << "those that are given, and the third";
 }
 
 TEST(SchedulerGrammar, FreeSequencesBesideItTellNothing) {
@@ -154,7 +154,7 @@ TEST(SchedulerGrammar, EachChoiceStartsByItself) {
   rig.update();
   ASSERT_TRUE(rig.plan());
   std::vector<std::int32_t> outputs;
-  for (const MaskAsk& row : rig.update().rows) outputs.push_back(row.output_tokens);
+  for (const MaskAsk& row : rig.update().rows) outputs.push_back(row.updates);
   EXPECT_EQ(outputs, (std::vector<std::int32_t>{1, 0})) << "the fork samples a first token of its own";
 }
 
@@ -166,7 +166,7 @@ TEST(SchedulerGrammar, AWorkersDeathAsksAgainAndTellsNoTokenTwice) {
   rig.commit(5);
   EXPECT_EQ(rig.update().tokens.size(), 1u);
   ASSERT_TRUE(rig.plan());
-  EXPECT_EQ(rig.update().rows.at(0).output_tokens, 1);
+  EXPECT_EQ(rig.update().rows.at(0).updates, 1);
   rig.scheduler.detach(Orphans::requeue, "", rig.out);
   GrammarStep update;
   EXPECT_FALSE(rig.scheduler.take_grammar(update)) << "it has not ended";
@@ -178,7 +178,7 @@ TEST(SchedulerGrammar, AWorkersDeathAsksAgainAndTellsNoTokenTwice) {
   EXPECT_EQ(update.epoch, 2u);
   EXPECT_EQ(update.step, 1u);
   EXPECT_TRUE(update.starts.empty() && update.tokens.empty());
-  EXPECT_EQ(update.rows.at(0).output_tokens, 1);
+  EXPECT_EQ(update.rows.at(0).updates, 1);
 }
 
 TEST(SchedulerGrammar, ALateSequenceSitsOutAndSamplesTheSamePositionAgain) {
@@ -204,7 +204,7 @@ TEST(SchedulerGrammar, ALateSequenceSitsOutAndSamplesTheSamePositionAgain) {
   const wire::PlanRow& again = rig.rows()[0];
   EXPECT_EQ(again.position, 4) << "its last known token";
   EXPECT_EQ(again.flags, kBoth | wire::kAgain);
-  EXPECT_EQ(rig.update().rows.at(0).output_tokens, 1);
+  EXPECT_EQ(rig.update().rows.at(0).updates, 1);
   rig.commit(5);
   rig.commit(5);
   EXPECT_EQ(rig.update().tokens.size(), 1u);
@@ -232,6 +232,61 @@ TEST(SchedulerGrammar, AMaskThatIsMadeBeforeTheLateRowsAreBackWaitsForThem) {
   ASSERT_TRUE(rig.plan());
   EXPECT_EQ(rig.rows()[0].position, 4);
   EXPECT_EQ(rig.scheduler.totals().discarded_tokens, 2u);
+}
+
+TEST(SchedulerGrammar, RowsWithDraftTokensAreAskedForByTheResultsBeforeThem) {
+  constexpr std::int32_t kFrom = 6;
+  GrammarRig rig({.drafts = 3, .drafted_rows = 12});
+  rig.submit({held(1, 4, 40, kFrom)});
+  rig.update();
+  ASSERT_TRUE(rig.plan());
+  EXPECT_EQ(rig.view.array(rig.header().started)[0].proposes, 3);
+  EXPECT_EQ(rig.flags(), Flags{wire::kSamples});
+  int told = 0;
+  bool mixed = false;
+  for (int i = 0; i < 12; ++i) {
+    ASSERT_TRUE(rig.plan());
+    const wire::PlanRow row = rig.rows()[0];
+    const std::int32_t last = row.position + row.tokens - 4;  // output token that it may yield
+    const GrammarStep update = rig.update();
+    ASSERT_EQ(rig.flags(), Flags{wire::kFromLast | (last >= kFrom ? kBoth : std::uint32_t{wire::kSamples})});
+    ASSERT_EQ(update.rows.size(), last >= kFrom ? 1u : 0u);
+    if (last >= kFrom) {
+      EXPECT_EQ(update.rows[0].updates, told + 1) << "one row is in flight before it";
+      EXPECT_EQ(update.rows[0].places, row.tokens);
+      EXPECT_EQ(update.rows[0].forced, 1 + 3) << "a row of draft tokens behind the first";
+      mixed = mixed || row.position - 4 + 1 < kFrom;
+    }
+    rig.commit(5);
+    EXPECT_EQ(rig.update().tokens.size(), 1u);
+    ++told;
+  }
+  EXPECT_TRUE(mixed) << "some row had a free place and one that is not";
+  rig.scheduler.masks_late({1, {{1, 1}}});
+  EXPECT_FALSE(rig.plan());
+  rig.commit(6);  // dropped
+  EXPECT_TRUE(rig.update().sequences.empty());
+  rig.scheduler.masks_made({{{1, 1}}});
+  ASSERT_TRUE(rig.plan());
+  EXPECT_EQ(rig.flags(), Flags{kBoth | wire::kFromLast | wire::kAgain});
+  EXPECT_EQ(rig.rows()[0].position, 4 + told - 1);
+  EXPECT_EQ(rig.rows()[0].tokens, 1);
+  const GrammarStep update = rig.update();
+  EXPECT_EQ(update.rows.at(0).updates, told);
+  EXPECT_EQ(update.rows.at(0).places, 1);
+}
+
+TEST(SchedulerGrammar, WithoutProposalsRowsStandWhereTheEngineSays) {
+  GrammarRig rig({.drafts = 3, .drafted_rows = 12, .proposes = false});
+  rig.submit({held(1, 4, 9)});
+  rig.update();
+  ASSERT_TRUE(rig.plan());
+  EXPECT_EQ(rig.view.array(rig.header().started)[0].max_tokens, 0);
+  EXPECT_EQ(rig.view.array(rig.header().started)[0].proposes, 0);
+  EXPECT_EQ(rig.update().rows.at(0).forced, 0);
+  ASSERT_TRUE(rig.plan());
+  EXPECT_EQ(rig.flags(), Flags{kBoth});
+  EXPECT_EQ(rig.rows()[0].position, 4);
 }
 
 TEST(SchedulerGrammar, ThoseThatFailWithTheWorkerAreToldAsEnded) {

@@ -39,6 +39,9 @@ struct Rig {
     c.swap_blocks = s.swap_blocks;
     c.max_logprobs = s.max_logprobs;
     c.media_tokens = s.media_tokens;
+    c.max_drafts = s.drafts;
+    c.max_proposed = s.proposes ? s.drafts : 0;
+    c.max_sampled = s.drafts > 0 ? s.slots + s.drafted_rows : 0;
     capacity = c;
     attach(1);
   }

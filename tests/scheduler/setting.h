@@ -32,6 +32,7 @@ struct Setting {
   double media_failures = 0;      ///< share of images whose patches are gone
   std::int32_t drafts = 0;        ///< draft tokens of a row; 0: the worker makes none
   std::int32_t drafted_rows = 6;  ///< with drafts: rows of logits beyond one a slot
+  bool proposes = true;           ///< with drafts: also of sequences with a grammar
   double late = 0;                ///< share of masks that are not made in time
 };
 
@@ -61,6 +62,7 @@ inline wire::Capacity capacity_of(const Setting& s) {
   c.swap_blocks = s.swap_blocks;
   c.media_tokens = s.media_tokens;
   c.max_drafts = s.drafts;
+  c.max_proposed = s.proposes ? s.drafts : 0;
   c.max_sampled = s.drafts > 0 ? s.slots + s.drafted_rows : 0;
   return c;
 }

@@ -1,7 +1,6 @@
 #pragma once
 // The scheduler, the cache manager and a worker model, connected by queues that deliver in order but after
-// any delay, as actors and rings do. The simulation knows the text that each sequence must produce and
-// compares.
+// any delay, as actors and rings do. Each sequence's text is compared with what it must be.
 #include <deque>
 #include <map>
 #include <optional>
@@ -27,6 +26,7 @@ class Simulation {
         setting_(setting),
         worker_(capacity_of(setting), setting.budget, setting.token_ns),
         fronts_(setting) {
+    worker_.oracle = [this](const RequestKey& key, std::int32_t output) { return fronts_.next(key, output); };
     start_engine();
   }
 
@@ -378,7 +378,7 @@ class Simulation {
     after();
   }
 
-  /// What the scheduler's actor does after every message: forwards its requests to the cache manager.
+  /// What the scheduler's actor does after every message.
   void after() {
     tell_grammar({});
     CacheAsks asks;

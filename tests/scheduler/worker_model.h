@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <iterator>
 #include <map>
 #include <optional>
@@ -18,7 +19,9 @@
 #include "ipc/wire.h"
 #include "tests/scheduler/encoder_model.h"
 #include "tests/scheduler/grammar_model.h"
+#include "tests/scheduler/mask_store.h"
 #include "tests/scheduler/text_model.h"
+#include "tests/scheduler/worker_slot.h"
 
 namespace troupe::test {
 
@@ -31,8 +34,10 @@ class WorkerModel {
   /// Starts a new epoch: forgets everything and fills the KV memory with garbage.
   void reset(std::uint32_t epoch) {
     auto media = std::move(encoder_.expected);
+    auto guess = std::move(oracle);
     *this = WorkerModel(capacity_, budget_, token_ns_);
     encoder_.expected = std::move(media);
+    oracle = std::move(guess);
     encoder_.begin(epoch, capacity_.media_tokens);
     epoch_ = epoch;
     kv_.assign(static_cast<std::size_t>(capacity_.kv_blocks * capacity_.block_tokens), 0xdeadull + epoch);
@@ -40,7 +45,10 @@ class WorkerModel {
     users_.assign(static_cast<std::size_t>(capacity_.kv_blocks), 0);
   }
 
-  void receive_plan(std::span<const std::byte> record) { plans_.emplace_back(record.begin(), record.end()); }
+  void receive_plan(std::span<const std::byte> record) {
+    masks_.expect(record);
+    plans_.emplace_back(record.begin(), record.end());
+  }
   void receive_command(std::span<const std::byte> record) {
     commands_.emplace_back(record.begin(), record.end());
   }
@@ -50,26 +58,12 @@ class WorkerModel {
     if (!wire::RecordView::open(record, view) || view.as<wire::StepMasks>() == nullptr)
       return complain("not masks");
     if (view.header().epoch != epoch_) return;
-    const wire::StepMasks& masks = *view.as<wire::StepMasks>();
-    const std::vector<SlotRef> rows = gated_rows(masks.step);
-    for (const wire::RowMask& mask : view.array(masks.rows)) {
-      if (std::find(rows.begin(), rows.end(), mask.slot) == rows.end())
-        complain("a mask for no gated row in flight");
-      const std::span<const std::uint32_t> words = view.array(mask.words);
-      if (!masks_.emplace(std::pair(masks.step, mask.slot.slot), std::vector(words.begin(), words.end()))
-               .second)
-        complain("a mask comes twice");
-    }
+    masks_.take(view, *view.as<wire::StepMasks>());
   }
 
   bool has_plan() const { return !plans_.empty(); }
   /// True while the oldest plan has a gated row without its mask.
-  bool waits_for_masks() const {
-    const std::vector<SlotRef> rows = plans_.empty() ? std::vector<SlotRef>{} : gated_rows(last_step_ + 1);
-    return std::any_of(rows.begin(), rows.end(), [&](SlotRef slot) {
-      return !masks_.contains({last_step_ + 1, slot.slot});
-    });
-  }
+  bool waits_for_masks() const { return has_plan() && masks_.waits(last_step_ + 1); }
   bool has_command() const { return !commands_.empty(); }
 
   /// Runs one command: the first, from the `nth` on, that need not wait for another. Its CacheDone goes to
@@ -129,9 +123,17 @@ class WorkerModel {
   }
 
   EncoderModel& encoder() { return encoder_; }
+  /// The output token of a sequence that must come, or -1: what draft tokens that are right are taken from.
+  Oracle oracle;
+  /// Draft tokens of gated rows that were accepted.
+  std::int64_t accepted_behind_masks() const { return accepted_behind_masks_; }
 
   /// The first violation of a rule, or empty.
-  const std::string& complaint() const { return complaint_.empty() ? encoder_.complaint() : complaint_; }
+  const std::string& complaint() const {
+    return !complaint_.empty()          ? complaint_
+           : masks_.complaint().empty() ? encoder_.complaint()
+                                        : masks_.complaint();
+  }
   std::int64_t rows_run() const { return rows_run_; }
   std::int64_t forked_rows() const { return forked_rows_; }
   /// Positions that sequences found written when they started, other than by a fork inside a block.
@@ -170,31 +172,10 @@ class WorkerModel {
     done_.emplace_back(record.begin(), record.end());
   }
 
-  struct Slot {
-    SlotRef ref{};
-    RequestKey key{};
-    std::int32_t prompt_tokens = 0, known = 0, max_tokens = 0, sent = 0, run = -1;
-    wire::Sampling sampling{};
-    std::vector<SequenceItem> media;
-    std::vector<TokenId> tokens;        ///< ids received or sampled
-    std::vector<std::uint64_t> prefix;  ///< prefix[p]: hash of tokens 0…p
-    std::vector<BlockId> blocks;
-  };
+  using Slot = WorkerSlot;
 
   void complain(const std::string& what) {
     if (complaint_.empty()) complaint_ = what;
-  }
-  /// The gated rows of a plan that was received and has not run.
-  std::vector<SlotRef> gated_rows(std::uint64_t step) const {
-    std::vector<SlotRef> slots;
-    for (const std::vector<std::byte>& bytes : plans_) {
-      wire::RecordView view;
-      if (!wire::RecordView::open(bytes, view) || view.as<wire::StepPlan>()->step != step) continue;
-      for (const wire::PlanRow& row : view.array(view.as<wire::StepPlan>()->rows)) {
-        if ((row.flags & wire::kGated) != 0) slots.push_back(row.slot);
-      }
-    }
-    return slots;
   }
   std::uint64_t* cell(BlockId block, std::int32_t i) {
     return &kv_[static_cast<std::size_t>(block * capacity_.block_tokens + i)];
@@ -243,6 +224,9 @@ class WorkerModel {
       slot.prompt_tokens = start.prompt_tokens;
       slot.known = start.known_tokens;
       slot.max_tokens = start.max_tokens;
+      slot.proposes = start.proposes;
+      if (slot.proposes > capacity_.max_proposed || (slot.proposes > 0 && slot.max_tokens == 0))
+        return complain("cannot propose so many");
       slot.sampling = start.sampling;
       slot.media = encoder_.start(start.slot, start.key);
     }
@@ -251,7 +235,7 @@ class WorkerModel {
       if (slot == nullptr) return;
       const std::span<const TokenId> ids = view.array(run.ids);
       if (run.position != slot->sent || ids.empty()) return complain("token runs are not contiguous");
-      for (TokenId id : ids) append(*slot, id);
+      for (TokenId id : ids) slot->append(id);
       slot->sent += static_cast<std::int32_t>(ids.size());
       if (slot->sent > slot->known) return complain("more ids than known_tokens");
     }
@@ -266,12 +250,6 @@ class WorkerModel {
         slot->blocks.push_back(block);
       }
     }
-  }
-
-  void append(Slot& slot, TokenId token) {
-    slot.prefix.push_back(extend(slot.prefix.empty() ? 0 : slot.prefix.back(), token, slot.media,
-                                 static_cast<std::int32_t>(slot.tokens.size())));
-    slot.tokens.push_back(token);
   }
 
   template <class Poison>
@@ -296,6 +274,7 @@ class WorkerModel {
       }
       if (!complaint_.empty()) return writer_out();
     }
+    masks_.forget(last_step_);
     if (total > budget_) complain("over the token budget");
     if (capacity_.max_drafts > 0 && sampled > capacity_.max_sampled) complain("too many rows of logits");
     const auto rows = writer_.array(rows_);
@@ -363,18 +342,46 @@ class WorkerModel {
     score_prompt(slot, row.position, end);
     const bool gated = (row.flags & wire::kGated) != 0;
     if (gated && !samples) return complain("gated, but does not sample");
-    if (samples) sample(slot, poison(slot.key), gated);
+    if (!samples) return;
+    sample(slot, poison(slot.key), gated ? &masks_of(row)->words.front() : nullptr);
+    propose(slot);
   }
 
-  /// Three of four draft tokens are right. What a rejected one leaves in the KV memory is wrong.
+  const RowMasks* masks_of(const wire::PlanRow& row) {
+    const RowMasks* masks = masks_.find(last_step_, row.slot);
+    static const RowMasks kNone{{{}}};
+    return masks != nullptr ? masks : (complain("a gated row samples without its mask"), &kNone);
+  }
+
+  /// Says draft tokens of the next row.
+  void propose(Slot& slot) {
+    slot.proposed.clear();
+    if (rows_.back().error != wire::RowError::none) return;
+    slot.guess(last_step_, capacity_.vocab_size, oracle);
+    tokens_.insert(tokens_.end(), slot.proposed.begin(), slot.proposed.end());
+    rows_.back().proposed = static_cast<std::int32_t>(slot.proposed.size());
+  }
+
+  /// What a rejected draft token leaves in the KV memory is wrong.
   template <class Poison>
   void run_from_last(Slot& slot, const wire::PlanRow& row, Poison&& poison) {
     ++rows_run_;
+    const std::uint32_t flags = row.flags & ~std::uint32_t{wire::kGated | wire::kAgain};
+    const bool gated = (row.flags & wire::kGated) != 0, again = (row.flags & wire::kAgain) != 0;
+    if (again) {
+      const auto end = static_cast<std::size_t>(row.position + 1);
+      if (row.tokens != 1 || row.position + 1 < slot.known || end > slot.tokens.size())
+        return complain("nothing to sample again");
+      slot.tokens.resize(end);  // equal: the row had no room
+      slot.prefix.resize(end);
+      slot.proposed.clear();
+    }
     const auto size = static_cast<std::int32_t>(slot.tokens.size());
     const std::int32_t room = static_cast<std::int32_t>(slot.blocks.size()) * capacity_.block_tokens;
-    if (row.flags != (wire::kSamples | wire::kFromLast)) return complain("other flags beside kFromLast");
+    if (flags != (wire::kSamples | wire::kFromLast)) return complain("other flags beside kFromLast");
     if (row.tokens < 1 || row.tokens > 1 + capacity_.max_drafts) return complain("so many are not drafted");
-    if (slot.sent != slot.known || size <= slot.known) return complain("it has sampled nothing yet");
+    if (slot.sent != slot.known || (size <= slot.known && !again))
+      return complain("it has sampled nothing yet");
     if (row.position + row.tokens > room) return complain("a position without a block");
     if (row.position + row.tokens >= slot.max_tokens) return complain("beyond its last token");
     if (size >= slot.max_tokens || size > room) {
@@ -383,38 +390,41 @@ class WorkerModel {
     }
     if (row.position < size - 1) return complain("it has more tokens than the plan allows for");
     const std::int32_t most = std::min({row.tokens - 1, slot.max_tokens - size - 1, room - size});
-    const auto drafts =
-        static_cast<std::int32_t>(mix(last_step_, slot.ref.slot) % static_cast<std::uint64_t>(most + 1));
+    const std::vector<TokenId> drafts = slot.drafts(last_step_, capacity_.vocab_size, most);
+    const RowMasks* masks = gated ? masks_of(row) : nullptr;
+    if (gated && masks->words.size() > static_cast<std::size_t>(row.tokens))
+      return complain("too many masks");
     std::uint64_t prefix = slot.prefix.back();
     bool accepted = true;
-    for (std::int32_t i = 0; i <= drafts; ++i) {
-      const std::int32_t at = size - 1 + i;
+    for (std::size_t i = 0; i <= drafts.size(); ++i) {
+      const std::int32_t at = size - 1 + static_cast<std::int32_t>(i);
       if (users_[static_cast<std::size_t>(
               slot.blocks[static_cast<std::size_t>(at / capacity_.block_tokens)])] != 1)
         return complain("writes a block that another one holds");
       *cell(slot, at) = prefix;
-      const TokenId right = next_token(prefix, slot.sampling.choice, capacity_.vocab_size);
-      const bool wrong = mix(last_step_, prefix) % 4 == 0;
-      const TokenId draft = wrong ? (right + 1) % capacity_.vocab_size : right;
       if (accepted) {
         for (std::int32_t p = 0; p <= at; ++p) {
           if (*cell(slot, p) != slot.prefix[static_cast<std::size_t>(p)])
             return complain("attends to position " + std::to_string(p) + " that was not written");
         }
         slot.run = at + 1;
+        const std::vector<std::uint32_t>* mask = masks != nullptr ? &masks->words[i] : nullptr;
         if (i == 0) {
-          sample(slot, poison(slot.key), false);
-          rows_.back().drafts = drafts;
-          accepted = rows_.back().error == wire::RowError::none;
+          sample(slot, poison(slot.key), mask);
+          rows_.back().drafts = static_cast<std::int32_t>(drafts.size());
         } else {
           rows_.back().count += 1;
-          yield(slot, right);
-          append(slot, right);
+          const TokenId token = sampled(slot, mask);
+          yield(slot, token);
+          slot.append(token);
+          accepted_behind_masks_ += masks != nullptr ? 1 : 0;
         }
-        accepted = accepted && !wrong;
+        accepted = rows_.back().error == wire::RowError::none && i < drafts.size() &&
+                   slot.tokens.back() == drafts[i] && (masks == nullptr || i + 1 < masks->words.size());
       }
-      prefix = extend(prefix, draft, slot.media, at + 1);
+      if (i < drafts.size()) prefix = extend(prefix, drafts[i], slot.media, at + 1);
     }
+    propose(slot);
   }
 
   void score_prompt(const Slot& slot, std::int32_t begin, std::int32_t end) {
@@ -425,20 +435,20 @@ class WorkerModel {
     }
   }
 
-  void sample(Slot& slot, bool poisoned, bool gated) {
-    wire::ResultRow result{slot.ref, static_cast<std::int32_t>(tokens_.size()), 1, wire::RowError::none, 0};
-    // Read from KV memory, not from the slot's own state.
+  /// Behind the last position that has run, read from KV memory and not from the slot's own state. `mask`:
+  /// null of a row that is not gated.
+  TokenId sampled(const Slot& slot, const std::vector<std::uint32_t>* mask) {
     TokenId token = next_token(*cell(slot, slot.run - 1), slot.sampling.choice, capacity_.vocab_size);
-    if (gated) {
-      const auto found = masks_.find({last_step_, slot.ref.slot});
-      if (found == masks_.end()) return complain("a gated row samples without its mask");
-      const std::vector<std::uint32_t>& words = found->second;  // none: all tokens are allowed
-      const auto allowed = [&] {
-        return (words[static_cast<std::size_t>(token / 32)] >> token % 32 & 1) != 0;
-      };
-      while (!words.empty() && !allowed()) token = (token + 1) % capacity_.vocab_size;
-      masks_.erase(found);
-    }
+    const auto allowed = [&] {
+      return ((*mask)[static_cast<std::size_t>(token / 32)] >> token % 32 & 1) != 0;
+    };
+    while (mask != nullptr && !mask->empty() && !allowed()) token = (token + 1) % capacity_.vocab_size;
+    return token;
+  }
+
+  void sample(Slot& slot, bool poisoned, const std::vector<std::uint32_t>* mask) {
+    wire::ResultRow result{slot.ref, static_cast<std::int32_t>(tokens_.size()), 1, wire::RowError::none, 0};
+    const TokenId token = sampled(slot, mask);
     if (poisoned) {
       result.error = wire::RowError::not_finite;
       result.count = 0;
@@ -446,7 +456,7 @@ class WorkerModel {
     } else {
       yield(slot, token);
     }
-    append(slot, token);
+    slot.append(token);
     rows_.push_back(result);
   }
 
@@ -471,13 +481,14 @@ class WorkerModel {
   std::uint64_t last_step_ = 0;
   std::set<std::uint64_t> commands_run_;
   std::deque<std::vector<std::byte>> plans_, commands_, done_;
-  std::map<std::pair<std::uint64_t, std::uint32_t>, std::vector<std::uint32_t>> masks_;  ///< by step and slot
+  MaskStore masks_;
   std::map<std::uint32_t, Slot> slots_;
   std::map<std::uint32_t, std::uint32_t> generations_;
   std::vector<std::uint64_t> kv_, swap_;
   std::vector<std::int32_t> users_;  ///< per block: how many slots have it in their table
   std::string complaint_;
-  std::int64_t rows_run_ = 0, forked_rows_ = 0, cached_tokens_ = 0, swapped_in_ = 0;
+  std::int64_t rows_run_ = 0, forked_rows_ = 0, cached_tokens_ = 0, swapped_in_ = 0,
+               accepted_behind_masks_ = 0;
   std::set<RequestKey> poisoned_;
   wire::RecordWriter<wire::StepResult> writer_;
   std::vector<wire::ResultRow> rows_;

@@ -134,6 +134,13 @@ CompiledForm::CompiledForm(std::unique_ptr<const Impl> impl) : impl_(std::move(i
 CompiledForm::~CompiledForm() = default;
 
 std::size_t CompiledForm::memory_bytes() const { return impl_->grammar.MemorySizeBytes(); }
+
+std::string_view CompiledForm::text_of(TokenId token) const {
+  const std::vector<std::string>& texts = impl_->grammar.GetTokenizerInfo().GetDecodedVocab();
+  const auto index = static_cast<std::size_t>(token);
+  return index < texts.size() ? std::string_view(texts[index]) : std::string_view{};
+}
+
 Result<std::shared_ptr<const CompiledForm>> compile(const TokenTable& table, const Source& source,
                                                     int threads) {
   xgrammar::SetMaxRecursionDepth(kMaxRecursion);
@@ -173,6 +180,8 @@ bool Matcher::accept(TokenId token) {
     return false;
   }
 }
+
+void Matcher::take_back(std::int32_t tokens) { impl_->matcher.Rollback(tokens); }
 
 void Matcher::fill(std::span<std::uint32_t> words) {
   std::int64_t shape = static_cast<std::int64_t>(words.size());

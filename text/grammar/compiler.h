@@ -46,6 +46,8 @@ class CompiledForm {
   ~CompiledForm();
 
   std::size_t memory_bytes() const;
+  /// What the token prints. Empty: no grammar allows it.
+  std::string_view text_of(TokenId token) const;
   std::string to_bytes() const;
   /// From to_bytes() of the same table. Not ok: the bytes are of another table or damaged.
   static Result<std::shared_ptr<const CompiledForm>> from_bytes(const TokenTable& table,
@@ -74,6 +76,9 @@ class Matcher {
 
   /// False when the form does not allow the token here; nothing has changed then.
   bool accept(TokenId token);
+
+  /// Takes the last `tokens` accepted ones back.
+  void take_back(std::int32_t tokens);
 
   /// Bit v % 32 of word v / 32: token v is allowed. No bit is set when nothing can follow. `words` has
   /// ceil(table size / 32). Not after ended().

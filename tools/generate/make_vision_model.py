@@ -11,6 +11,12 @@ ERNIE-4.5-VL-28B-A3B-Thinking in tokenizer_config.json, and generation_config.js
 
 Prompts are spelled in bytes. Only words, the ends of thoughts and of turns have a row in lm_head that is not zero, so an answer
 is a row of words; it ends when its turn's end happens to be drawn, about once in WORDS tokens.
+
+    build/venv/bin/python tools/generate/make_vision_model.py --out DIR --dummy bench/models/ERNIE-4.5-VL-28B-A3B-Thinking/config.json
+
+writes no weights, but what a server with `--load-choices dummy` needs to take images at another model's size: a config.json with that
+model's sizes and this vocabulary's special ids, the tokenizer and the template. Each id of the larger vocabulary has a text, so each
+generated token is seen in a stream; a word of WORDS in a prompt is one token.
 """
 import argparse
 import json
@@ -108,21 +114,27 @@ def vocabulary():
     return made
 
 
-def make_config(words):
+def special_ids(words):
+    """The ids in config.json, which depend on the vocabulary alone."""
     ids = words.specials
     return {
-        "architectures": ["Ernie4_5_VLMoeForConditionalGeneration"], "model_type": "ernie4_5_moe_vl",
-        "bos_token_id": ids["<s>"], "eos_token_id": ids["</s>"], "pad_token_id": ids["<unk>"], "hidden_act": "silu",
+        "bos_token_id": ids["<s>"], "eos_token_id": ids["</s>"], "pad_token_id": ids["<unk>"],
+        "im_patch_id": ids["<|IMAGE_PLACEHOLDER|>"], "image_start_token_id": ids["<|IMAGE_START|>"],
+        "image_end_token_id": ids["<|IMAGE_END|>"], "video_start_token_id": ids["<|VIDEO_START|>"],
+        "video_end_token_id": ids["<|VIDEO_END|>"]}
+
+
+def make_config(words):
+    return {
+        "architectures": ["Ernie4_5_VLMoeForConditionalGeneration"], "model_type": "ernie4_5_moe_vl", "hidden_act": "silu",
         "vocab_size": words.size, "hidden_size": HIDDEN, "intermediate_size": INTERMEDIATE, "num_hidden_layers": LAYERS,
         "num_attention_heads": HEADS, "num_key_value_heads": KV_HEADS, "max_position_embeddings": MODEL_LENGTH,
         "rms_norm_eps": 1e-5, "rope_theta": 500000.0, "use_bias": False, "torch_dtype": "bfloat16", "tie_word_embeddings": False,
         "moe_capacity": [128, 128, 128], "moe_gate": "topk", "moe_intermediate_size": list(WIDTHS), "moe_k": TOP_K,
         "moe_layer_start_index": [1, 1], "moe_layer_end_index": [LAYERS - 1, LAYERS - 1], "moe_layer_interval": 1,
         "moe_num_experts": [EXPERTS, EXPERTS], "moe_num_shared_experts": SHARED, "moe_use_aux_free": True, "rope_3d": True,
-        "freq_allocation": TEMPORAL, "im_patch_id": ids["<|IMAGE_PLACEHOLDER|>"], "image_start_token_id": ids["<|IMAGE_START|>"],
-        "image_end_token_id": ids["<|IMAGE_END|>"], "video_start_token_id": ids["<|VIDEO_START|>"],
-        "video_end_token_id": ids["<|VIDEO_END|>"], "pixel_hidden_size": TOWER_WIDTH, "spatial_conv_size": 2,
-        "temporal_conv_size": 2, "use_temporal_conv": True,
+        "freq_allocation": TEMPORAL, "pixel_hidden_size": TOWER_WIDTH, "spatial_conv_size": 2, "temporal_conv_size": 2,
+        "use_temporal_conv": True, **special_ids(words),
         "vision_config": {
             "model_type": "DFNRope_vision_transformer", "depth": TOWER_DEPTH, "embed_dim": TOWER_WIDTH, "hidden_act": "quick_gelu",
             "hidden_size": TOWER_WIDTH, "in_channels": 3, "mlp_ratio": TOWER_MLP / TOWER_WIDTH, "num_heads": TOWER_HEADS,
@@ -245,12 +257,22 @@ def write_json(path, value):
     path.write_text(json.dumps(value, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def write_texts(out, words, template):
-    """tokenizer.json, with bytes, words and special tokens and without merges, and tokenizer_config.json."""
-    write_json(out / "tokenizer.json", words.tokenizer())
+def write_texts(out, words, template, whole_words=False):
+    """tokenizer.json, with bytes, words and special tokens and without merges, and tokenizer_config.json. With `whole_words` a word
+    of the vocabulary is one token of a prompt."""
+    tokenizer = words.tokenizer()
+    tokenizer["model"]["ignore_merges"] = whole_words
+    write_json(out / "tokenizer.json", tokenizer)
     write_json(out / "tokenizer_config.json", {
         "tokenizer_class": "PreTrainedTokenizerFast", "bos_token": "<s>", "eos_token": "</s>", "pad_token": "<unk>",
         "unk_token": "<unk>", "additional_special_tokens": list(words.specials), "chat_template": template})
+
+
+def write_generation_config(out, words):
+    ids = words.specials
+    write_json(out / "generation_config.json", {
+        "bos_token_id": ids["<s>"], "pad_token_id": ids["<unk>"], "eos_token_id": [ids["</s>"], ids["<|end_of_sentence|>"]],
+        "do_sample": True, "temperature": 0.8, "top_p": 0.8})
 
 
 def make(out, template=TEMPLATE, **changes):
@@ -258,23 +280,53 @@ def make(out, template=TEMPLATE, **changes):
     out = pathlib.Path(out)
     out.mkdir(parents=True, exist_ok=True)
     words = vocabulary()
-    ids = words.specials
     write_json(out / "config.json", make_config(words) | changes)
-    write_json(out / "generation_config.json", {
-        "bos_token_id": ids["<s>"], "pad_token_id": ids["<unk>"], "eos_token_id": [ids["</s>"], ids["<|end_of_sentence|>"]],
-        "do_sample": True, "temperature": 0.8, "top_p": 0.8})
+    write_generation_config(out, words)
     write_texts(out, words, template)
     write_safetensors(out / "model.safetensors", make_tensors(words))
+    return out
+
+
+def fill(words, size):
+    """Gives every id below `size` a text of its own: a space and letters."""
+    letters, number = "abcdefghijklmnopqrstuvwxyz", 0
+    while words.size < size:
+        text, rest = "", number
+        while rest:
+            text, rest = letters[rest % 26] + text, rest // 26
+        words.add(f" x{text}".encode())
+        number += 1
+
+
+def make_dummy(out, config_file, template=TEMPLATE):
+    """Writes to the directory `out` what `--load-choices dummy` needs for a model of the sizes in `config_file`, a config.json in
+    the hub's flat form. ValueError: that is none of a model that sees, or its vocabulary is smaller than this tool's."""
+    config = json.loads(pathlib.Path(config_file).read_text(encoding="utf-8"))
+    missing = [key for key in ("vocab_size", "im_patch_id", "vision_config") if not isinstance(config, dict) or key not in config]
+    if missing:
+        raise ValueError(f"{config_file}: no {missing[0]}; it must be the flat config.json of an ERNIE-4.5-VL model")
+    words = vocabulary()
+    size = config["vocab_size"]
+    if not isinstance(size, int) or size < words.size:
+        raise ValueError(f"{config_file}: vocab_size is {size!r}, must be {words.size} or more")
+    fill(words, size)
+    out = pathlib.Path(out)
+    out.mkdir(parents=True, exist_ok=True)
+    write_json(out / "config.json", config | special_ids(words))
+    write_generation_config(out, words)
+    write_texts(out, words, template, whole_words=True)
     return out
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--dummy", type=pathlib.Path, metavar="CONFIG_JSON",
+                        help="no weights: config.json with the sizes of this one, tokenizer and template, for --load-choices dummy")
     args = parser.parse_args()
     try:
-        made = make(args.out)
-    except OSError as error:
+        made = make_dummy(args.out, args.dummy) if args.dummy else make(args.out)
+    except (OSError, ValueError) as error:
         print(f"make_vision_model: {error}", file=sys.stderr)
         return 1
     print(f"{made}: {sum(f.stat().st_size for f in made.iterdir())} bytes")

@@ -58,7 +58,7 @@ struct RoutingTile {
   std::uint32_t mask[kMostTileRows / 32][kMostExperts];  ///< by expert: bit mask of the rows that chose it
   std::uint16_t expert[kMostTileRows * kMostChosen];     ///< (rows, top_k), rising; kNoExpert in padding rows
   float weight[kMostTileRows * kMostChosen];
-  int counted;  ///< rows that are not padding
+  int counted;  ///< rows up to the last that is not padding
 
   static constexpr std::uint16_t kNoExpert = 0xffff;
 
@@ -174,7 +174,7 @@ __device__ inline void choose_rows(const RoutingArgs& a, const float* logits, in
     if constexpr (kKinds) {
       if (there[i] && a.kinds[first_row + r] != a.kind) {
         there[i] = false;
-        if (lane == 0) atomicAdd(&tile.counted, 1);
+        if (lane == 0) atomicMax(&tile.counted, r + 1);
       }
     }
     if (there[i]) {
@@ -190,7 +190,7 @@ __device__ inline void choose_rows(const RoutingArgs& a, const float* logits, in
         }
         before += __popc(taken[j]);
       }
-      if (lane == 0) atomicAdd(&tile.counted, 1);
+      if (lane == 0) atomicMax(&tile.counted, r + 1);
     } else if (r < rows) {
       for (int k = lane; k < a.top_k; k += 32) tile.expert[r * a.top_k + k] = RoutingTile::kNoExpert;
     }

@@ -10,8 +10,13 @@ namespace troupe::kernels::cuda::routing {
 /// Up to this many tiles of kSmallTile rows are placed by the last block of the router kernel itself.
 constexpr int kTilesPlacedAtOnce = 16;
 
+/// Rows up to the last one that is not padding, of which those of a tile are `counted`.
+__device__ inline int rows_through(int tile, int tile_rows, int counted) {
+  return counted > 0 ? tile * tile_rows + counted : 0;
+}
+
 /// By expert: its first place and its number of rows; experts that are not held have no places. The last
-/// column counts the rows that are not padding.
+/// column counts the rows up to the last that is not padding: shared experts take all of them.
 struct ExpertColumns {
   int first_place[kMostExperts + 1], total[kMostExperts + 1];
 
@@ -65,7 +70,7 @@ __device__ inline void place_rows(const RoutingArgs& a, const ExpertColumns& col
     }
     a.to.places[first * a.top_k + i] = place;
   }
-  for (int i = threadIdx.x; i < rows * a.shared; i += threads) {  // padding rows are last
+  for (int i = threadIdx.x; i < rows * a.shared; i += threads) {
     const int row = first + i / a.shared;
     if (row >= counted) break;
     const int place = shared_place + i % a.shared * counted + row;
@@ -98,7 +103,7 @@ __device__ inline void place_all(const RoutingArgs& a) {
 #pragma unroll
     for (int t = 0; t < kTilesPlacedAtOnce; ++t) {
       earlier[t][e] = static_cast<std::uint16_t>(sum);
-      sum += count[t];
+      sum = e < a.experts ? sum + count[t] : max(sum, rows_through(t, kSmallTile, count[t]));
     }
     columns.total[e] = sum;
   }

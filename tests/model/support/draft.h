@@ -1,5 +1,6 @@
 #pragma once
 // The small reference checkpoints with a draft layer and its logits (tools/generate/make_draft_goldens.py).
+// The same body runs on all devices: functions take Decoder<D>, or DraftDecoder (draft_layer.h).
 #include <algorithm>
 #include <span>
 #include <string>
@@ -35,14 +36,15 @@ inline Result<ModelFiles> open_with_draft(const std::string& name) {
 }
 
 /// A decoder whose `weights` come from the files, or from a rank's part of them.
-inline Result<std::unique_ptr<Decoder<Cpu>>> make_decoder(Cpu& device, const ModelSpec& spec,
-                                                          const WeightFormats& formats, const TensorMap& map,
-                                                          Collective<Cpu>* ranks = nullptr) {
-  auto weights = Weights<Cpu>::load(device, spec, formats, map);
+template <Device D>
+Result<std::unique_ptr<Decoder<D>>> make_decoder(D& device, const ModelSpec& spec,
+                                                 const WeightFormats& formats, const TensorMap& map,
+                                                 Collective<D>* ranks = nullptr) {
+  auto weights = Weights<D>::load(device, spec, formats, map);
   if (!weights) return weights.status();
   DecoderLimits limits = kGoldenLimits;
   limits.kv_format = formats.kv;
-  return Decoder<Cpu>::make(device, spec, formats, std::move(*weights), limits, nullptr, ranks);
+  return Decoder<D>::make(device, spec, formats, std::move(*weights), limits, nullptr, ranks);
 }
 
 /// A sequence whose tokens are known, run in steps of any size. Its blocks and its slot are its own.
@@ -62,7 +64,10 @@ struct DraftSequence {
   TokenId next() const { return ids[static_cast<std::size_t>(done)]; }
 };
 
-inline void run_layers(Decoder<Cpu>& decoder, const StepBatch& batch) { decoder.begin(batch, {}); }
+template <class AnyDecoder>
+void run_layers(AnyDecoder& decoder, const StepBatch& batch) {
+  decoder.begin(batch, {});
+}
 
 inline std::vector<kernels::SampleResult> results_of(std::size_t count) {
   return std::vector<kernels::SampleResult>(count);
@@ -70,9 +75,10 @@ inline std::vector<kernels::SampleResult> results_of(std::size_t count) {
 
 /// Drafts for `tokens` and twice more on the drafts of the golden. Appends the logits of each run to
 /// out[run].
-inline void draft_three(Decoder<Cpu>& decoder, const StepBatch& batch, std::span<const DraftRows> drafts,
-                        const DraftGolden& golden, std::span<const std::int32_t> positions,
-                        std::vector<float> (&out)[3]) {
+template <class AnyDecoder>
+void draft_three(AnyDecoder& decoder, const StepBatch& batch, std::span<const DraftRows> drafts,
+                 const DraftGolden& golden, std::span<const std::int32_t> positions,
+                 std::vector<float> (&out)[3]) {
   const auto vocab = static_cast<std::size_t>(decoder.spec().vocab);
   std::vector<float> logits(positions.size() * vocab);
   std::vector<kernels::SampleResult> results(positions.size());
@@ -93,8 +99,8 @@ inline void draft_three(Decoder<Cpu>& decoder, const StepBatch& batch, std::span
 
 /// Runs the golden's prompt token by token, and drafts three tokens behind each: every chained run writes
 /// keys and values that the next first run has to overwrite.
-inline void draft_token_by_token(Decoder<Cpu>& decoder, const DraftGolden& golden,
-                                 std::vector<float> (&out)[3]) {
+template <class AnyDecoder>
+void draft_token_by_token(AnyDecoder& decoder, const DraftGolden& golden, std::vector<float> (&out)[3]) {
   DraftSequence sequence{golden.ids, {6, 0, 3}, 5};
   while (sequence.done + 1 < static_cast<std::int32_t>(golden.ids.size())) {
     StepBatch batch;
@@ -124,6 +130,45 @@ inline void check_draft(const std::vector<float> (&logits)[3], const DraftGolden
     const double error = draft_error(logits[run], std::span(golden.logits).subspan(run * each, each));
     EXPECT_LE(error, tolerance) << "run " << run;
     ::testing::Test::RecordProperty("error" + std::to_string(run), std::to_string(error));
+  }
+}
+
+/// The draft layers' names and orientations: see CASES in make_draft_goldens.py.
+inline constexpr const char* kDraftCases[] = {"gqa3_tied", "gqa5_untied", "moe_shared2"};
+
+template <Device D>
+void check_draft_golden(D& device, const char* name, DType dtype) {
+  const DraftGolden golden = load_draft_golden(name);
+  const auto files = open_with_draft(name);
+  ASSERT_TRUE(files.ok()) << files.status().message;
+  const auto decoder = make_decoder(device, files->spec, dtype, files->map);
+  ASSERT_TRUE(decoder.ok()) << decoder.status().message;
+  std::vector<float> logits[3];
+  draft_token_by_token(**decoder, golden, logits);
+  check_draft(logits, golden, kTolerance[static_cast<int>(dtype)]);
+}
+
+/// Without the final norm on the hidden rows, or before the head.
+template <Device D>
+void check_draft_norms(D& device, const char* name) {
+  const auto file =
+      Checkpoint::open_file(golden_directory(std::string("draft_") + name) / "golden.safetensors");
+  const auto files = open_with_draft(name);
+  ASSERT_TRUE(files.ok()) << files.status().message;
+  for (const DraftNorms norms : {DraftNorms{.hidden = false}, DraftNorms{.output = false}}) {
+    DraftGolden golden = load_draft_golden(name);
+    const std::size_t all = golden.ids.size() - 1;
+    golden.logits = values<float>(*file, norms.hidden ? "output_as_it_is" : "hidden_as_it_is");
+    const std::size_t rows = golden.logits.size() / 3 / static_cast<std::size_t>(files->spec.vocab);
+    golden.ids.resize(rows + 1);
+    std::copy_n(golden.chained.begin() + static_cast<std::ptrdiff_t>(all), rows,
+                golden.chained.begin() + static_cast<std::ptrdiff_t>(rows));
+    const auto decoder = make_decoder(device, files->spec, DType::f32, files->map);
+    ASSERT_TRUE(decoder.ok()) << decoder.status().message;
+    (*decoder)->set_draft_norms(norms);
+    std::vector<float> logits[3];
+    draft_token_by_token(**decoder, golden, logits);
+    check_draft(logits, golden, kTolerance[static_cast<int>(DType::f32)]);
   }
 }
 

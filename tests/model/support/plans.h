@@ -18,16 +18,18 @@ class Plans {
   }
   Plans& start(SlotRef slot, int prompt_tokens, int known_tokens, const wire::Sampling& sampling = {},
                const std::vector<TokenId>& stop_ids = {}, const std::vector<wire::LogitBias>& bias = {},
-               int max_tokens = 0) {
+               int max_tokens = 0, int proposes = 0, const std::vector<TokenId>& prediction = {}) {
     open();
     wire::StartSequence s;
     s.slot = slot;
     s.prompt_tokens = prompt_tokens;
     s.known_tokens = known_tokens;
     s.max_tokens = max_tokens;
+    s.proposes = proposes;
     s.sampling = sampling;
     s.stop_ids = writer_.array(stop_ids);
     s.logit_bias = writer_.array(bias);
+    s.prediction = writer_.array(prediction);
     started_.push_back(s);
     return *this;
   }
@@ -51,8 +53,8 @@ class Plans {
     return *this;
   }
   /// A row from the slot's last token, at `position` at the latest, with up to tokens - 1 draft tokens.
-  Plans& row_from_last(SlotRef slot, int position, int tokens) {
-    rows_.push_back({slot, position, tokens, wire::kSamples | wire::kFromLast, 0});
+  Plans& row_from_last(SlotRef slot, int position, int tokens, std::uint32_t more_flags = 0) {
+    rows_.push_back({slot, position, tokens, wire::kSamples | wire::kFromLast | more_flags, 0});
     return *this;
   }
   /// A row that samples again.
@@ -118,9 +120,10 @@ class Plans {
 /// Masks of one step: call the adders, then masks().
 class Masks {
  public:
-  Masks& add(SlotRef slot, wire::MaskForm form, const std::vector<std::uint32_t>& words = {}) {
+  Masks& add(SlotRef slot, wire::MaskForm form, const std::vector<std::uint32_t>& words = {},
+             std::uint32_t more = 0, const std::vector<TokenId>& forced = {}) {
     if (rows_.empty()) writer_.begin(1);
-    rows_.push_back({slot, form, writer_.array(words)});
+    rows_.push_back({slot, form, writer_.array(words), more, writer_.array(forced)});
     return *this;
   }
   Masks& all(SlotRef slot) { return add(slot, wire::MaskForm::all); }

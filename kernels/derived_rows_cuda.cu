@@ -1,0 +1,248 @@
+// What the GPU derives of rows that begin at a sequence's last token, and what it accepts of their drafts.
+//
+// Looking up drafts reads every id of the sequence once, 256 consecutive bytes of a KV block at a time; a
+// thread block does it for a sequence. All else is a handful of words for each sequence.
+#include "kernels/cuda/launch.cuh"
+#include "kernels/derived_rows.h"
+#include "kernels/philox.h"
+
+namespace troupe::kernels {
+namespace {
+
+constexpr int kLookupThreads = 512;
+constexpr int kPlainThreads = 32;
+constexpr int kAcceptThreads = 64;
+static_assert(kPlainThreads > kMostDraftTokens && kLookupThreads >= kMostNgram);
+
+// The ids of a sequence: those that have run lie in its KV blocks, the last one where sampling has left it.
+struct Ids {
+  const BlockId* blocks;
+  const TokenId* block_ids;
+  std::int64_t ids_to_next_block;
+  TokenId last;
+  std::int32_t known;
+
+  __device__ TokenId operator[](std::int32_t i) const {
+    if (i == known - 1) return last;
+    return block_ids[blocks[i / kBlockTokens] * ids_to_next_block + i % kBlockTokens];
+  }
+};
+
+// The largest of all threads' values, for all threads; 0 if none is larger.
+__device__ std::uint64_t largest(std::uint64_t value) {
+  __shared__ std::uint64_t found[kLookupThreads / 32];
+  for (int step = 16; step > 0; step /= 2) {
+    const std::uint64_t other = __shfl_xor_sync(~0u, value, step);
+    value = other > value ? other : value;
+  }
+  __syncthreads();
+  if (threadIdx.x % 32 == 0) found[threadIdx.x / 32] = value;
+  __syncthreads();
+  for (const std::uint64_t other : found) value = other > value ? other : value;
+  return value;
+}
+
+// Draft tokens by n-gram: of the places where the longest known n-gram ends, the latest. A draft that reaches
+// the sequence's end goes on with what it has drafted. Returns how many, at most `most`.
+__device__ int draft_by_ngram(const DraftSource& source, const Ids& ids, int most, TokenId* drafts) {
+  __shared__ TokenId last[kMostNgram];  // last[c]: the c-th id from the end
+  const auto thread = static_cast<int>(threadIdx.x);
+  const int longest = min(source.longest_ngram, ids.known);
+  if (thread < longest) last[thread] = ids[ids.known - 1 - thread];
+  __syncthreads();
+  std::uint64_t best = 0;  // length, then end
+  for (int end = source.shortest_ngram + thread; end < ids.known; end += kLookupThreads) {
+    int common = 0;
+    while (common < longest && common < end && ids[end - 1 - common] == last[common]) ++common;
+    if (common < source.shortest_ngram) continue;
+    const std::uint64_t place = static_cast<std::uint64_t>(common) << 32 | static_cast<std::uint32_t>(end);
+    best = place > best ? place : best;
+  }
+  best = largest(best);
+  if (best == 0) return 0;
+  const auto end = static_cast<std::int32_t>(best);
+  if (thread < most) drafts[thread] = ids[end + thread % (ids.known - end)];
+  return most;
+}
+
+// The place in the prediction of what comes next, or -1. The answer follows it while its last tokens are
+// those before that place. Where they are not, its last kPredictionAnchor tokens are looked for, first behind
+// what was followed last, then from the beginning.
+__device__ std::int32_t next_predicted(const TokenId* prediction, const Ids& ids, std::int32_t outputs,
+                                       SlotState& state) {
+  const auto thread = static_cast<int>(threadIdx.x);
+  const std::int32_t count = state.prediction_count, left = state.prediction_left;
+  const std::int32_t anchor = min(outputs, kPredictionAnchor);
+  const auto stands_at = [&](std::int32_t place) {
+    if (place < anchor || place > count) return false;
+    for (int i = 1; i <= anchor; ++i) {
+      if (prediction[place - i] != ids[ids.known - i]) return false;
+    }
+    return true;
+  };
+  std::int32_t next = outputs + state.prediction_shift;
+  __syncthreads();  // all threads have read the state
+  if (!stands_at(next)) {
+    if (anchor < kPredictionAnchor) return -1;
+    std::uint64_t best = 0;  // behind what was followed, then the earliest
+    for (std::int32_t place = anchor + thread; place <= count; place += kLookupThreads) {
+      if (!stands_at(place)) continue;
+      const std::uint64_t rank = (place >= left + anchor ? std::uint64_t{1} << 32 : 0) |
+                                 static_cast<std::uint32_t>(count - place + 1);
+      best = rank > best ? rank : best;
+    }
+    best = largest(best);
+    if (best == 0) return -1;
+    next = count + 1 - static_cast<std::int32_t>(best);
+  }
+  if (thread == 0) state.prediction_shift = next - outputs, state.prediction_left = next;
+  return next < count ? next : -1;
+}
+
+// Where a draft ends because of the ids that none may have.
+__device__ int end_of(const DraftSource& source, const TokenId* drafts, int count) {
+  for (int i = 0; i < count; ++i) {
+    for (int n = 0; n < source.never_count; ++n) {
+      if (drafts[i] == source.never[n]) return i;
+    }
+  }
+  return count;
+}
+
+struct Drafted {
+  int count = 0;
+  bool predicted = false;
+};
+
+__device__ Drafted draft(const DeriveRows& op, const DerivedSequence& derived, const Ids& ids, int most,
+                         TokenId* drafts) {
+  SlotState& state = op.states[derived.slot];
+  const DraftSource& source = op.source;
+  const auto thread = static_cast<int>(threadIdx.x);
+  Drafted made;
+  if (source.predictions.tokens != nullptr && state.prediction_count > 0) {
+    const TokenId* prediction =
+        source.predictions.tokens + static_cast<std::int64_t>(derived.slot) * source.predictions.per_slot;
+    const std::int32_t next = next_predicted(prediction, ids, ids.known - derived.prompt_tokens, state);
+    if (next >= 0) {
+      made = {min(most, state.prediction_count - next), true};
+      if (thread < made.count) drafts[thread] = prediction[next + thread];
+    }
+  }
+  if (made.count == 0) made.count = draft_by_ngram(source, ids, most, drafts);
+  __syncthreads();
+  made.count = end_of(source, drafts, made.count);
+  if (source.synthetic) {
+    if (thread >= made.count && thread < most) drafts[thread] = ids.last;
+    made.count = most;
+    __syncthreads();
+  }
+  made.predicted = made.predicted && made.count > 0;
+  return made;
+}
+
+__device__ void write_row(const DeriveRows& op, const DerivedSequence& derived, const BlockId* blocks, int t,
+                          bool runs, TokenId token, std::int32_t position) {
+  const int row = derived.row + t;
+  const KvSlot place =
+      runs ? KvSlot{blocks[position / kBlockTokens], position % kBlockTokens} : KvSlot{kPaddingBlock, 0};
+  op.into.tokens[row] = runs ? token : 0;
+  const std::int32_t stands_at = runs ? position + derived.position_shift : 0;
+  op.into.positions[row] = stands_at;
+  for (int axis = 0; op.positions != nullptr && axis < 3; ++axis) op.positions[3 * row + axis] = stands_at;
+  op.into.slots[row] = place;
+  if (runs) op.block_ids[place.block * op.ids_to_next_block + place.offset] = token;
+  SampleRow& sample = op.into.samples[derived.sample + t];
+  sample.logits_row = runs ? derived.sample + t : -1;
+  const std::int32_t outputs = position + 1 - derived.prompt_tokens;
+  sample.position = static_cast<std::uint32_t>(outputs);
+  sample.known_tokens = position + 1;
+  if (outputs >= derived.min_tokens) sample.banned_count = 0;
+}
+
+template <bool kDrafts>
+__global__ void __launch_bounds__(kDrafts ? kLookupThreads : kPlainThreads)
+    derive_rows_kernel(const __grid_constant__ DeriveRows op) {
+  __shared__ TokenId drafts[kMostDraftTokens];
+  cuda::wait_for_previous();
+  cuda::let_next_start();
+  const DerivedSequence derived = op.derived[blockIdx.x];
+  if (derived.rows == 0) return;
+  const auto thread = static_cast<int>(threadIdx.x);
+  const bool padding = derived.slot < 0;
+  const BlockId* blocks =
+      padding ? nullptr : op.blocks + static_cast<std::size_t>(derived.slot) * op.blocks_per_slot;
+  const std::int32_t known = padding ? 0 : op.states[derived.slot].known;
+  const bool idle = padding || known >= derived.max_tokens || known > derived.room;
+  Drafted made;
+  TokenId last = 0;
+  if (!idle) {
+    last = op.sampled[derived.slot];
+    if constexpr (kDrafts) {
+      const int most = min(derived.drafts, min(derived.max_tokens - known - 1, derived.room - known));
+      const Ids ids{blocks, op.block_ids, op.ids_to_next_block, last, known};
+      if (most > 0) made = draft(op, derived, ids, most, drafts);
+    }
+  }
+  if (thread < derived.rows) {
+    const bool runs = !idle && thread <= made.count;
+    write_row(op, derived, blocks, thread, runs, thread == 0 ? last : drafts[runs ? thread - 1 : 0],
+              runs ? known - 1 + thread : 0);
+  }
+  if (thread == 0) {
+    op.into.sequences[derived.sequence] = {.blocks = blocks,
+                                           .position = idle ? 0 : known - 1,
+                                           .tokens = idle ? 0 : 1 + made.count,
+                                           .row = derived.row};
+    op.predicted[blockIdx.x] = made.predicted ? 1 : 0;
+  }
+}
+
+__global__ void __launch_bounds__(kAcceptThreads)
+    accept_drafts_kernel(const __grid_constant__ AcceptDrafts op) {
+  cuda::wait_for_previous();
+  cuda::let_next_start();
+  const auto i = static_cast<int>(blockIdx.x * kAcceptThreads + threadIdx.x);
+  if (i >= op.count) return;
+  const DerivedSequence derived = op.derived[i];
+  if (derived.rows == 0 || derived.slot < 0) return;
+  const std::int32_t rows = op.arrays.sequences[derived.sequence].tokens;
+  if (rows == 0) {
+    op.yields[i] = {};
+    return;
+  }
+  SlotState& state = op.states[derived.slot];
+  const SampleResult* results = op.results + derived.sample;
+  const TokenId* tokens = op.arrays.tokens + derived.row;
+  const auto accepts = [&](int draft) {
+    if (op.acceptance == 0) return results[draft].token == tokens[draft + 1];
+    return sample_bits(static_cast<std::uint64_t>(derived.slot), 1,
+                       static_cast<std::uint32_t>(state.known + draft)) < op.acceptance;
+  };
+  int yielded = 1;
+  while (yielded < rows && accepts(yielded - 1) && results[yielded].error == SampleError::none) ++yielded;
+  op.sampled[derived.slot] = results[yielded - 1].token;
+  op.yields[i] = {yielded, static_cast<std::int16_t>(rows - 1), static_cast<std::int16_t>(op.predicted[i])};
+  state.known += yielded;
+}
+
+}  // namespace
+
+void run(Cuda& device, const DeriveRows& op) {
+  const auto shape = [&](int threads) {
+    return troupe::cuda::Shape{.grid = dim3(static_cast<unsigned>(op.count)),
+                               .block = dim3(static_cast<unsigned>(threads)),
+                               .overlap = {.writes_settled = op.into.sequences}};
+  };
+  if (op.drafts)
+    cuda::launch(device, derive_rows_kernel<true>, shape(kLookupThreads), op);
+  else
+    cuda::launch(device, derive_rows_kernel<false>, shape(kPlainThreads), op);
+}
+
+void run(Cuda& device, const AcceptDrafts& op) {
+  const auto blocks = static_cast<unsigned>((op.count + kAcceptThreads - 1) / kAcceptThreads);
+  cuda::launch(device, accept_drafts_kernel, {.grid = dim3(blocks), .block = dim3(kAcceptThreads)}, op);
+}
+
+}  // namespace troupe::kernels
