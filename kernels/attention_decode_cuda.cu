@@ -19,10 +19,6 @@ void run_decode_attention(Cuda& device, const Attention& op, DecodeRows rows, vo
                           const int* sequences_left) {
   const KvCache& kv = op.kv;
   const DecodeGrid grid = decode_grid(rows, op, traits_of(device));
-  // The kernel for one token expects rows that belong to no sequence only if it is told whether any sequence
-  // has tokens. Those without come last, so the first one says so.
-  if (rows == DecodeRows::all && op.batch.most_tokens > 0 && sequences_left == nullptr && grid.few_kernel < 0)
-    sequences_left = &op.batch.sequences->tokens;
   const DecodeArgs parameters{.out = op.out,
                               .q = op.q,
                               .kv = static_cast<const std::byte*>(kv.data),
