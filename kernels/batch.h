@@ -35,12 +35,14 @@ struct KvSlot {
   std::int32_t offset = 0;  ///< in the block, 0 … 63
 };
 
-/// All arrays in device memory. Two sequences never write the same block. Padding comes last: sequences with
-/// tokens 0, rows with slots[r].block == kPaddingBlock. With most_tokens, padding rows may also stand between
-/// a sequence's tokens and the next sequence's row. The Cpu is never given any padding.
+/// All arrays in device memory. Two sequences never write the same block. Padding is sequences with tokens 0,
+/// and rows that no sequence covers, with slots[r].block == kPaddingBlock. Both may be anywhere, and nothing
+/// else of such a sequence means anything. A batch of one sequence and several rows, of which it covers only
+/// one, needs most_tokens. The Cpu is never given any padding.
 struct Batch {
-  const SequenceRows* sequences = nullptr;  ///< (count), rising `row`, covering [0, rows) but for padding
-  const KvSlot* slots = nullptr;            ///< (rows)
+  /// (count), covering [0, rows) but for padding; `row` rises among those with tokens.
+  const SequenceRows* sequences = nullptr;
+  const KvSlot* slots = nullptr;  ///< (rows)
   std::int32_t count = 0;
   std::int32_t rows = 0;
   std::int32_t most_tokens = 0;  ///< no sequence has more tokens; 0: not known

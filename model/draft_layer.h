@@ -67,12 +67,13 @@ struct RowCopies {
 ///     p + a + 1. So `position` (output tokens before it) and `known_tokens` are those of the row that
 ///     sampled t, plus 1; with penalties `tokens`, or the ids in `blocks`, have t already; mask null;
 ///     logits_row = i; `next`, if not null, gets the draft token, where draft_again() may read it.
-/// A row that was not accepted is padding, for which batch.most_tokens must be set unless it comes last:
+/// A row that was not accepted is padding, for which batch.most_tokens must be set if there is one sequence:
 /// tokens[r] 0, from[r] = r, positions[r] 0, slots[r] {kPaddingBlock, 0}, and no sequence covers it. It may
 /// instead be a row like any other, with any token, as long as its slot is one of the sequence's: what it
 /// writes lies behind the last token, and the next runs write over it before they read. Then
-/// sequences[s].tokens is n, and `batch` has no rows without a sequence but the last. A slot for which no
-/// block is granted is padding in either case, and the sequence covers the rows before it; where that is row
+/// sequences[s].tokens is n, and no row of `batch` but those of padding is without a sequence. A slot for
+/// which no block is granted is padding in either case, and the sequence covers the rows before it; where
+/// that is row
 /// + a - 1 itself, the sequence drafts nothing. A sequence that drafts nothing (a padding sequence with 0
 /// tokens, one that has ended, one whose next token needs a mask) has samples[i].logits_row -1 and any row as
 /// picks[i].

@@ -26,8 +26,9 @@
 // only after its wait_for_previous(): the kernel after M cannot begin before M's wait returned, so not before
 // W was complete; and no kernel begins before the one launched before it. The order W, …, R alone is not
 // enough: R may begin while W still runs. Who relies on it:
-//   - Attention::settled, decode attention (attention_decode_cuda.cu): the batch, its block tables, and the
-//     keys and values before each row's own token. W is StepInputs, M is RopeTable.
+//   - Attention::settled, decode attention (attention_decode_cuda.cu, attention_few_cuda.cu): the batch, its
+//     block tables, and the keys and values before each sequence's own tokens. W is StepInputs, M is
+//     RopeTable.
 //   - Groups::settled, the streamed down product of the experts (linear_stream_cuda.cu): the groups' offsets.
 //     W is the last kernel of cuda::route(), M is the grouped gate|up product. Between M and the down product
 //     stands QuantiseRows, if the weights are fp8.

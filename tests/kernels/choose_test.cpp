@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/attention/choose.h"
+#include "kernels/cuda/attention/working_memory.h"
 #include "kernels/cuda/moe/choose.h"
 #include "kernels/cuda/moe/layout.h"
 #include "kernels/cuda/product/choose.h"
@@ -354,6 +355,46 @@ TEST(ChooseAttention, AFewTokensOfEverySequenceGoTogether) {
   codes.dtype = DType::f16;
   EXPECT_EQ(ways(codes), (Ways{kGeneric, kGeneric}));
   EXPECT_EQ(to_string(choose(of(8, 2), kH200)), "few (a few tokens each)");
+}
+
+TEST(ChooseAttention, TheSmallestDecodeKernelThatHasTheColumns) {
+  const auto grid = [](DecodeRows rows, int group, int most_tokens, int sequences, int first = 0,
+                       const GpuTraits& gpu = kH200) {
+    const Attention op{
+        .kv = {.kv_heads = 2, .head_dim = 128},
+        .heads = 2 * group,
+        .batch = {.count = sequences, .rows = sequences * most_tokens, .most_tokens = most_tokens},
+        .first = first};
+    const DecodeGrid made = decode_grid(rows, op, gpu);
+    EXPECT_EQ(decode_partial_bytes(made, 128), std::size_t(2 * made.blocks * made.columns * (128 + 2) * 4));
+    return made;
+  };
+  for (int group = 1; group <= kDecodeGroup; ++group) {
+    for (int tokens = 2; tokens <= kMostVerified; ++tokens) {
+      for (const int sequences : {8, 9}) {
+        const DecodeGrid few = grid(DecodeRows::few, group, tokens, sequences);
+        ASSERT_GE(few.few_kernel, 0);
+        const FewKernel& kernel = kFewKernels[few.few_kernel];
+        EXPECT_EQ(few.columns, kernel.columns);
+        EXPECT_LE(group * tokens, kernel.columns);
+        if (few.few_kernel > 0) {
+          EXPECT_GT(group * tokens, kFewKernels[few.few_kernel - 1].columns);
+        }
+        EXPECT_EQ(few.clusters, sequences == 8);
+        EXPECT_EQ(few.blocks, sequences == 8 ? 128 : 132 * kernel.blocks_per_multiprocessor);
+      }
+    }
+    EXPECT_EQ(grid(DecodeRows::single, group, 1, 9).few_kernel, -1);
+    EXPECT_EQ(grid(DecodeRows::all, group, 5, 9).few_kernel, -1) << "each row by itself";
+    for (const DecodeRows rows : {DecodeRows::single, DecodeRows::all})
+      EXPECT_EQ(grid(rows, group, 5, 9, 1).few_kernel, 0) << "a first token";
+  }
+  EXPECT_FALSE(grid(DecodeRows::all, 5, 5, 1, 1).clusters);
+  EXPECT_EQ(grid(DecodeRows::single, 5, 1, 9).blocks, 2 * 132);
+  GpuTraits small = kH200;
+  small.multiprocessors = 7;
+  EXPECT_FALSE(grid(DecodeRows::few, 5, 2, 1, 0, small).clusters);
+  EXPECT_EQ(grid(DecodeRows::few, 5, 2, 1, 0, small).blocks, 7);
 }
 
 TEST(ChooseAttention, Prints) {

@@ -1,5 +1,5 @@
 #pragma once
-// The three ways to run Attention; choose.h says which.
+// The ways to run Attention; choose.h says which.
 #include "gpu/cuda.h"
 #include "kernels/attention.h"
 #include "kernels/cuda/attention/choose.h"
@@ -15,8 +15,7 @@ enum class DecodeRows {
 
 // working_memory: scratch_bytes() of the op (kernels/cuda/scratch.h).
 /// Of the op's sequences with one or few tokens, or of every row. Leaves other rows of `out` as they are.
-/// With `sequences_left` (device memory), of every row of the sequences that have tokens, which need not
-/// cover all rows; *sequences_left is 0 if none has.
+/// With `sequences_left` (device memory): *sequences_left is 0 if no sequence has tokens.
 void run_decode_attention(Cuda& device, const Attention& op, DecodeRows rows, void* working_memory,
                           const int* sequences_left = nullptr);
 void run_generic_attention(Cuda& device, const Attention& op, DecodeRows rows = DecodeRows::all);

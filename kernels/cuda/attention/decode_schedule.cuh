@@ -274,14 +274,14 @@ __device__ bool visit_cluster_part(const Decoding& decoding, const SequenceRows*
 }
 
 /// Calls visit(part, no shares) for every grid-th item of all rows of all sequences. Items are not cut.
-/// `gaps`: rows between those of two sequences may belong to none.
+/// Rows that no sequence covers may be anywhere.
 template <class Visit>
 __device__ void visit_whole_items(const SequenceRows* sequences, int count, int rows, int kv_heads,
-                                  unsigned block, unsigned grid, int lane, bool gaps, Visit&& visit) {
+                                  unsigned block, unsigned grid, int lane, Visit&& visit) {
   SequenceWindow window(sequences, count, lane);
   int base = 0;
   for (auto item = std::int64_t(block); item < std::int64_t(rows) * kv_heads; item += grid) {
-    const int row = int(item / kv_heads);
+    const int row = int(item / kv_heads), from = base;
     unsigned found = 0;
     for (; base < count; base += 32) {
       window.move_to(base);
@@ -289,9 +289,8 @@ __device__ void visit_whole_items(const SequenceRows* sequences, int count, int 
       found = __ballot_sync(~0u, s.row <= row && row < s.row + s.tokens);
       if (found != 0) break;
     }
-    if (found == 0 && !gaps) return;  // only padding rows follow
     if (found == 0) {
-      base = 0;
+      base = from;  // a later row may have its sequence in any window from here on
       continue;
     }
     const SequenceRows sequence = window.get(__ffs(int(found)) - 1);
