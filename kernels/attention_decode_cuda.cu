@@ -19,9 +19,6 @@ void run_decode_attention(Cuda& device, const Attention& op, DecodeRows rows, vo
                           const int* sequences_left) {
   const KvCache& kv = op.kv;
   const DecodeGrid grid = decode_grid(rows, op, traits_of(device));
-  // Rows may stand between those of two sequences. Sequences without tokens come last.
-  if (rows == DecodeRows::all && op.batch.most_tokens > 0 && sequences_left == nullptr)
-    sequences_left = &op.batch.sequences->tokens;
   const DecodeArgs parameters{.out = op.out,
                               .q = op.q,
                               .kv = static_cast<const std::byte*>(kv.data),
@@ -39,6 +36,7 @@ void run_decode_attention(Cuda& device, const Attention& op, DecodeRows rows, vo
                               .scale_log2 = op.scale * std::numbers::log2e_v<float>,
                               .mode = rows,
                               .sequences_left = sequences_left,
+                              .gaps = sequences_left != nullptr || op.batch.most_tokens > 0,
                               .clusters = grid.clusters,
                               .settled = rows != DecodeRows::all && op.settled,
                               .most_tokens = rows == DecodeRows::few ? op.batch.most_tokens : 1,

@@ -36,8 +36,9 @@ struct KvSlot {
 };
 
 /// All arrays in device memory. Two sequences never write the same block. Padding comes last: sequences with
-/// tokens 0, rows with slots[r].block == kPaddingBlock. With most_tokens, padding rows may also stand between
-/// a sequence's tokens and the next sequence's row. The Cpu is never given any padding.
+/// tokens 0, rows with slots[r].block == kPaddingBlock. With most_tokens, sequences without tokens may stand
+/// anywhere, and padding rows between a sequence's tokens and the next sequence's row. The Cpu is never given
+/// any padding.
 struct Batch {
   const SequenceRows* sequences = nullptr;  ///< (count), rising `row`, covering [0, rows) but for padding
   const KvSlot* slots = nullptr;            ///< (rows)

@@ -55,8 +55,8 @@ __global__ void __launch_bounds__(L::kThreads, L::kBlocksPerMultiprocessor)
     } else if (L::kFew ? p.mode != DecodeRows::all : p.mode == DecodeRows::single) {
       visit_share(decoding, p.sequences, p.count, p.kv_heads, blockIdx.x, gridDim.x, lane, produce);
     } else if (p.sequences_left == nullptr || __ldcg(p.sequences_left) != 0) {
-      visit_whole_items(p.sequences, p.count, p.rows, p.kv_heads, blockIdx.x, gridDim.x, lane,
-                        p.sequences_left != nullptr, produce);
+      visit_whole_items(p.sequences, p.count, p.rows, p.kv_heads, blockIdx.x, gridDim.x, lane, p.gaps,
+                        produce);
     }
     produce.finish(item);
   } else {

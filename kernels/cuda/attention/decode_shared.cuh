@@ -32,6 +32,7 @@ struct DecodeArgs {
   float scale_log2;
   DecodeRows mode;
   const int* sequences_left;  // see run_decode_attention()
+  bool gaps;                  // rows between those of two sequences may belong to none
   bool clusters;              // the kernel runs in clusters of kClusterBlocks blocks
   bool settled;     // Attention::settled and not DecodeRows::all: pages may be copied before the wait
   int most_tokens;  // of a sequence that decodes; for FewLayout, and so is
