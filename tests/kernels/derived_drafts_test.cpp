@@ -117,12 +117,16 @@ class DerivedDrafts : public ::testing::Test {
     const SequenceRows got = at(into_.sequences, s);
     EXPECT_EQ(got.tokens, tokens) << s;
     EXPECT_EQ(got.row, sequences_[s].row) << s;
-    if (tokens > 0) EXPECT_EQ(got.position, position) << s;
+    if (tokens > 0) {
+      EXPECT_EQ(got.position, position) << s;
+    }
     EXPECT_EQ(got.blocks, sequences_[s].blocks) << s;
   }
   void expect_kept(std::size_t s, int slot, int row) {
     EXPECT_EQ(at(into_.keep_to, s), slot) << s;
-    if (slot >= 0) EXPECT_EQ(at(into_.keep_from, s), sequences_[s].row + row) << s;
+    if (slot >= 0) {
+      EXPECT_EQ(at(into_.keep_from, s), sequences_[s].row + row) << s;
+    }
   }
   SlotState state(std::size_t slot) { return at(states_, slot); }
 
@@ -328,14 +332,14 @@ TEST_F(DerivedDrafts, DraftsAreTakenAndTheNextRunBeginsBehindThem) {
   EXPECT_EQ(at(into_.slots, 0).block, kPaddingBlock);
   EXPECT_EQ(at(into_.samples, 0).logits_row, -1);
 
-  results[s] = {.token = 0, .error = SampleError::not_finite};
+  results[s].error = SampleError::not_finite;
   take.results = device_->put(results);
   take.made = 2;
   run(*cuda_, take);
   EXPECT_EQ(state(1).drafted, 1) << "an error ends the drafts";
   EXPECT_EQ(at(into_.sequences, s).tokens, 0);
   EXPECT_EQ(at(into_.samples, s).logits_row, -1);
-  results[s] = {.token = 78};
+  results[s].error = SampleError::none;
   take.results = device_->put(results);
   take.made = 3;
   take.again = false;
