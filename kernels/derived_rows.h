@@ -6,6 +6,7 @@
 // GPU keeps of each slot. In the order of a step:
 //   DeriveRows, behind StepInputs: draft tokens, and the rows, samples and sequences that verify them.
 //   AcceptDrafts, behind sampling: how many of them are right, and so where the sequence ends now.
+// Draft tokens that a layer of the model makes follow behind that: derived_drafts.h.
 #include <cstddef>
 #include <cstdint>
 
@@ -31,6 +32,10 @@ struct SlotState {
   std::int32_t prediction_count = 0;  ///< tokens of the client's prediction
   std::int32_t prediction_shift = 0;  ///< output token i is prediction token i + shift, while it is followed
   std::int32_t prediction_left = 0;   ///< the place in the prediction behind what was followed last
+  // With a draft layer (derived_drafts.h):
+  std::int32_t draft_slots = 0;     ///< its first KV slot that is not filled; 0: it has run nothing
+  std::int32_t drafted = 0;         ///< draft tokens that it has made
+  std::int32_t drafted_behind = 0;  ///< so many tokens
 };
 
 /// What the client takes the slot's answer to be like, and where the prediction of slot s begins.
@@ -39,9 +44,12 @@ struct Predictions {
   std::int32_t per_slot = 0;
 };
 
-/// How DeriveRows finds draft tokens: first by the prediction, else by n-grams as NgramDrafter does.
+/// How DeriveRows finds draft tokens: by the prediction, else those that the draft layer has made, and behind
+/// them by n-grams as NgramDrafter does.
 struct DraftSource {
   Predictions predictions{};
+  const TokenId* drafted = nullptr;  ///< (slots, kMostDraftTokens) by the draft layer; null: there is none
+  bool ngrams = true;
   std::int32_t shortest_ngram = 2;  ///< at least 1
   std::int32_t longest_ngram = 5;   ///< at most kMostNgram
   /// A draft ends before any of these ids.

@@ -14,16 +14,20 @@ constexpr int kPlainThreads = 32;
 constexpr int kAcceptThreads = 64;
 static_assert(kPlainThreads > kMostDraftTokens && kLookupThreads >= kMostNgram);
 
-// The ids of a sequence: those that have run lie in its KV blocks, the last one where sampling has left it.
+// The ids of a sequence: those that have run lie in its KV blocks, the last one where sampling has left it,
+// and what is guessed behind it in shared memory.
 struct Ids {
   const BlockId* blocks;
   const TokenId* block_ids;
   std::int64_t ids_to_next_block;
   TokenId last;
+  std::int32_t sampled;  // without the guesses
   std::int32_t known;
+  const TokenId* guessed;
 
   __device__ TokenId operator[](std::int32_t i) const {
-    if (i == known - 1) return last;
+    if (i >= sampled) return guessed[i - sampled];
+    if (i == sampled - 1) return last;
     return block_ids[blocks[i / kBlockTokens] * ids_to_next_block + i % kBlockTokens];
   }
 };
@@ -129,8 +133,17 @@ __device__ Drafted draft(const DeriveRows& op, const DerivedSequence& derived, c
       if (thread < made.count) drafts[thread] = prediction[next + thread];
     }
   }
-  if (made.count == 0) made.count = draft_by_ngram(source, ids, most, drafts);
+  if (made.count == 0 && source.drafted != nullptr && state.drafted_behind == ids.known) {
+    made.count = min(most, state.drafted);
+    if (thread < made.count) drafts[thread] = source.drafted[derived.slot * kMostDraftTokens + thread];
+  }
   __syncthreads();
+  if (source.ngrams && !made.predicted && made.count < most) {
+    Ids guessed = ids;
+    guessed.known += made.count;
+    made.count += draft_by_ngram(source, guessed, most - made.count, drafts + made.count);
+    __syncthreads();
+  }
   made.count = end_of(source, drafts, made.count);
   if (source.synthetic) {
     if (thread >= made.count && thread < most) drafts[thread] = ids.last;
@@ -180,7 +193,7 @@ __global__ void __launch_bounds__(kDrafts ? kLookupThreads : kPlainThreads)
     last = op.sampled[derived.slot];
     if constexpr (kDrafts) {
       const int most = min(derived.drafts, min(derived.max_tokens - known - 1, derived.room - known));
-      const Ids ids{blocks, op.block_ids, op.ids_to_next_block, last, known};
+      const Ids ids{blocks, op.block_ids, op.ids_to_next_block, last, known, known, drafts};
       if (most > 0) made = draft(op, derived, ids, most, drafts);
     }
   }

@@ -45,6 +45,18 @@ struct DerivedSequence {
   std::int32_t unused = 0;
 };
 
+/// A sequence of the step behind which the draft layer runs (derived_drafts.h).
+struct DraftingSequence {
+  std::int32_t slot = -1;     ///< -1: padding
+  std::int32_t sample = -1;   ///< the first of its samples; -1: none, since its known tokens go on
+  std::int32_t derived = -1;  ///< index of its Yield; -1: the host has made its rows
+  std::int32_t drafts = 0;    ///< most draft tokens that are wanted of it
+  std::int32_t max_tokens = 0;
+  std::int32_t room = 0;        ///< tokens for which it has blocks
+  std::int32_t min_tokens = 0;  ///< of the answer
+  std::int32_t known = 0;       ///< made by the GPU: tokens behind the step, the last sampled one among them
+};
+
 /// What a derived sequence has come to in a step.
 struct Yield {
   std::int32_t tokens = 0;  ///< sampled, those accepted and one more; 0: the sequence had all its tokens
@@ -79,6 +91,7 @@ struct PieceLayout {
   std::uint32_t samples = 0;    ///< SampleRow
   std::uint32_t picks = 0;      ///< std::int32_t, beside the samples
   std::uint32_t derived = 0;    ///< DerivedSequence; with speculation
+  std::uint32_t drafting = 0;   ///< DraftingSequence, beside the sequences; with speculation
   std::uint32_t deltas = 0;     ///< Delta, up to the first without words; room for at least kMostDeltaBlocks
   std::uint32_t words = 0;      ///< the words that the deltas copy
   std::uint32_t bytes = 0;      ///< of a piece
@@ -86,13 +99,14 @@ struct PieceLayout {
 
 /// The arrays that the step's other kernels read; device memory.
 struct StepArrays {
-  TokenId* tokens = nullptr;           ///< (rows)
-  std::int32_t* positions = nullptr;   ///< (rows)
-  KvSlot* slots = nullptr;             ///< (rows)
-  SequenceRows* sequences = nullptr;   ///< (sequences)
-  SampleRow* samples = nullptr;        ///< (samples)
-  std::int32_t* picks = nullptr;       ///< (samples), room for an even number
-  DerivedSequence* derived = nullptr;  ///< (sequences); null without speculation
+  TokenId* tokens = nullptr;             ///< (rows)
+  std::int32_t* positions = nullptr;     ///< (rows)
+  KvSlot* slots = nullptr;               ///< (rows)
+  SequenceRows* sequences = nullptr;     ///< (sequences)
+  SampleRow* samples = nullptr;          ///< (samples)
+  std::int32_t* picks = nullptr;         ///< (samples), room for an even number
+  DerivedSequence* derived = nullptr;    ///< (sequences); null without speculation
+  DraftingSequence* drafting = nullptr;  ///< (sequences); the same
 };
 
 /// Device memory that the two kernels share.
@@ -121,6 +135,7 @@ struct StepInputs {
   int sequences = 0;
   int samples = 0;
   int derived = 0;
+  int drafting = 0;
   int deltas = 0;  ///< the approximate number of deltas; only determines the size of the launch
 };
 

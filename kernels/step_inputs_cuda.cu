@@ -23,11 +23,13 @@ using Word = std::uint64_t;
 constexpr int kSequenceWords = sizeof(SequenceRows) / sizeof(Word);
 constexpr int kSampleWords = sizeof(SampleRow) / sizeof(Word);
 constexpr int kDerivedWords = sizeof(DerivedSequence) / sizeof(Word);
+constexpr int kDraftingWords = sizeof(DraftingSequence) / sizeof(Word);
 constexpr int kResultWords = sizeof(SampleResult) / sizeof(Word);
 static_assert(sizeof(InputRow) == sizeof(Word) && sizeof(KvSlot) == sizeof(Word));
 static_assert(sizeof(SequenceRows) % sizeof(Word) == 0 && sizeof(SampleRow) % sizeof(Word) == 0);
 static_assert(sizeof(SampleResult) % sizeof(Word) == 0 && sizeof(Sampled) == sizeof(Word));
-static_assert(sizeof(DerivedSequence) % sizeof(Word) == 0 && sizeof(Yield) == sizeof(Word));
+static_assert(sizeof(DerivedSequence) % sizeof(Word) == 0 && sizeof(DraftingSequence) % sizeof(Word) == 0);
+static_assert(sizeof(Yield) == sizeof(Word));
 static_assert(sizeof(Delta) == 2 * sizeof(Word));
 static_assert(kWordsOfDelta == 4 * kThreads);
 
@@ -58,12 +60,16 @@ __device__ WordCopy word_copy(const StepInputs& op, int i) {
     return {at(op.layout.derived), reinterpret_cast<Word*>(op.into.derived) + i};
   }
   i -= op.derived * kDerivedWords;
+  if (i < op.drafting * kDraftingWords) {
+    return {at(op.layout.drafting), reinterpret_cast<Word*>(op.into.drafting) + i};
+  }
+  i -= op.drafting * kDraftingWords;
   return {at(op.layout.picks), reinterpret_cast<Word*>(op.into.picks) + i};  // two picks
 }
 
 __host__ __device__ int total_words(const StepInputs& op) {
   return op.rows + kSequenceWords * op.sequences + kSampleWords * op.samples + kDerivedWords * op.derived +
-         (op.samples + 1) / 2;
+         kDraftingWords * op.drafting + (op.samples + 1) / 2;
 }
 
 __device__ void store_row(const StepInputs& op, int r, Word word, Word slot_word) {

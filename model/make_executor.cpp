@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "gpu/cuda.h"
-#include "model/checkpoint/draft_files.h"
 #include "model/checkpoint/model_files.h"
 #include "model/cpu_executor.h"
 #include "model/cuda/executor.h"
@@ -31,7 +30,6 @@ Result<std::unique_ptr<Executor>> make_executor(const config::Options& options, 
   if (!files) return files.status();
   if (Status s = files->choose(device, options.quantization); !s.ok()) return s;
   if (Status s = check_ranks(*files, place.shard); !s.ok()) return s;
-  if (Status s = check_draft_device(*files, device); !s.ok()) return s;
   if (device == config::Device::cuda) return make_cuda_executor(*files, options, progress, place);
   // Ranks start and die at different times: what the others hold by now is no part of this one's share.
   const auto share = static_cast<std::uint64_t>(options.parallel.found_bytes);

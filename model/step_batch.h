@@ -82,7 +82,8 @@ struct StepBatch {
   std::vector<std::size_t> derived_outcomes;  ///< of derived[i]: index of its first in `outcomes`
   /// Not 0: every sequence decodes and has so many rows and samples, of which the last ones may be padding.
   std::int32_t width = 0;
-  std::int32_t most_tokens = 0;  ///< with `derived`: no sequence has more rows
+  std::int32_t most_tokens = 0;                     ///< where rows may be derived: no sequence has more
+  std::vector<kernels::DraftingSequence> drafting;  ///< beside `sequences`; `derived`: index in `derived`
 
   int rows() const { return static_cast<int>(tokens.size()); }
 
@@ -125,6 +126,7 @@ struct StepBatch {
     derived_outcomes.clear();
     width = 0;
     most_tokens = 0;
+    drafting.clear();
   }
 
   /// Adds a row of logits that wants so many top entries. Returns the index of the first in the step's tops,

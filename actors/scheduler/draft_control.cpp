@@ -57,8 +57,8 @@ double DraftControl::rate(const Size& size, std::size_t choice) const {
   return measured.seconds > 0 ? tokens_per_row(drafts_[choice]) / measured.seconds : 0;
 }
 
-/// `usual`: draft tokens of the best choice. What lies beyond them is seen in probes alone, each of which counts
-/// more.
+/// `usual`: draft tokens of the best choice. What lies beyond them is seen in probes alone, each of which
+/// counts more.
 void DraftControl::learn_yields(std::int32_t drafts, std::int32_t usual,
                                 std::span<const std::int32_t> yields) {
   if (yields.empty()) return;

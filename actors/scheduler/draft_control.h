@@ -8,11 +8,11 @@
 
 namespace troupe {
 
-/// Chooses among draft_choices() the number with which rows yield the most tokens a second: what they yield is
-/// a matter of the texts, and known from all steps together; how long a step takes is measured for each number
-/// of drafts and each size of step. A choice whose steps of a size were not measured yet is tried first, and
-/// later one step in kProbeEvery tries a choice other than the best, since texts change; while that yields more
-/// than the best, it goes on. A new best has to be better by kHysteresis.
+/// Chooses among draft_choices() the number with which rows yield the most tokens a second: what they yield
+/// is a matter of the texts, and known from all steps together; how long a step takes is measured for each
+/// number of drafts and each size of step. A choice whose steps of a size were not measured yet is tried
+/// first, and later one step in kProbeEvery tries a choice other than the best, since texts change; while
+/// that yields more than the best, it goes on. A new best has to be better by kHysteresis.
 ///
 /// Steps with prompts are not learnt from: they say little about drafts.
 class DraftControl {
@@ -27,8 +27,8 @@ class DraftControl {
   /// For the next step with so many decoding rows, at least 1; at most `most`.
   std::int32_t drafts_for(std::int32_t rows, std::int32_t most) const;
 
-  /// A step of `rows` rows, and nothing else, of which those from a last token had up to `drafts` draft tokens each
-  /// and yielded `yields` tokens.
+  /// A step of `rows` rows, and nothing else, of which those from a last token had up to `drafts` draft
+  /// tokens each and yielded `yields` tokens.
   void learn(std::int32_t rows, std::int32_t drafts, std::span<const std::int32_t> yields, double seconds);
 
  private:
@@ -54,7 +54,7 @@ class DraftControl {
   double tokens_per_row(std::int32_t drafts) const;
   double rate(const Size& size, std::size_t choice) const;
 
-  std::vector<std::int32_t> drafts_;  ///< of each choice
+  std::vector<std::int32_t> drafts_;            ///< of each choice
   std::array<double, kMostDrafts> accepted_{};  ///< [i]: share of rows that yield more than i + 1 tokens
   std::array<Size, kSizes> sizes_;
 };

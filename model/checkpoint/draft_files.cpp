@@ -177,9 +177,4 @@ Result<kernels::WeightFormat> draft_format(const ModelFiles& files, config::Devi
   return Status{chosen.status().code, kFlag + message, "speculative-config"};
 }
 
-Status check_draft_device(const ModelFiles& files, config::Device device) {
-  if (files.spec.draft_layers == 0 || device != config::Device::cuda) return {};
-  return refused("method \"mtp\" runs on the CPU alone so far", Code::unsupported);
-}
-
 }  // namespace troupe::model

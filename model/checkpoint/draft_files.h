@@ -21,7 +21,4 @@ Status add_draft_layer(ModelFiles& files, const std::filesystem::path& directory
 /// else as draft_quantization says, else as the model's attention where that is quantised while it is loaded.
 Result<kernels::WeightFormat> draft_format(const ModelFiles& files, config::Device device);
 
-/// unsupported if the files have a draft layer, and the device has not got its ops.
-Status check_draft_device(const ModelFiles& files, config::Device device);
-
 }  // namespace troupe::model

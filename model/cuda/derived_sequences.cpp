@@ -44,6 +44,10 @@ void WorkerSequences::add_derived_row(const wire::PlanRow& row, Slot& slot, Step
                            .prompt_tokens = slot.prompt_tokens,
                            .min_tokens = slot.sampling.min_tokens,
                            .position_shift = shift});
+  add_drafting(row.slot.slot, slot, batch);
+  batch.drafting.back().sample = first_sample;
+  batch.drafting.back().derived = static_cast<std::int32_t>(batch.derived.size()) - 1;
+  batch.drafting.back().drafts = row.tokens - 1;
   batch.derived_outcomes.push_back(batch.outcomes.size());
   batch.most_tokens = std::max(batch.most_tokens, row.tokens);
   batch.sequences.push_back({slot.blocks.data(), 0, 0, first_row});
@@ -56,6 +60,13 @@ void WorkerSequences::add_derived_row(const wire::PlanRow& row, Slot& slot, Step
     batch.sample_rows.push_back(first_row + i);
   }
   batch.outcomes[batch.derived_outcomes.back()].drafts = row.tokens - 1;
+}
+
+void WorkerSequences::add_drafting(std::uint32_t index, const Slot& slot, StepBatch& batch) {
+  batch.drafting.push_back({.slot = static_cast<std::int32_t>(index),
+                            .max_tokens = slot.max_tokens,
+                            .room = static_cast<std::int32_t>(slot.blocks.size()) * kernels::kBlockTokens,
+                            .min_tokens = slot.sampling.min_tokens});
 }
 
 // Padding behind the rows and samples of the last sequence.

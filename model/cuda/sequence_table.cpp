@@ -98,8 +98,13 @@ void WorkerSequences::add_row(const wire::PlanRow& row, StepBatch& batch) {
   place_row(row, *slot, row.position, row.tokens, batch);
   if (derives()) batch.most_tokens = std::max(batch.most_tokens, row.tokens);
   if (slot->sampling.prompt_logprobs >= 0) add_scores(row, *slot, first_row, batch);
+  if (derives()) add_drafting(row.slot.slot, *slot, batch);
   if (samples) {
     slot->wanted_drafts = slot->max_tokens > 0 ? kMostDrafts : 0;
+    if (derives()) {
+      batch.drafting.back().sample = static_cast<std::int32_t>(batch.samples.size());
+      batch.drafting.back().drafts = slot->wanted_drafts;
+    }
     add_sample(row.slot, *slot, end, gated, batch);
     batch.sample_rows.push_back(first_row + row.tokens - 1);
   }

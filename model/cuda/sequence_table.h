@@ -106,6 +106,8 @@ class WorkerSequences {
   // Rows of each sequence of the plan if all decode and a step of that size may run; else 0.
   std::int32_t width_of(std::span<const wire::PlanRow> rows);
   void add_derived_row(const wire::PlanRow& row, Slot& slot, StepBatch& batch);
+  // Of the last sequence of the batch, which samples nothing yet.
+  static void add_drafting(std::uint32_t index, const Slot& slot, StepBatch& batch);
   void pad_to_width(StepBatch& batch) const;
   Drafts add_drafts(std::uint32_t slot, std::int32_t most);
   Drafts draft(std::uint32_t slot, std::span<TokenId> out);

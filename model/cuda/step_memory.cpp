@@ -41,6 +41,18 @@ StepMemory StepMemory::make(const wire::Capacity& capacity, View memory) {
     made.sequences.predictions = arena.take<TokenId>(slots * wire::kMostPredicted);
     made.sequences.predicted = arena.take<std::int32_t>(slots);
     made.sequences.yields = arena.take<kernels::Yield>(slots);
+    made.arrays.drafting = arena.take<kernels::DraftingSequence>(slots);
+    made.sequences.drafted = arena.take<TokenId>(slots * kernels::kMostDraftTokens);
+    kernels::DraftArrays& drafts = made.drafts;
+    drafts.tokens = arena.take<TokenId>(rows);
+    drafts.slots = arena.take<kernels::KvSlot>(rows);
+    drafts.sequences = arena.take<kernels::SequenceRows>(slots);
+    drafts.samples = arena.take<kernels::SampleRow>(slots);
+    for (auto* by_row : {&drafts.positions, &drafts.from, &drafts.fill_to, &drafts.fill_from})
+      *by_row = arena.take<std::int32_t>(rows);
+    for (auto* by_sequence :
+         {&drafts.picks, &drafts.carry_to, &drafts.carry_from, &drafts.keep_to, &drafts.keep_from})
+      *by_sequence = arena.take<std::int32_t>(slots);
   }
   made.bytes = arena.used();
   return made;

@@ -6,6 +6,7 @@
 
 #include "gpu/buffer.h"
 #include "ipc/wire.h"
+#include "kernels/derived_drafts.h"
 #include "kernels/derived_rows.h"
 #include "kernels/step_inputs.h"
 #include "kernels/top_logprobs.h"
@@ -31,6 +32,7 @@ struct SequenceMemory {
   TokenId* predictions = nullptr;     ///< wire::kMostPredicted per slot
   std::int32_t* predicted = nullptr;  ///< (slots) DeriveRows::predicted
   kernels::Yield* yields = nullptr;   ///< (slots)
+  TokenId* drafted = nullptr;         ///< kernels::kMostDraftTokens per slot: by the draft layer
   // Of a model that sees, for steps with rows of items; else null.
   std::int32_t* positions = nullptr;  ///< (rows of a step, 3): StepBatch::positions
   std::uint8_t* kinds = nullptr;      ///< (rows of a step, rounded up to 4): StepBatch::kinds
@@ -41,6 +43,7 @@ struct StepMemory {
   kernels::StepArrays arrays{};
   kernels::StepClock* clock = nullptr;
   kernels::SampleRow* held_rows = nullptr;  ///< (samples) of the held step: padding but for its gated rows
+  kernels::DraftArrays drafts{};            ///< null without speculation
   std::size_t bytes = 0;
 
   /// Without memory (a null View) only the size is meaningful.

@@ -50,7 +50,10 @@ kernels::PieceLayout StepPacker::layout(const wire::Capacity& capacity) {
   made.sequences = take(sequences * sizeof(kernels::SequenceRows));
   made.samples = take(samples * sizeof(kernels::SampleRow));
   made.picks = take(samples * sizeof(std::int32_t));
-  if (capacity.max_drafts > 0) made.derived = take(sequences * sizeof(kernels::DerivedSequence));
+  if (capacity.max_drafts > 0) {
+    made.derived = take(sequences * sizeof(kernels::DerivedSequence));
+    made.drafting = take(sequences * sizeof(kernels::DraftingSequence));
+  }
   made.deltas = take(deltas * sizeof(kernels::Delta));
   made.words = take(words);
   made.bytes = static_cast<std::uint32_t>(end);
@@ -66,6 +69,7 @@ void StepPacker::pad(const kernels::PieceLayout& layout, std::span<std::byte> pi
   for (int i = from; i < sequences; ++i) {
     array_at<kernels::SequenceRows>(piece, layout.sequences)[i] = {nullptr, 0, 0, i};
     array_at<kernels::SampleRow>(piece, layout.samples)[i] = {.logits_row = -1};
+    if (layout.drafting != 0) array_at<kernels::DraftingSequence>(piece, layout.drafting)[i] = {};
   }
 }
 
@@ -80,6 +84,7 @@ void StepPacker::pad_derived(const kernels::PieceLayout& layout, std::span<std::
     array_at<kernels::SequenceRows>(piece, layout.sequences)[i] = {nullptr, 0, 0, i * width};
     array_at<kernels::DerivedSequence>(piece, layout.derived)[i] = {
         .sequence = i, .row = i * width, .rows = width, .sample = i * width};
+    array_at<kernels::DraftingSequence>(piece, layout.drafting)[i] = {};
   }
 }
 
@@ -225,7 +230,11 @@ void StepPacker::pack_media(const StepBatch& batch, PackedStep& packed) {
 void StepPacker::pack_derived(const StepBatch& batch, PackedStep& packed) {
   if (layout_.derived == 0) return;
   auto* const derived = array_at<kernels::DerivedSequence>(piece_, layout_.derived);
+  auto* const drafting = array_at<kernels::DraftingSequence>(piece_, layout_.drafting);
+  std::ranges::copy(batch.drafting, drafting);
   if (batch.width == 0) {
+    for (const kernels::DraftingSequence& one : batch.drafting)
+      packed.wanted = std::max(packed.wanted, one.drafts);
     packed.derived = static_cast<int>(batch.derived.size());
     packed.drafts = std::ranges::any_of(batch.derived, [](const auto& one) { return one.drafts > 0; });
     std::ranges::copy(batch.derived, derived);
@@ -234,11 +243,13 @@ void StepPacker::pack_derived(const StepBatch& batch, PackedStep& packed) {
   packed.width = batch.width;
   packed.most_tokens = batch.width;
   packed.drafts = batch.width > 1;
+  packed.wanted = batch.width - 1;
   packed.derived = packed.sequences;
   for (int i = 0; i < packed.sequences; ++i) derived[i] = {.sequence = i};
   for (const kernels::DerivedSequence& one : batch.derived) {
     derived[one.sequence] = one;
     derived[one.sequence].rows = batch.width;
+    drafting[one.sequence].derived = one.sequence;
   }
 }
 

@@ -25,6 +25,7 @@ struct PackedStep {
   int width = 1;        ///< of a decode step: rows and samples of each sequence
   int most_tokens = 0;  ///< with `derived`: no sequence has more rows
   bool drafts = false;  ///< some derived sequence verifies draft tokens
+  int wanted = 0;       ///< most draft tokens that are wanted of a sequence for the steps behind
   int deltas = 0;
   int gated = 0;  ///< rows whose masks the end of the step waits for
   /// Rows that want more top entries than a result holds, as in the batch, and the batch's number of entries.

@@ -70,6 +70,11 @@ CudaSteps::CudaSteps(Cuda& device, Decoder<Cuda>& decoder, const wire::Capacity&
   }
   if (capacity.max_drafts == 0) return;
   source_ = source_of(speculation, memory_.sequences, decoder.spec().vision);
+  if (decoder.spec().draft_layers > 0) {
+    layer_drafts_ = speculation.mtp_steps;
+    source_.drafted = memory_.sequences.drafted;
+    source_.ngrams = speculation.with_ngram;
+  }
   if (speculation.synthetic_acceptance >= 0) {
     // Never 0, which would compare tokens.
     acceptance_ = static_cast<std::uint32_t>(
@@ -99,11 +104,16 @@ void CudaSteps::warm_up(std::size_t scratch) {
   }
   for (int rows = capacity_.max_tokens_per_step; rows > 0; rows /= 2) {
     for (const int sequences : {1, std::min(rows, capacity_.max_slots)}) {
-      run({.rows = rows, .sequences = sequences, .samples = sequences}, true);
+      run({.rows = rows,
+           .sequences = sequences,
+           .samples = sequences,
+           .most_tokens = rows,
+           .wanted = capacity_.max_drafts},
+          true);
     }
   }
   for (const int scores : {1, std::min(capacity_.max_slots, capacity_.max_tokens_per_step)}) {
-    run({.rows = 1, .sequences = 1, .scores = scores}, true);
+    run({.rows = 1, .sequences = 1, .scores = scores, .most_tokens = 1}, true);
   }
   for (const DecodeGraphs& decodes : decodes_) {
     pad_pieces(decodes.width, decodes.buckets.back());
@@ -112,7 +122,7 @@ void CudaSteps::warm_up(std::size_t scratch) {
   if (memory_.sequences.sample_tops != nullptr) {
     const kernels::TopRow padding{.logits_row = -1, .count = 1};
     device_->upload(memory_.sequences.sample_tops, &padding, sizeof padding);
-    run({.rows = 1, .sequences = 1, .samples = 1, .sample_tops = {&padding, 1}}, true);
+    run({.rows = 1, .sequences = 1, .samples = 1, .most_tokens = 1, .sample_tops = {&padding, 1}}, true);
   }
   const kernels::BlockPair pair{0, 1};
   decoder_->copy_blocks({&pair, 1});
@@ -134,7 +144,8 @@ PackedStep CudaSteps::decode_step(int width, int sequences) const {
           .derived = layout_.derived != 0 ? sequences : 0,
           .width = width,
           .most_tokens = width,
-          .drafts = width > 1};
+          .drafts = width > 1,
+          .wanted = width - 1};
 }
 
 void CudaSteps::capture() {
@@ -165,6 +176,7 @@ void CudaSteps::run(const PackedStep& step, bool picks) {
                                              .sequences = step.sequences,
                                              .samples = step.samples,
                                              .derived = step.derived,
+                                             .drafting = layer_drafts_ < 0 ? 0 : step.sequences,
                                              .deltas = step.deltas});
   if (step.derived > 0) derive(step);
   if (step.rows > 0) {
@@ -188,6 +200,7 @@ void CudaSteps::run(const PackedStep& step, bool picks) {
                       .top_rows = static_cast<int>(step.sample_tops.size())});
   }
   if (step.derived > 0) accept(step);
+  if (layer_drafts_ >= 0 && step.rows > 0) draft(step);
   if (step.tops > 0) {
     const std::span<const kernels::TopLogprob> to = tops(launched_);
     device_->download(const_cast<kernels::TopLogprob*>(to.data()), decoder_->tops(),
@@ -224,6 +237,56 @@ void CudaSteps::accept(const PackedStep& step) {
                                                .predicted = sequences.predicted,
                                                .yields = sequences.yields,
                                                .acceptance = acceptance_});
+}
+
+// The draft layer runs behind every step, so that its keys and values are those of the tokens accepted.
+void CudaSteps::draft(const PackedStep& step) {
+  const SequenceMemory& sequences = memory_.sequences;
+  const kernels::DraftArrays& arrays = memory_.drafts;
+  const int most = std::min(step.wanted, layer_drafts_), count = step.sequences;
+  kernels::run(*device_, kernels::DeriveDrafts{.drafting = memory_.arrays.drafting,
+                                               .count = count,
+                                               .rows = step.rows,
+                                               .most_drafts = most,
+                                               .states = sequences.states,
+                                               .sampled = sequences.sampled,
+                                               .yields = sequences.yields,
+                                               .step = memory_.arrays,
+                                               .block_ids = sequences.kv_ids,
+                                               .ids_to_next_block = sequences.ids_to_next_block,
+                                               .into = arrays});
+  DeviceDrafts run{.batch = {.sequences = arrays.sequences,
+                             .slots = arrays.slots,
+                             .count = count,
+                             .rows = step.rows,
+                             .most_tokens = step.most_tokens},
+                   .tokens = arrays.tokens,
+                   .positions = arrays.positions,
+                   .from = arrays.from,
+                   .picks = arrays.picks,
+                   .samples = arrays.samples,
+                   .count = most > 0 ? count : 0,
+                   .carry = {arrays.carry_to, arrays.carry_from, count},
+                   .keep = {arrays.keep_to, arrays.keep_from, count},
+                   .fill = {arrays.fill_to, arrays.fill_from, step.rows}};
+  decoder_->draft(run);
+  run.batch.rows = count;
+  run.batch.most_tokens = 1;
+  run.picks = nullptr;
+  run.carry = run.keep = run.fill = {};
+  for (int made = 1; made <= most; ++made) {
+    kernels::run(*device_, kernels::TakeDrafts{.drafting = memory_.arrays.drafting,
+                                               .count = count,
+                                               .made = made,
+                                               .again = made < most,
+                                               .results = decoder_->draft_results(),
+                                               .states = sequences.states,
+                                               .drafted = sequences.drafted,
+                                               .block_ids = sequences.kv_ids,
+                                               .ids_to_next_block = sequences.ids_to_next_block,
+                                               .into = arrays});
+    if (made < most) decoder_->draft_again(run);
+  }
 }
 
 void CudaSteps::collect(int samples, int derived, const kernels::SampleRow* held_rows) {

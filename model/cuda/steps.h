@@ -122,6 +122,7 @@ class CudaSteps {
   PackedStep decode_step(int width, int sequences) const;
   void derive(const PackedStep& step);
   void accept(const PackedStep& step);
+  void draft(const PackedStep& step);
   void collect(int samples, int derived, const kernels::SampleRow* held_rows);
   const std::byte* outcome_at(std::uint64_t step) const;
 
@@ -137,6 +138,7 @@ class CudaSteps {
   PinnedMemory tops_;
   std::vector<DecodeGraphs> decodes_;  // ascending width
   kernels::DraftSource source_;
+  int layer_drafts_ = -1;         // most draft tokens that the draft layer makes; -1: there is none
   std::uint32_t acceptance_ = 0;  // AcceptDrafts::acceptance
   std::uint64_t launched_ = 0;
   PinnedMemory gate_masks_;

@@ -423,6 +423,18 @@ TEST_P(FewAttention, GraphsSeeTheTokensOfTheirLaunch) {
   }
 }
 
+// One that has all its tokens runs none.
+TEST_P(FewAttention, TheFirstSequenceMayHaveNoTokens) {
+  for (Cuda* cuda : {&usual(), &invariant()}) {
+    for (const KvFormat format : formats()) {
+      const Setting setting{{16, 2, 64}, 3, 1, format, 1};
+      FewScene scene(*cuda, dtype(), setting, {{64, 1}, {900, 3}, {500, 3}, {20, 2}});
+      EXPECT_LE(scene.worst(scene.replay({{64, 0}, {900, 2}, {1, 0}, {20, 1}})), scene.tolerance())
+          << name(setting);
+    }
+  }
+}
+
 TEST_P(FewAttention, SameBitsEveryTime) {
   for (const int most : kMostTokens) {
     FewScene scene(usual(), dtype(), {{10, 2, 128}, most}, in_turn({3000, 64, 900}, most));

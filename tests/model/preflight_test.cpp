@@ -305,8 +305,12 @@ TEST_F(PreflightTest, SpeculationThatIsNotOffered) {
   probes.gpu = [&](int) {
     return CudaProbe{.name = "GPU", .free = 8ull << 30, .total = 8ull << 30, .capability = 90, .devices = 1};
   };
-  const auto on_gpu = preflight(options, probes);
-  EXPECT_TRUE(on_gpu.ok()) << on_gpu.status().message;
+  for (const config::Device device : {config::Device::cuda, config::Device::automatic}) {
+    options.device.device = device;
+    const auto on_gpu = preflight(options, probes);
+    ASSERT_TRUE(on_gpu.ok()) << on_gpu.status().message;
+    EXPECT_EQ(on_gpu->capacity.max_drafts, 4);
+  }
   options.speculation = {};
   EXPECT_TRUE(preflight(options, probes).ok());
 }

@@ -263,5 +263,40 @@ TEST(Stage, CopiesToAFarDeviceAndNotToTheCpu) {
   EXPECT_EQ(Stage<Cpu>::make(cpu, 0)->put(values.data(), 3), values.data());
 }
 
+TEST(DerivingTable, SaysOfEverySequenceWhatTheDraftLayerNeeds) {
+  WorkerSequences table(4, {}, nullptr, {{1, 2, 4}, 16});
+  Plans plans;
+  StepBatch batch;
+  const auto apply = [&] {
+    const wire::RecordView view = plans.plan();
+    table.apply(view, *view.as<wire::StepPlan>(), batch);
+  };
+  plans.start(kB, 3, 3, {.min_tokens = 5}, {}, {}, 50).ids(kB, 0, {10, 11, 12}).blocks(kB, 0, {5});
+  plans.row(kB, 0, 2, false);
+  apply();
+  ASSERT_EQ(batch.drafting.size(), 1u);
+  EXPECT_EQ(batch.drafting[0].slot, 1);
+  EXPECT_EQ(batch.drafting[0].sample, -1) << "its prompt goes on";
+  EXPECT_EQ(batch.drafting[0].drafts, 0);
+  EXPECT_EQ(batch.drafting[0].room, 64);
+  EXPECT_EQ(batch.drafting[0].max_tokens, 50);
+  EXPECT_EQ(batch.drafting[0].min_tokens, 5);
+  plans.start(kA, 2, 2).ids(kA, 0, {10, 11}).blocks(kA, 0, {6}).row(kA, 0, 2, true).row(kB, 2, 1, true);
+  apply();
+  ASSERT_EQ(batch.drafting.size(), 2u);
+  EXPECT_EQ(batch.drafting[0].sample, 0);
+  EXPECT_EQ(batch.drafting[0].drafts, 0) << "it has no rows that verify drafts";
+  EXPECT_EQ(batch.drafting[1].sample, 1);
+  EXPECT_EQ(batch.drafting[1].derived, -1);
+  EXPECT_EQ(batch.drafting[1].drafts, kMostDrafts);
+  plans.row(kA, 2, 1, true).row_from_last(kB, 3, 3);
+  apply();
+  EXPECT_EQ(batch.width, 4);
+  EXPECT_EQ(batch.drafting[0].sample, 0);
+  EXPECT_EQ(batch.drafting[1].sample, 4);
+  EXPECT_EQ(batch.drafting[1].derived, 0);
+  EXPECT_EQ(batch.drafting[1].drafts, 2);
+}
+
 }  // namespace
 }  // namespace troupe::model

@@ -14,6 +14,7 @@
 #include "model/drafts/predicted_drafter.h"
 #include "model/support/engine.h"
 #include "model/support/files.h"
+#include "model/support/speculating.h"
 #include "model/support/tuned_golden.h"
 
 namespace troupe::model {
@@ -22,6 +23,7 @@ namespace {
 using test::Ask;
 using test::Engine;
 using test::Plans;
+using test::Speculating;
 
 using Tokens = std::vector<TokenId>;
 
@@ -317,97 +319,6 @@ TEST_F(DraftRowsTest, WithoutABlockForItTheRowIsIdle) {
   apply();
   EXPECT_EQ(batch.rows(), 0);
 }
-
-/// Runs sequences with two plans in flight, whose rows state upper bounds as the scheduler's do.
-class Speculating {
- public:
-  explicit Speculating(Executor& executor) : executor_(executor) {}
-
-  /// `predictions`: what the clients predict of each answer.
-  std::vector<test::Answer> run(const std::vector<Ask>& asks, int drafts,
-                                const std::vector<Tokens>& predictions = {}) {
-    states_.clear();
-    for (std::size_t i = 0; i < asks.size(); ++i)
-      states_.push_back({&asks[i], {static_cast<std::uint32_t>(i), 1}});
-    executor_.reset(1);
-    for (State& s : states_) {
-      const auto prompt = static_cast<int>(s.ask->prompt.size());
-      plans_.start(s.slot, prompt, prompt, s.ask->sampling, s.ask->stop_ids, s.ask->bias,
-                   prompt + s.ask->outputs, 0, predictions.empty() ? Tokens{} : predictions[s.slot.slot]);
-      plans_.ids(s.slot, 0, s.ask->prompt).blocks(s.slot, 0, s.ask->blocks).row(s.slot, 0, prompt, true);
-      s.in_flight.push_back(1);
-    }
-    send();
-    while (in_flight_ > 0) {
-      bool any = false;
-      for (State& s : states_) any = add(s, drafts) || any;
-      if (any) send();
-      if (in_flight_ == 2 || !any) take();
-    }
-    std::vector<test::Answer> answers;
-    for (State& s : states_) answers.push_back(std::move(s.answer));
-    return answers;
-  }
-
-  int steps = 0, drafted = 0, accepted = 0, predicted = 0;
-
- private:
-  struct State {
-    const Ask* ask = nullptr;
-    SlotRef slot{};
-    test::Answer answer{};
-    std::deque<int> in_flight{};  // most tokens of each row
-  };
-
-  bool add(State& s, int drafts) {
-    const auto prompt = static_cast<int>(s.ask->prompt.size()), longest = prompt + s.ask->outputs;
-    const int known = prompt + static_cast<int>(s.answer.tokens.size());
-    int most = known;
-    for (const int one : s.in_flight) most += one;
-    const bool ends = known + static_cast<int>(s.in_flight.size()) >= longest;
-    if (!ends) {
-      const int position = std::min(most, longest - 1) - 1,
-                tokens = std::min(1 + drafts, longest - 1 - position);
-      plans_.row_from_last(s.slot, position, tokens);
-      s.in_flight.push_back(tokens);
-    } else {
-      s.in_flight.push_back(0);
-    }
-    return !ends;
-  }
-  void send() {
-    const Status status = executor_.submit(plans_.plan());
-    ASSERT_TRUE(status.ok()) << status.message;
-    ++in_flight_;
-    ++steps;
-  }
-  void take() {
-    std::vector<std::byte> bytes;
-    ASSERT_TRUE(*executor_.poll(bytes, Clock::now() + troupe::test::kPatience));
-    --in_flight_;
-    const wire::RecordView view = test::open_view(bytes);
-    const auto* result = view.as<wire::StepResult>();
-    const auto tokens = view.array(result->tokens);
-    for (const wire::ResultRow& row : view.array(result->rows)) {
-      ASSERT_EQ(row.error, wire::RowError::none);
-      const auto some =
-          tokens.subspan(static_cast<std::size_t>(row.first), static_cast<std::size_t>(row.count));
-      Tokens& answer = states_[row.slot.slot].answer.tokens;
-      answer.insert(answer.end(), some.begin(), some.end());
-      drafted += row.drafts;
-      predicted += row.predicted != 0 ? row.drafts : 0;
-      accepted += std::max(0, row.count - 1);
-    }
-    for (const wire::TokenLogprobs& one : view.array(result->logprobs))
-      states_[one.slot.slot].answer.logprobs.push_back(one.chosen.logprob);
-    for (State& s : states_) s.in_flight.pop_front();
-  }
-
-  Executor& executor_;
-  Plans plans_;
-  std::vector<State> states_;
-  int in_flight_ = 0;
-};
 
 struct On {
   const char* model;
