@@ -13,6 +13,9 @@ namespace {
 /// Operations after which a piece ends, and those of a piece's attention at most: 4 to 9 ms where 400 TFLOP/s
 /// are reached.
 constexpr double kPieceOperations = 1.6e12;
+/// The same of a piece between two steps, 13 to 18 ms: a decode step of a large model takes 8 to 15, so the tower
+/// has more than half of the GPU, and streams wait for at most one piece and one step.
+constexpr double kOperationsBesideSteps = 6.5e12;
 /// Uploads of more than 64 KiB go through pinned memory, which is taken at the first.
 constexpr std::size_t kFirstUpload = std::size_t{128} << 10;
 
@@ -101,14 +104,14 @@ bool CudaEncoder::begin() {
 }
 
 // A frame's patches go through pinned memory that has room for two frames: no piece begins a second one.
-void CudaEncoder::launch() {
+void CudaEncoder::launch(double least_operations) {
   if (out_ == 0) progress_ = Clock::now();
   double operations = 0;
   bool more = true;
   do {
     more = tower_->advance();
     operations += tower_->operations();
-  } while (more && operations < kPieceOperations && !tower_->begins_frame());
+  } while (more && operations < least_operations && !tower_->begins_frame());
   encodings_.front().launched = !more;
   end(pieces_).record(*device_);
   ++pieces_;
@@ -119,13 +122,13 @@ void CudaEncoder::run_before_step(Cuda& steps) {
   if (begin()) {
     steps_.record(steps);
     steps_.delay(device_->stream());
-    launch();
+    launch(kOperationsBesideSteps);
   }
   if (out_ > 0) end(pieces_ - 1).delay(steps.stream());
 }
 
 void CudaEncoder::run_alone() {
-  while (begin()) launch();
+  while (begin()) launch(kPieceOperations);
 }
 
 bool CudaEncoder::take_ended(EndedEncoding& ended) {

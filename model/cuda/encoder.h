@@ -80,7 +80,7 @@ class CudaEncoder {
 
   void look();
   bool begin();
-  void launch();
+  void launch(double least_operations);
   CudaEvent& end(std::size_t piece) { return ends_[piece % kMostOut]; }
 
   std::unique_ptr<Cuda> device_;
