@@ -214,11 +214,13 @@ async def run_streams(args, requests, pipe):
 
 
 def seen_between(streams, start, end):
-    """Of the streams' events: ([(gap in ms, when it ended)], tokens a second). A gap counts whole if a part of it lies between."""
+    """Of the streams' events: ([(gap in ms, when it ended, tokens of the event that ended it)], tokens a second). A gap counts whole
+    if a part of it lies between."""
     gaps, tokens = [], 0
     for events in streams:
         tokens += sum(count for at, count in events if start <= at < end)
-        gaps += [(1e3 * (b - a), b) for (a, _), (b, _) in zip(events, events[1:], strict=False) if b > start and a < end]
+        gaps += [(1e3 * (b - a), b, count) for (a, _), (b, count) in zip(events, events[1:], strict=False)
+                 if b > start and a < end]
         if not events or events[-1][0] < end:
             raise Refused("a text stream stood still to the end of the measurement")
     return gaps, tokens / (end - start)
@@ -252,7 +254,7 @@ def measure_phase(report, args, requests, idle, phase):
     events = [stream.events() for stream in streams]
     text, text_rate = seen_between(events, start, begin)
     loaded, loaded_rate = seen_between(events, begin, over)
-    before, during = [gap for gap, _ in text], [gap for gap, _ in loaded]
+    before, during = [gap for gap, *_ in text], [gap for gap, *_ in loaded]
     report.row(f"{phase}.gap.longest", max(during), "ms", bound=max(before), must=MUST_GAP_MS)
     report.row(f"{phase}.gap.p99", percentile(during, 99), "ms", bound=percentile(before, 99))
     report.row(f"{phase}.gap.median", statistics.median(during), "ms", bound=statistics.median(before))
@@ -262,18 +264,22 @@ def measure_phase(report, args, requests, idle, phase):
         report.row(f"{phase}.ttft.{kind}", statistics.median(times), "ms", bound=idle.get(kind, 0.0))
     report.row(f"{phase}.client_pause", max(1e3 * late for at, late in stood if at >= begin), "ms")
     say(f"{phase}: {over - begin:.2f} s; longest gaps, and when they ended: "
-        + ", ".join(f"{gap:.1f} ms at {at - begin:.3f} s" for gap, at in longest_moments(loaded)))
+        + ", ".join(f"{gap:.1f} ms at {at - begin:.3f} s ({streams} streams, {tokens} tokens)"
+                    for gap, at, streams, tokens in longest_moments(loaded)))
     for kind, at, first in sorted(sent, key=lambda one: one[1]):
         if kind != "image":
             say(f"{phase}: {kind} sent at {at - begin:.3f} s, first token at {first - begin:.3f} s")
 
 
 def longest_moments(gaps, count=6, apart_s=0.02):
-    """The longest gaps at moments of their own: those of all streams in one step are one."""
+    """[(gap, when it ended, how many streams had one of at least 0.9 times that then, most tokens of the events that ended them)]:
+    the longest gaps at moments of their own. A long step is one of all streams and ends with one token each; one stream alone has
+    missed a step, and several tokens have come late together."""
     found = []
-    for gap, at in sorted(gaps, reverse=True):
-        if all(abs(at - other) > apart_s for _, other in found):
-            found.append((gap, at))
+    for gap, at, _ in sorted(gaps, reverse=True):
+        if all(abs(at - other) > apart_s for _, other, *_ in found):
+            alike = [tokens for one, ended, tokens in gaps if one >= 0.9 * gap and abs(ended - at) <= apart_s]
+            found.append((gap, at, len(alike), max(alike)))
             if len(found) == count:
                 break
     return found

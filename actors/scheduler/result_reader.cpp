@@ -22,6 +22,8 @@ Committed ResultReader::judge(std::span<const std::byte> bytes, std::uint32_t ep
   if (steps.empty() || result->step != oldest) return Committed::malformed;
   if (!agrees(*result, steps.oldest(), vocab_size)) return Committed::malformed;
   seconds_ = std::max(0.0, 1e-9 * static_cast<double>(result->finished_ns - result->started_ns));
+  pause_s_ = oldest == 1 ? 0 : std::max(0.0, 1e-9 * static_cast<double>(result->started_ns - finished_ns_));
+  finished_ns_ = result->finished_ns;
   return Committed::applied;
 }
 

@@ -42,6 +42,8 @@ class ResultReader {
   }
   /// Time that the step took on the device.
   double seconds() const { return seconds_; }
+  /// Time from the end of the step before it to its beginning; 0 for a worker's first step.
+  double pause_s() const { return pause_s_; }
 
   /// True if the plan's row `row` brought logprobs that its sequence may report. While a sequence is late
   /// only those of prompt positions count.
@@ -68,6 +70,8 @@ class ResultReader {
   std::span<const TokenId> tokens_;
   std::span<const wire::TokenLogprobs> scores_;
   double seconds_ = 0;
+  double pause_s_ = 0;
+  std::int64_t finished_ns_ = 0;  ///< of the last result
   // The logprobs of each plan row as a list: its head, and the next one of each. Empty without logprobs.
   std::vector<std::uint32_t> score_head_;
   std::vector<std::uint32_t> score_next_;

@@ -243,7 +243,7 @@ Committed Scheduler::commit(std::span<const std::byte> bytes, StepOutput& out) {
   out.stats.waiting = waiting();
   out.stats.step_s = result_.seconds();
   if (step.work.pairs > 0) out.stats.predicted_s = step.predicted_s;
-  planner_.learn(step, yields_, out.stats.step_s);
+  planner_.learn(step, yields_, out.stats.step_s, result_.pause_s());
   return Committed::applied;
 }
 

@@ -15,6 +15,8 @@ constexpr double kPromptsOfAStep = 4;
 constexpr double kTellingPart = 0.25;
 /// Steps above this part of the limit run alone; to wait for the end of a shorter one costs too much of it.
 constexpr double kAlonePart = 0.5;
+/// What is left of a long pause after each step that had a shorter one.
+constexpr double kPieceDecay = 0.9;
 
 }  // namespace
 
@@ -26,9 +28,14 @@ void StepBudget::attach(double limit_s, std::int32_t step_tokens, std::uint64_t 
   weight_bytes_ = weight_bytes;
   least_ = std::max(kFineTile, step_tokens / kLeastChunks);
   times_.reset(limit_s / std::max(kFineTile, step_tokens / kFirstChunks));
+  piece_s_ = kFirstPiece * limit_s;
+  reserved_s_ = 0;
 }
 
-double StepBudget::end_s() const { return std::max(limit_s_, predicted_s() + kLeastPart * limit_s_); }
+double StepBudget::end_s(double part) const {
+  const double least_s = predicted_s() + kLeastPart * limit_s_;
+  return std::min(until_s(part, std::max(limit_s_, least_s)), std::max(limit_s_ - reserved_s_, least_s));
+}
 
 double StepBudget::until_s(double part, double end_s) const {
   const double now_s = predicted_s();
@@ -67,6 +74,10 @@ bool StepBudget::runs_alone(const StepWork& work, double predicted_s) const {
 void StepBudget::learn(const StepWork& work, double predicted_s, double seconds) {
   if (!limits() || work.pairs == 0 || std::max(predicted_s, seconds) < kTellingPart * limit_s_) return;
   times_.learn(work, seconds);
+}
+
+void StepBudget::learn_piece(double seconds) {
+  piece_s_ = std::max(std::min(seconds, kMostPiece * limit_s_), kPieceDecay * piece_s_);
 }
 
 }  // namespace troupe

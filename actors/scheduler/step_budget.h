@@ -16,16 +16,21 @@ class StepBudget {
 
   bool limits() const { return limit_s_ > 0; }
 
-  /// A new plan, without rows.
-  void begin() { work_ = {}; }
+  /// A new plan, without rows. `encodes`: an image or a video is being encoded, so the encoder may run a
+  /// piece of it before the step.
+  void begin(bool encodes) {
+    work_ = {};
+    reserved_s_ = encodes ? piece_s_ : 0;
+  }
   /// A row of the plan: `count` positions from `position` on.
   void add(std::int32_t position, std::int32_t count) { work_.add(position, count); }
   const StepWork& work() const { return work_; }
   double predicted_s() const { return times_.predict_s(work_); }
 
-  /// Until when the step may go on with prompts: the limit, or, where decodes leave less, kLeastPart of it
-  /// more than these take. Call it before the first prompt.
-  double end_s() const;
+  /// Until when the step may go on with prompts that take at most `part` of what decodes leave of the limit.
+  /// With a piece of the encoder before the step, both together keep to the limit. Where decodes leave less,
+  /// prompts have kLeastPart of the limit nevertheless. Call it before the first prompt.
+  double end_s(double part = 1) const;
   /// The time since the start of the step at which `part` of the remaining time until `end_s` has passed.
   double until_s(double part, double end_s) const;
   /// Likewise kLeastPart of the limit later than now: what a long prompt may take of a newcomer's first step.
@@ -47,15 +52,22 @@ class StepBudget {
 
   /// A planned step took so many seconds. Only steps that hold prompts and come near the limit count.
   void learn(const StepWork& work, double predicted_s, double seconds);
+  /// While an item was being encoded, so many seconds passed between two steps that were in flight together.
+  /// The longest of the last ones counts, up to kMostPiece of the limit.
+  void learn_piece(double seconds);
 
   /// Part of the limit that a long prompt may take of a newcomer's first step, and all prompts always.
   static constexpr double kLeastPart = 1.0 / 6;
+  /// Parts of the limit that a piece of the encoder is taken to need until one was measured, and at most.
+  static constexpr double kFirstPiece = 1.0 / 6, kMostPiece = 0.5;
   static constexpr std::int32_t kTile = 128, kFineTile = 16, kShortChunk = 512;
 
  private:
   StepTimeModel times_;
   StepWork work_;
   double limit_s_ = 0;
+  double piece_s_ = 0;     ///< learnt
+  double reserved_s_ = 0;  ///< of the limit, for a piece before the step that is being planned
   std::int32_t step_tokens_ = 0;
   std::int32_t least_ = kFineTile;  ///< tokens of the shortest chunk
   std::uint64_t weight_bytes_ = 0;

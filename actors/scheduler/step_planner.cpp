@@ -31,11 +31,13 @@ std::span<const std::byte> StepPlanner::plan(SequenceLifecycle& life, StepsInFli
   const std::vector<std::uint32_t>& running = life.running();
   if (isolated != kNoSequence && !(steps.has_only(isolated) && media_.has_only(isolated))) return {};
   if (waits_for(steps, running)) return {};
+  const bool encodes = media_.in_flight() > 0;
+  const bool follows_piece = encodes && !steps.empty();
   step_ = &steps.begin();
   number_ = steps.next_number();
   builder_.begin(epoch_, worker_.step_tokens, worker_.max_sampled);
   drafts_ = isolated != kNoSequence ? 0 : drafts_of_step(running);
-  time_.begin();
+  time_.begin(encodes);
   has_newcomer_ = false;
   for (SlotRef slot : life.finished_slots())
     builder_.finished(slot);  // all slots together do not fill a record
@@ -58,6 +60,7 @@ std::span<const std::byte> StepPlanner::plan(SequenceLifecycle& life, StepsInFli
   life.finished_slots_sent();
   step_->work = time_.work();
   step_->predicted_s = time_.predicted_s();
+  step_->follows_piece = follows_piece;
   step_->drafts = drafts_;
   step_->freed_media_tokens = media_.plan_made();
   counters_.step_planned();
@@ -74,10 +77,12 @@ std::int32_t StepPlanner::drafts_of_step(const std::vector<std::uint32_t>& runni
   return speculation_.drafts_for(rows, std::max(0, spare) / rows);
 }
 
-void StepPlanner::learn(const PlannedStep& step, std::span<const std::int32_t> yields, double seconds) {
+void StepPlanner::learn(const PlannedStep& step, std::span<const std::int32_t> yields, double seconds,
+                        double pause_s) {
   if (step.decodes > 0 && step.decodes == static_cast<std::int32_t>(step.rows.size()))
     speculation_.learn(step.decodes, step.drafts, yields, seconds);
   time_.learn(step.work, step.predicted_s, seconds);
+  if (step.follows_piece) time_.learn_piece(pause_s);
   // Decodes cost more than their share of positions: only steps with few of them tell the speed of a prompt.
   if (step.work.tokens > 0 && 4 * std::int64_t{step.prompt_positions} >= 3 * step.work.tokens) {
     prefill_speed_.add(static_cast<double>(step.work.tokens), seconds);
@@ -121,7 +126,7 @@ void StepPlanner::add_prompts(const std::vector<std::uint32_t>& running, std::in
   const std::int32_t unused = std::max(0, builder_.tokens_left() - most);
   const auto left = [&] { return builder_.tokens_left() - unused; };
   // Of the time twice the share: the limit on time is mostly reached with fewer tokens than that on tokens.
-  const double end_s = time_.until_s(std::clamp(2 * share, worker_.least_prompt_share, 1.0), time_.end_s());
+  const double end_s = time_.end_s(std::clamp(2 * share, worker_.least_prompt_share, 1.0));
   const auto add_kind = [&](bool is_slow_kind, bool others_follow) {
     const std::int32_t reserved = others_follow ? std::max(1, left() / 4) : 0;
     const double until_s = time_.until_s(others_follow ? kPart : 1, end_s);

@@ -23,10 +23,10 @@ namespace troupe {
 /// then prompts in the order of admission with what is left. A prompt with many tokens left is long. While a
 /// long one is computed, short ones come before it in every step, but leave it a quarter of the prompts'
 /// tokens; so neither waits for the other. A step with prompts has a budget of time, too (step_budget.h),
-/// within which the same holds. By time a prompt that is not long may still be slow: then quick ones come
-/// before it. The first step of a prompt that is not long has little of long ones, and while nothing decodes
-/// a step with slow prompts alone is the only one in flight: so a quick prompt waits for one such step at
-/// most.
+/// within which the same holds; while items are encoded it leaves room for the encoder's piece before it. By
+/// time a prompt that is not long may still be slow: then quick ones come before it. The first step of a
+/// prompt that is not long has little of long ones, and while nothing decodes a step with slow prompts alone
+/// is the only one in flight: so a quick prompt waits for one such step at most.
 ///
 /// A plan never waits: a row without its block is skipped, and one ends where an image begins that is not
 /// encoded.
@@ -59,9 +59,9 @@ class StepPlanner {
   std::span<const std::byte> plan(SequenceLifecycle& life, StepsInFlight& steps, std::uint32_t isolated,
                                   std::uint64_t after_command, std::int64_t now_ns);
 
-  /// A planned step took so many seconds on the device. `yields`: tokens of each of its rows from a last
-  /// token.
-  void learn(const PlannedStep& step, std::span<const std::int32_t> yields, double seconds);
+  /// A planned step took so many seconds on the device, and began `pause_s` after the end of the one before.
+  /// `yields`: tokens of each of its rows from a last token.
+  void learn(const PlannedStep& step, std::span<const std::int32_t> yields, double seconds, double pause_s);
   /// Measured in steps that mostly ran prompts; 0: not known yet.
   double prefill_tokens_per_s() const { return prefill_speed_.value(); }
 

@@ -134,10 +134,10 @@ struct Rig {
     writer.record().step = ++done;
     writer.record().rows = row_span;
     writer.record().tokens = token_span;
-    writer.record().started_ns = 1'000'000;
-    writer.record().finished_ns = 3'000'000;
+    writer.record().started_ns = began_ns;
+    writer.record().finished_ns = began_ns + 2'000'000;
     if (step_s)
-      writer.record().finished_ns = 1'000'000 + static_cast<std::int64_t>(1e9 * step_s(steps.front()));
+      writer.record().finished_ns = began_ns + static_cast<std::int64_t>(1e9 * step_s(steps.front()));
     steps.erase(steps.begin());
     const std::span<const std::byte> bytes = writer.finish();
     return {bytes.begin(), bytes.end()};
@@ -155,6 +155,7 @@ struct Rig {
 
   static constexpr TokenId kStop = 9;
   std::function<double(std::span<const wire::PlanRow>)> step_s;  ///< seconds that a step takes; unset: 2 ms
+  std::int64_t began_ns = 1'000'000;                             ///< when the oldest step began
   Scheduler scheduler;
   CacheManager cache;
   wire::Capacity capacity;

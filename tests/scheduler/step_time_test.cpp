@@ -44,7 +44,7 @@ struct Chunks {
 Chunks run_prompt(StepBudget& budget, DeviceTime device, std::int32_t length, std::int32_t decodes = 0) {
   Chunks out;
   for (std::int32_t at = 0; at < length;) {
-    budget.begin();
+    budget.begin(false);
     for (std::int32_t i = 0; i < decodes; ++i) budget.add(1999, 1);
     const std::int32_t chunk = budget.chunk(at, length - at, length, budget.end_s(), true);
     if (chunk <= 0) break;
@@ -227,7 +227,7 @@ TEST(StepBudget, PromptsHaveASixthOfTheLimitWhereDecodesTakeAllOfIt) {
   StepBudget budget;
   budget.attach(0.06, 8192, 1);
   run_prompt(budget, gpu_s, 32'000, 64);
-  budget.begin();
+  budget.begin(false);
   for (int i = 0; i < 4000; ++i) budget.add(1999, 1);
   ASSERT_GT(budget.predicted_s(), 0.06);
   EXPECT_NEAR(budget.end_s() - budget.predicted_s(), 0.01, 1e-9);
@@ -246,7 +246,7 @@ TEST(StepBudget, KeepsWhatItLearntForAWorkerWithTheSameModelOnly) {
   StepBudget budget;
   budget.attach(0.25, 512, 1);
   run_prompt(budget, cpu_s, 8000);
-  budget.begin();
+  budget.begin(false);
   const std::int32_t learnt = budget.chunk(0, 8000, 8000, budget.end_s(), true);
   EXPECT_GT(learnt, 80);
   budget.attach(0.25, 512, 1);
