@@ -222,7 +222,8 @@ void Decoder<D>::run_layer(const DeviceDrafts& drafts, const void* hidden) {
               .tokens = drafts.tokens,
               .positions = drafts.positions,
               .hidden = hidden,
-              .from = drafts.from});
+              .from = drafts.from,
+              .drafts = drafts.count > 0});
   if (drafts.count == 0) return;
   Activations head = memory_;
   head.logits = memory_.draft_logits;

@@ -24,6 +24,7 @@ struct DraftStep {
   const std::int32_t* positions = nullptr;
   const void* hidden = nullptr;        ///< DraftInput::hidden
   const std::int32_t* from = nullptr;  ///< DraftInput::from; negative: of memory.kept_hidden
+  bool drafts = true;  ///< false: only the rows' keys and values are wanted, which depend on u alone
 };
 
 template <class D, class R>
@@ -34,7 +35,7 @@ struct DraftPass : ForwardPass<D, R> {
   /// head.
   void pick(const WeightLayout& weights, const Activations& memory, void* out, const std::int32_t* picks,
             int count, bool normed) const;
-  /// Leaves v in memory.residual.
+  /// Leaves v in memory.residual, if the step drafts.
   void layer(const DraftStep& step) const;
 };
 
@@ -111,6 +112,7 @@ void DraftPass<D, R>::layer(const DraftStep& s) const {
                                       .batch = s.batch,
                                       .norm = norm(block.input_norm),
                                       .unquantised = s.memory.kv});
+  if (!s.drafts) return;
   run(device, kernels::Attention{.out = s.memory.attended,
                                  .q = s.memory.q,
                                  .kv = s.kv,
