@@ -30,10 +30,10 @@ struct Model {
 constexpr Model kModels[] = {{"0.3b", 16, 2, 128, 18}, {"21b", 20, 4, 128, 28}};
 constexpr int kBatches[] = {1, 8, 32, 128, 256};
 constexpr int kPasts[] = {512, 2048, 8192, 32768};
-constexpr int kVerified[] = {2, 5};  // tokens of each sequence
-constexpr int kVerifiedBatches[] = {1, 8, 64, 256};
-constexpr int kVerifiedPast = 2048;
-constexpr int kMostRows = 256 * 5;
+constexpr int kVerified[] = {2, 3, 5, 9};  // tokens of each sequence
+constexpr int kVerifiedBatches[] = {1, 8, 32, 64, 256};
+constexpr int kVerifiedPasts[] = {1024, 2048};
+constexpr int kMostRows = 256 * 9;
 constexpr std::size_t kPoolBytes = std::size_t{60} << 30;
 constexpr std::size_t kLeastFree = std::size_t{4} << 30;
 /// Layers that read less are bound by latency, not by bandwidth.
@@ -160,21 +160,22 @@ void measure_decode(Report& report, Setting& setting, KvFormat format, double ba
 }
 
 void measure_verification(Report& report, Setting& setting, KvFormat format, double bandwidth, bool quick) {
+  const std::string kv = format == KvFormat::plain ? "" : std::string(to_string(format)) + ".";
   for (const Model& model : kModels) {
     for (const int count : kVerifiedBatches) {
-      const auto blocks =
-          static_cast<std::size_t>(count) * static_cast<std::size_t>(kVerifiedPast / kBlockTokens);
-      if (setting.layers(model, format, blocks) == 0) continue;
-      for (const int tokens : kVerified) {
-        if (quick && format != KvFormat::plain && count != 64) continue;
-        const double seconds = setting.decode_seconds(model, format, count, kVerifiedPast, tokens);
-        const double bytes = bytes_of(model, format, count, kVerifiedPast);
-        const std::string name = std::string("cuda.attention.verify.") +
-                                 (format == KvFormat::plain ? "" : std::string(to_string(format)) + ".") +
-                                 model.name + ".batch_" + std::to_string(count) + ".tokens_" +
-                                 std::to_string(tokens);
-        report.row({name, bytes / seconds * 1e-9, "GB/s", bandwidth});
-        report.row({name + ".time", seconds * 1e6, "us", bytes / bandwidth * 1e-3, 0, Better::lower});
+      for (const int past : kVerifiedPasts) {
+        const auto blocks = static_cast<std::size_t>(count) * static_cast<std::size_t>(past / kBlockTokens);
+        if (setting.layers(model, format, blocks) == 0) continue;
+        if (quick && (past != 2048 || (format != KvFormat::plain && count != 8))) continue;
+        for (const int tokens : kVerified) {
+          const double seconds = setting.decode_seconds(model, format, count, past, tokens);
+          const double bytes = bytes_of(model, format, count, past);
+          const std::string name = "cuda.attention.verify." + kv + model.name + ".batch_" +
+                                   std::to_string(count) + ".past_" + std::to_string(past) + ".tokens_" +
+                                   std::to_string(tokens);
+          report.row({name, bytes / seconds * 1e-9, "GB/s", bandwidth});
+          report.row({name + ".time", seconds * 1e6, "us", bytes / bandwidth * 1e-3, 0, Better::lower});
+        }
       }
     }
   }

@@ -39,6 +39,7 @@ void run_decode_attention(Cuda& device, const Attention& op, DecodeRows rows, vo
                               .clusters = grid.clusters,
                               .settled = rows != DecodeRows::all && op.settled,
                               .most_tokens = rows == DecodeRows::few ? op.batch.most_tokens : 1,
+                              .pass_tokens = grid.pass_tokens,
                               .first = op.first};
   if (grid.few_kernel >= 0) return launch_few(device, kv, parameters, grid);
   with_decode_types(kv, [&]<class Element, class Page>(Element, Page) {

@@ -371,17 +371,20 @@ TEST(ChooseAttention, TheSmallestDecodeKernelThatHasTheColumns) {
   };
   for (int group = 1; group <= kDecodeGroup; ++group) {
     for (int tokens = 2; tokens <= kMostVerified; ++tokens) {
-      for (const int sequences : {8, 9}) {
+      for (const int sequences : {1, 8, 9, 200}) {
         const DecodeGrid few = grid(DecodeRows::few, group, tokens, sequences);
         ASSERT_GE(few.few_kernel, 0);
+        ASSERT_GT(few.pass_tokens, 0);
         const FewKernel& kernel = kFewKernels[few.few_kernel];
         EXPECT_EQ(few.columns, kernel.columns);
-        EXPECT_LE(group * tokens, kernel.columns);
+        EXPECT_LE(group * few.pass_tokens, kernel.columns);
         if (few.few_kernel > 0) {
           EXPECT_GT(group * tokens, kFewKernels[few.few_kernel - 1].columns);
+          EXPECT_EQ(few.pass_tokens, tokens) << "wide items have all tokens";
         }
-        EXPECT_EQ(few.clusters, sequences == 8);
-        EXPECT_EQ(few.blocks, sequences == 8 ? 128 : 132 * kernel.blocks_per_multiprocessor);
+        const int passes = (tokens + few.pass_tokens - 1) / few.pass_tokens;
+        EXPECT_EQ(few.clusters, sequences * passes <= 8 && few.few_kernel == 0);
+        EXPECT_EQ(few.blocks, few.clusters ? 128 : 132 * kernel.blocks_per_multiprocessor);
       }
     }
     EXPECT_EQ(grid(DecodeRows::single, group, 1, 9).few_kernel, -1);
@@ -395,6 +398,28 @@ TEST(ChooseAttention, TheSmallestDecodeKernelThatHasTheColumns) {
   small.multiprocessors = 7;
   EXPECT_FALSE(grid(DecodeRows::few, 5, 2, 1, 0, small).clusters);
   EXPECT_EQ(grid(DecodeRows::few, 5, 2, 1, 0, small).blocks, 7);
+}
+
+// {tokens of a pass, columns of an item}
+TEST(ChooseAttention, AFewSequencesGoInPasses) {
+  const auto items = [](int group, int kv_heads, int most_tokens, int sequences) {
+    const Attention op{
+        .kv = {.kv_heads = kv_heads, .head_dim = 128},
+        .heads = kv_heads * group,
+        .batch = {.count = sequences, .rows = sequences * most_tokens, .most_tokens = most_tokens}};
+    const DecodeGrid made = decode_grid(DecodeRows::few, op, kH200);
+    return std::pair(made.pass_tokens, made.columns);
+  };
+  EXPECT_EQ(items(8, 2, 2, 1), std::pair(2, 16)) << "fits";
+  EXPECT_EQ(items(5, 4, 3, 256), std::pair(3, 16)) << "fits";
+  for (const int sequences : {1, 8, 32}) {
+    EXPECT_EQ(items(8, 2, 5, sequences), std::pair(2, 16));
+    EXPECT_EQ(items(5, 4, 5, sequences), std::pair(3, 16));
+  }
+  EXPECT_EQ(items(8, 2, 9, 8), std::pair(2, 16));
+  EXPECT_EQ(items(8, 2, 9, 32), std::pair(9, 72));
+  EXPECT_EQ(items(8, 2, 5, 64), std::pair(5, 48));
+  EXPECT_EQ(items(5, 4, 5, 128), std::pair(5, 32));
 }
 
 TEST(ChooseAttention, Prints) {

@@ -369,12 +369,13 @@ TEST_P(FewAttention, LongPast) {
 
 TEST_P(FewAttention, ManySequences) {
   for (const KvFormat format : formats()) {
-    for (const int count : {64, 300}) {
+    for (const auto& [shape, count] :
+         {std::pair{HeadShape{8, 1, 64}, 64}, {HeadShape{8, 1, 64}, 300}, {HeadShape{5, 1, 128}, 300}}) {
       for (const int most : kMostTokens) {
         std::vector<StepPart> pieces;
         for (int i = 0; i < count; ++i)
           pieces.push_back({int(unsigned(i * 2654435761u) % 400) * (i % 3), 1 + i * 7 % most});
-        const Setting setting{{8, 1, 64}, most, 0, format, 20};
+        const Setting setting{shape, most, 0, format, 20};
         FewScene scene(usual(), dtype(), setting, pieces);
         EXPECT_LE(scene.worst(scene.run_op(), 5), scene.tolerance()) << name(setting) << " " << count;
       }

@@ -44,7 +44,7 @@ __global__ void __launch_bounds__(L::kThreads, L::kBlocksPerMultiprocessor)
     Producer<L> produce(shared, p, lane);
     const auto decoding = [&] {
       if constexpr (L::kFew)
-        return FewTokens{p.most_tokens};
+        return FewTokens{p.most_tokens, p.pass_tokens};
       else
         return OneToken{};
     }();

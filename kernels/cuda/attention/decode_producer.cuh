@@ -76,9 +76,9 @@ class Producer {
   }
 
   __device__ void copy_page(const DecodePart& part, const Shares& shares, int page, BlockId block) {
-    // Copied before the wait: pages without the item's own tokens, while the ring has unused stages.
+    // Copied before the wait: pages without the batch's own tokens, while the ring has unused stages.
     const int own = L::kFew ? part.tokens : 1;
-    if (pages_copied_++ == L::kStages || page >= (part.length - own) / kBlockTokens) wait_for_previous();
+    if (pages_copied_++ == L::kStages || page >= part.settled / kBlockTokens) wait_for_previous();
     const int tokens = min(kBlockTokens, part.length - page * kBlockTokens);
     const bool first = page == part.first_page, last = page == part.end_page - 1;
     if constexpr (L::kFew) {

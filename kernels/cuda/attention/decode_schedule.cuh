@@ -11,6 +11,10 @@
 // If the items are few and short, a cluster of blocks shares each item instead and merges in shared memory,
 // which saves two round trips to the L2 cache.
 //
+// The tokens of a sequence may be cut into passes, each an item: pass i of all sequences comes before pass
+// i + 1 of any, so blocks that read the same pages in several passes read them at about the same time, and
+// all but one of them from the L2 cache.
+//
 // One warp computes this from the sequences in device memory, because a CUDA graph freezes what the host
 // knew. A whole warp calls each function here; all lanes get the same result.
 #include <cstdint>
@@ -31,28 +35,8 @@ struct DecodePart {
   int slot = -1;      ///< for the partial result; -1: the part is the whole item; or kClusterSlot
   unsigned item = 0;  ///< index of the item's first page in the list of all pages
   unsigned item_pages = 0;
-  int tokens = 1;  ///< whose rows the item computes: the last ones of `length`
-};
-
-// Which sequences of a batch decode.
-/// Those with one token.
-struct OneToken {
-  __device__ bool takes(int tokens) const { return tokens == 1; }
-  /// Tokens of a sequence that it takes.
-  __device__ static constexpr int tokens(const SequenceRows&) { return 1; }
-  __device__ int pages(int position, int tokens) const {
-    return takes(tokens) ? position / kBlockTokens + 1 : 0;
-  }
-};
-/// Those with 1 … `most` tokens.
-struct FewTokens {
-  int most;
-  __device__ bool takes(int tokens) const { return tokens >= 1 && tokens <= most; }
-  __device__ static int tokens(const SequenceRows& sequence) { return sequence.tokens; }
-  /// Pages per KV head of a decoding sequence; 0 for any other sequence.
-  __device__ int pages(int position, int tokens) const {
-    return takes(tokens) ? (position + tokens - 1) / kBlockTokens + 1 : 0;
-  }
+  int tokens = 1;   ///< whose rows the item computes: the last ones of `length`
+  int settled = 0;  ///< tokens of the past that lie before the batch's own
 };
 
 /// Bypasses the L1 cache: with Attention::settled no wait_for_previous() orders this read after the write.
@@ -65,24 +49,63 @@ __device__ __forceinline__ SequenceRows load_sequence(const SequenceRows* from) 
   return sequence;
 }
 
-/// 32 consecutive sequences, one in the registers of each lane.
+// Which sequences of a batch decode, and in which passes. A pass over a sequence is a sequence itself: i of
+// load() counts the `count` sequences once for each pass.
+/// Those with one token.
+struct OneToken {
+  __device__ static constexpr int passes() { return 1; }
+  __device__ static SequenceRows load(const SequenceRows* sequences, int, int i) {
+    return load_sequence(sequences + i);
+  }
+  /// Tokens of the sequence before pass i that are in the batch.
+  __device__ static constexpr int skipped(int, int) { return 0; }
+  __device__ bool takes(int tokens) const { return tokens == 1; }
+  /// Tokens of a sequence that it takes.
+  __device__ static constexpr int tokens(const SequenceRows&) { return 1; }
+  __device__ int pages(int position, int tokens) const {
+    return takes(tokens) ? position / kBlockTokens + 1 : 0;
+  }
+};
+/// Those with 1 … `most` tokens, `pass_tokens` in a pass.
+struct FewTokens {
+  int most, pass_tokens;
+  __device__ int passes() const { return (most + pass_tokens - 1) / pass_tokens; }
+  __device__ SequenceRows load(const SequenceRows* sequences, int count, int i) const {
+    SequenceRows sequence = load_sequence(sequences + i % count);
+    const int skip = skipped(count, i);
+    sequence.tokens = sequence.tokens <= most ? min(sequence.tokens - skip, pass_tokens) : 0;
+    sequence.position += skip;
+    sequence.row += skip;
+    return sequence;
+  }
+  __device__ int skipped(int count, int i) const { return i / count * pass_tokens; }
+  __device__ bool takes(int tokens) const { return tokens >= 1; }
+  __device__ static int tokens(const SequenceRows& sequence) { return sequence.tokens; }
+  /// Pages per KV head of a decoding sequence; 0 for any other sequence.
+  __device__ int pages(int position, int tokens) const {
+    return takes(tokens) ? (position + tokens - 1) / kBlockTokens + 1 : 0;
+  }
+};
+
+/// 32 consecutive sequences, of all passes, one in the registers of each lane.
+template <class Decoding>
 class SequenceWindow {
  public:
-  __device__ SequenceWindow(const SequenceRows* sequences, int count, int lane)
-      : sequences_(sequences), count_(count), lane_(lane) {}
+  __device__ SequenceWindow(const Decoding& decoding, const SequenceRows* sequences, int count, int lane)
+      : decoding_(decoding), sequences_(sequences), count_(count), lane_(lane) {}
 
   /// Loads the window that contains sequence s, unless it is loaded already.
   __device__ void move_to(int s) {
     const int base = s / 32 * 32;
     if (base == base_) return;
     base_ = base;
-    mine_ = base + lane_ < count_ ? load_sequence(sequences_ + base + lane_) : SequenceRows{};
+    mine_ = base + lane_ < count_ * decoding_.passes() ? decoding_.load(sequences_, count_, base + lane_)
+                                                       : SequenceRows{};
   }
   __device__ const SequenceRows& mine() const { return mine_; }
   /// Pages of all KV heads of this lane's sequence; 0 if it is not decoding.
-  template <class Decoding>
-  __device__ int pages(const Decoding& decoding, int kv_heads) const {
-    return decoding.pages(mine_.position, mine_.tokens) * kv_heads;
+  __device__ int pages(int kv_heads) const {
+    return decoding_.pages(mine_.position, mine_.tokens) * kv_heads;
   }
   __device__ SequenceRows get(int s) const {
     const auto blocks = reinterpret_cast<unsigned long long>(mine_.blocks);
@@ -92,6 +115,7 @@ class SequenceWindow {
   }
 
  private:
+  const Decoding& decoding_;
   const SequenceRows* sequences_;
   int count_, lane_;
   int base_ = -1;
@@ -135,32 +159,32 @@ __device__ void visit_share(const Decoding& decoding, const SequenceRows* sequen
                             unsigned block, unsigned grid, int lane, Visit&& visit) {
   // `mine` first counts the pages of a run of windows of 32 sequences per lane, later of one sequence per
   // lane.
-  SequenceWindow window(sequences, count, lane);
-  const int windows = (count + 31) / 32, run = (windows + 31) / 32;
+  SequenceWindow window(decoding, sequences, count, lane);
+  const int all = count * decoding.passes(), windows = (all + 31) / 32, run = (windows + 31) / 32;
   unsigned mine = 0;
   if (windows == 1) {
     window.move_to(0);
-    mine = unsigned(window.pages(decoding, kv_heads));
+    mine = unsigned(window.pages(kv_heads));
   } else {
     constexpr int kWindowsInFlight = 8;
     for (int w = 0; w < windows; w += kWindowsInFlight) {
       int pages[kWindowsInFlight];
 #pragma unroll
       for (int i = 0; i < kWindowsInFlight; ++i) {
-        const SequenceRows s = load_sequence(sequences + min(32 * (w + i) + lane, count - 1));
+        const SequenceRows s = decoding.load(sequences, count, min(32 * (w + i) + lane, all - 1));
         pages[i] = decoding.pages(s.position, s.tokens) * kv_heads;
       }
 #pragma unroll
       for (int i = 0; i < kWindowsInFlight; ++i) {
         const int s = 32 * (w + i) + lane;
-        const unsigned sum = __reduce_add_sync(~0u, unsigned(s < count ? pages[i] : 0));
+        const unsigned sum = __reduce_add_sync(~0u, unsigned(s < all ? pages[i] : 0));
         mine += lane == (w + i) / run ? sum : 0;
       }
     }
   }
   unsigned upto = inclusive_sum(mine, lane);
   const unsigned total = __shfl_sync(~0u, upto, 31);
-  const Shares shares(total, total > unsigned(count * kv_heads) * kMaxSinglePageParts ? 2 : 1, grid);
+  const Shares shares(total, total > unsigned(all * kv_heads) * kMaxSinglePageParts ? 2 : 1, grid);
   if (block >= shares.count) return;
   const unsigned begin = shares.begin(block), end = shares.begin(block + 1);
 
@@ -171,7 +195,7 @@ __device__ void visit_share(const Decoding& decoding, const SequenceRows* sequen
   if (windows > 1) {
     for (s = found * run * 32;; s += 32) {
       window.move_to(s);
-      mine = unsigned(window.pages(decoding, kv_heads));
+      mine = unsigned(window.pages(kv_heads));
       upto = inclusive_sum(mine, lane);
       const unsigned holds = __ballot_sync(~0u, begin < before + upto);
       if (holds != 0) {
@@ -200,7 +224,8 @@ __device__ void visit_share(const Decoding& decoding, const SequenceRows* sequen
                     .end_page = end - at < unsigned(pages - page) ? page + int(end - at) : pages,
                     .row = sequence.row,
                     .kv_head = head,
-                    .tokens = decoding.tokens(sequence)};
+                    .tokens = decoding.tokens(sequence),
+                    .settled = sequence.position - decoding.skipped(count, s)};
     if (page > 0 || part.end_page < pages) part.slot = int(block) + (page == 0 ? int(grid) : 0);
     part.item = at - unsigned(page);
     part.item_pages = unsigned(pages);
@@ -239,17 +264,18 @@ struct ClusterItem {
 };
 
 /// True if each item gets a cluster of blocks. Then `item` is this cluster's item, and visit(part, no shares)
-/// has been called for this block's part, if it has one. At most 32 sequences.
+/// has been called for this block's part, if it has one. At most 32 sequences, counted once for each pass.
 template <class Decoding, class Visit>
 __device__ bool visit_cluster_part(const Decoding& decoding, const SequenceRows* sequences, int count,
                                    int kv_heads, unsigned block, unsigned grid, int lane, ClusterItem& item,
                                    Visit&& visit) {
-  SequenceWindow window(sequences, count, lane);
+  SequenceWindow window(decoding, sequences, count, lane);
   window.move_to(0);
   const auto pages = unsigned(decoding.pages(window.mine().position, window.mine().tokens));
   const unsigned longest = __reduce_max_sync(~0u, pages),
                  total = __reduce_add_sync(~0u, pages) * unsigned(kv_heads);
-  const int items = count * kv_heads, at = int(block / kClusterBlocks), rank = int(block % kClusterBlocks);
+  const int items = count * decoding.passes() * kv_heads, at = int(block / kClusterBlocks),
+            rank = int(block % kClusterBlocks);
   if (unsigned(items) > grid / kClusterBlocks || longest / kClusterBlocks > total / grid + kGlobalMergePages)
     return false;
   if (at >= items) return true;
@@ -267,7 +293,8 @@ __device__ bool visit_cluster_part(const Decoding& decoding, const SequenceRows*
                      .row = item.row,
                      .kv_head = item.kv_head,
                      .slot = item.parts() > 1 ? kClusterSlot : -1,
-                     .tokens = item.tokens},
+                     .tokens = item.tokens,
+                     .settled = sequence.position - decoding.skipped(count, s)},
           Shares(0, 1, 1));
   }
   return true;
@@ -278,7 +305,8 @@ __device__ bool visit_cluster_part(const Decoding& decoding, const SequenceRows*
 template <class Visit>
 __device__ void visit_whole_items(const SequenceRows* sequences, int count, int rows, int kv_heads,
                                   unsigned block, unsigned grid, int lane, Visit&& visit) {
-  SequenceWindow window(sequences, count, lane);
+  constexpr OneToken kRows{};
+  SequenceWindow window(kRows, sequences, count, lane);
   int base = 0;
   for (auto item = std::int64_t(block); item < std::int64_t(rows) * kv_heads; item += grid) {
     const int row = int(item / kv_heads), from = base;

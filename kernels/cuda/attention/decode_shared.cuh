@@ -33,8 +33,10 @@ struct DecodeArgs {
   DecodeRows mode;
   const int* sequences_left;  // see run_decode_attention()
   bool clusters;              // the kernel runs in clusters of kClusterBlocks blocks
-  bool settled;     // Attention::settled and not DecodeRows::all: pages may be copied before the wait
-  int most_tokens;  // of a sequence that decodes; for FewLayout, and so is
+  bool settled;  // Attention::settled and not DecodeRows::all: pages may be copied before the wait
+  // For FewLayout:
+  int most_tokens;  // of a sequence that decodes
+  int pass_tokens;  // DecodeGrid::pass_tokens
   int first;        // Attention::first
 };
 

@@ -1,6 +1,7 @@
 #include "kernels/cuda/attention/working_memory.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <iterator>
 
 #include "gpu/buffer.h"
@@ -19,19 +20,36 @@ AttentionShape shape_of(const Attention& op) {
           .most_tokens = op.batch.most_tokens};
 }
 
+namespace {
+
+/// DecodeGrid::pass_tokens of sequences of up to `most` tokens.
+int pass_tokens(int most, const Attention& op, const GpuTraits& gpu) {
+  const int fitting = kFewKernels[0].columns * op.kv.kv_heads / op.heads;
+  const int passes = (most + fitting - 1) / fitting;
+  const auto items = std::int64_t{op.batch.count} * op.kv.kv_heads * passes * (passes - 1);
+  return items <= kMostPassItems * gpu.multiprocessors ? std::min(most, fitting) : most;
+}
+
+}  // namespace
+
 DecodeGrid decode_grid(DecodeRows rows, const Attention& op, const GpuTraits& gpu) {
   DecodeGrid grid;
-  int most_blocks = kDecodeBlocksPerMultiprocessor;
+  int most_blocks = kDecodeBlocksPerMultiprocessor, passes = 1;
   if (rows == DecodeRows::few || op.first > 0) {
-    const int columns = op.heads / op.kv.kv_heads * (rows == DecodeRows::few ? int(op.batch.most_tokens) : 1);
+    if (rows == DecodeRows::few) {
+      grid.pass_tokens = pass_tokens(op.batch.most_tokens, op, gpu);
+      passes = (op.batch.most_tokens + grid.pass_tokens - 1) / grid.pass_tokens;
+    }
+    const int columns = op.heads / op.kv.kv_heads * grid.pass_tokens;
     const auto* const kernel = std::find_if(std::begin(kFewKernels), std::end(kFewKernels),
                                             [&](const FewKernel& k) { return columns <= k.columns; });
     grid.few_kernel = int(kernel - kFewKernels);
     grid.columns = kernel->columns;
     most_blocks = kernel->blocks_per_multiprocessor;
   }
-  const bool few_sequences = rows != DecodeRows::all && op.batch.count <= kDecodeFewSequences;
-  grid.clusters = few_sequences && gpu.multiprocessors >= kDecodeCluster;
+  const bool few_sequences = rows != DecodeRows::all && op.batch.count * passes <= kDecodeFewSequences;
+  // Blocks that fill a multiprocessor are no clusters: the GPU may not have room for all of them at once.
+  grid.clusters = few_sequences && most_blocks > 1 && gpu.multiprocessors >= kDecodeCluster;
   grid.blocks = grid.clusters ? gpu.multiprocessors / kDecodeCluster * kDecodeCluster
                               : (few_sequences ? 1 : most_blocks) * gpu.multiprocessors;
   return grid;

@@ -27,12 +27,19 @@ struct FewKernel {
 inline constexpr FewKernel kFewKernels[] = {{16, 2}, {32, 1}, {48, 1}, {72, 1}};
 static_assert(kFewKernels[3].columns == kMostVerified * kDecodeGroup);
 
+/// A few sequences are faster in passes: each takes as many of a sequence's tokens as the first of
+/// kFewKernels has columns for, and reads the keys and values by itself, all but one from the L2 cache. Then
+/// more blocks work, on less each. One pass more costs more than the one before it saved, so sequences × KV
+/// heads × passes × (passes - 1) may be at most this many times the number of multiprocessors.
+inline constexpr int kMostPassItems = 3;
+
 /// The blocks of a decode attention launch.
 struct DecodeGrid {
   int blocks = 0;
   bool clusters = false;       ///< they are clusters of kDecodeCluster
   int columns = kDecodeGroup;  ///< of a partial result
   int few_kernel = -1;         ///< index in kFewKernels; -1: the kernel for items of one token
+  int pass_tokens = 1;         ///< tokens of a sequence in an item, at most
 };
 /// Attention::first is known to the kernels for several tokens alone, which then run every DecodeRows.
 DecodeGrid decode_grid(DecodeRows rows, const Attention& op, const GpuTraits& gpu);
