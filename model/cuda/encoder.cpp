@@ -13,8 +13,8 @@ namespace {
 /// Operations after which a piece ends, and those of a piece's attention at most: 4 to 9 ms where 400 TFLOP/s
 /// are reached.
 constexpr double kPieceOperations = 1.6e12;
-/// The same of a piece between two steps, 13 to 18 ms: a decode step of a large model takes 8 to 15, so the tower
-/// has more than half of the GPU, and streams wait for at most one piece and one step.
+/// The same of a piece between two steps, 13 to 18 ms: a decode step of a large model takes 8 to 15, so the
+/// tower has more than half of the GPU, and streams wait for at most one piece and one step.
 constexpr double kOperationsBesideSteps = 6.5e12;
 /// Uploads of more than 64 KiB go through pinned memory, which is taken at the first.
 constexpr std::size_t kFirstUpload = std::size_t{128} << 10;
