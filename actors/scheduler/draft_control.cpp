@@ -77,24 +77,29 @@ void DraftControl::learn(std::int32_t rows, std::int32_t drafts, std::span<const
   if (rows <= 0 || seconds <= 0 || found == drafts_.end()) return;
   const auto at = static_cast<std::size_t>(found - drafts_.begin());
   Size& size = sizes_[size_of(rows)];
-  learn_yields(drafts, drafts_[size.best], yields);
+  ++size.since_probe;
+  const bool probes = at != size.best && (size.again || size.since_probe > kProbeEvery);
+  if (!probes || size.probe_steps > 0) learn_yields(drafts, drafts_[size.best], yields);
   Measured& measured = size.choices[at];
   measured.steps = std::min(measured.steps + 1, 1 << 20);
   measured.seconds += std::max(1.0 / measured.steps, kNewestTime) * (seconds - measured.seconds);
 
-  ++size.since_probe;
-  if (at != size.best && (size.again || size.since_probe > kProbeEvery)) {
+  if (probes && ++size.probe_steps >= kProbeSteps) {
     const double tokens = std::accumulate(yields.begin(), yields.end(), 0.0);
     const double step_rate = yields.empty() ? 0 : tokens / static_cast<double>(yields.size()) / seconds;
     size.again = step_rate > kHysteresis * rate(size, size.best);
     size.since_probe = 0;
     size.probe = at;
+    if (!size.again) size.probe_steps = 0;
   }
   for (std::size_t i = 0; i < drafts_.size(); ++i) {
     if (size.choices[i].steps >= kFirstSteps && rate(size, i) > kHysteresis * rate(size, size.best))
       size.best = i;
   }
-  if (size.probe == size.best) size.again = false;
+  if (size.again && size.probe == size.best) {
+    size.again = false;
+    size.probe_steps = 0;
+  }
 }
 
 }  // namespace troupe

@@ -17,7 +17,7 @@ namespace troupe {
 /// Steps with prompts are not learnt from: they say little about drafts.
 class DraftControl {
  public:
-  static constexpr std::int32_t kProbeEvery = 64;
+  static constexpr std::int32_t kProbeEvery = 128, kProbeSteps = 2;
   static constexpr std::int32_t kFirstSteps = 4;  ///< of each choice and size, before any is preferred
   static constexpr double kHysteresis = 1.02;
 
@@ -44,6 +44,7 @@ class DraftControl {
     std::array<Measured, kMostChoices> choices;
     std::size_t best = 0;
     std::int32_t since_probe = 0;
+    std::int32_t probe_steps = 0;  ///< of the probe under way
     std::size_t probe = 0;  ///< the choice that was tried last
     bool again = false;     ///< it did better than the best, and is tried again at once
   };

@@ -59,7 +59,7 @@ TEST_F(DraftControlTest, WhatDoesNotPayCostsAFewSteps) {
   const auto chosen = run(control, 1000, linear(0, 0.3));
   EXPECT_GT(chosen.at(0), 950);
   EXPECT_LE(chosen.at(4) + chosen.at(2),
-            2 * DraftControl::kFirstSteps + 1000 / DraftControl::kProbeEvery + 2);
+            2 * DraftControl::kFirstSteps + DraftControl::kProbeSteps * (1000 / DraftControl::kProbeEvery + 1));
 }
 
 TEST_F(DraftControlTest, BetweenTheExtremesLiesHalf) {
@@ -75,6 +75,22 @@ TEST_F(DraftControlTest, TextsThatChangeAreNoticed) {
   EXPECT_EQ(run(control, 60, linear(0, 0.3)).count(4), 0u);
   run(control, 600, linear(0.8, 0.1));
   EXPECT_GT(run(control, 100, linear(0.8, 0.1)).at(4), 90);
+}
+
+TEST_F(DraftControlTest, DraftsThatComeAStepLaterAreFound) {
+  run(control, 500, linear(0, 0.3));
+  ASSERT_EQ(control.drafts_for(100, 8), 0);
+  std::int32_t asked_before = 0;
+  int with = 0;
+  for (int step = 0; step < 400; ++step) {
+    const std::int32_t drafts = control.drafts_for(100, 8);
+    const std::int32_t made = std::min(drafts, asked_before);
+    asked_before = drafts;
+    const std::vector<std::int32_t> yields(100, 1 + made);
+    control.learn(100, drafts, yields, 0.01 * (1 + 0.1 * drafts));
+    with += drafts == 4 ? 1 : 0;
+  }
+  EXPECT_GT(with, 100);
 }
 
 TEST_F(DraftControlTest, SizesOfStepsAreMeasuredApart) {
