@@ -26,6 +26,9 @@ struct DraftingOn {
   const char* model;
   Place place;
 };
+void PrintTo(const DraftingOn& on, std::ostream* out) {
+  *out << on.model << (on.place == Place::cpu ? "" : " on a GPU");
+}
 
 class MtpSpeculation : public ::testing::TestWithParam<DraftingOn> {
  protected:
@@ -89,17 +92,15 @@ class MtpSpeculation : public ::testing::TestWithParam<DraftingOn> {
 
   /// Of the rows that both verified with as many drafts, all accepted the same number.
   static void expect_equal(const Speculating::Outcomes& a, const Speculating::Outcomes& b, const char* what) {
-    int common = 0, accepted = 0;
+    int common = 0;
     for (const auto& [at, outcome] : a) {
       const auto other = b.find(at);
       if (other == b.end() || other->second.drafted != outcome.drafted) continue;
       ++common;
-      accepted += outcome.accepted;
       EXPECT_EQ(other->second.accepted, outcome.accepted)
           << what << ": sequence " << at.first << " behind " << at.second << " tokens";
     }
     EXPECT_GT(common, 50) << what;
-    EXPECT_GT(accepted, 10) << what;
   }
 
  private:
@@ -152,27 +153,43 @@ TEST_P(MtpSpeculation, AnswersAreThoseWithoutDrafts) {
   }
 }
 
+// A KV slot that is missing or wrong changes a draft now and then: the less, the longer the text.
 TEST_P(MtpSpeculation, DraftsDependOnTheTokensBeforeThemAlone) {
+  struct Run {
+    const char* name;
+    int prompt, chunk;
+    bool blocks_late = false;
+    int gated = 0, from = 0;
+  };
+  constexpr Run kRuns[] = {{.name = "again", .prompt = 9, .chunk = 1000},
+                           {.name = "token by token", .prompt = 9, .chunk = 1},
+                           {.name = "in chunks", .prompt = 9, .chunk = 4},
+                           {.name = "behind masks", .prompt = 3, .chunk = 1000, .gated = 6},
+                           {.name = "late blocks", .prompt = 50, .chunk = 1000, .blocks_late = true},
+                           {.name = "in chunks of a block", .prompt = 75, .chunk = 64},
+                           {.name = "behind cached blocks", .prompt = 75, .chunk = 1000, .from = 64}};
   for (const Method& method : {kOne, kThree}) {
     const std::unique_ptr<Executor> executor = make(method);
-    for (const wire::Sampling& sampling : {kSharp, kDrawn}) {
-      const auto run = [&](int chunk, auto&& change) {
-        std::vector<Ask> of_all = asks(sampling, 75);
-        for (Ask& ask : of_all) ask.chunk = chunk;
-        Speculating speculating(*executor);
-        change(speculating);
-        (void)speculating.run(of_all, method.tokens);
-        return speculating.outcomes;
-      };
-      const auto as_it_is = [](Speculating&) {};
-      const Speculating::Outcomes expected = run(1000, as_it_is);
-      expect_equal(run(1000, [](Speculating& s) { s.from = 64; }), expected, "behind cached blocks");
-      expect_equal(run(1, as_it_is), expected, "token by token");
-      expect_equal(run(7, as_it_is), expected, "chunks of 7");
-      expect_equal(run(64, as_it_is), expected, "chunks of a block");
-      expect_equal(run(1000, [](Speculating& s) { s.blocks_late = true; }), expected, "late blocks");
-      expect_equal(run(1000, [](Speculating& s) { s.gated = 4; }), expected, "behind masks");
-      expect_equal(run(1000, as_it_is), expected, "again");
+    for (const Run& one : kRuns) {
+      int accepted = 0, drafted = 0;
+      for (std::uint64_t seed = 0; seed < 4; ++seed) {
+        std::vector<Ask> of_all =
+            asks({.temperature = seed % 2 == 0 ? 0.2f : 0.7f, .seed = seed}, one.prompt);
+        Speculating expected(*executor), got(*executor);
+        (void)expected.run(of_all, method.tokens);
+        for (std::size_t i = 0; i < of_all.size(); ++i) {
+          of_all[i].chunk = one.chunk;
+          // What lies in blocks that are not cached is another sequence's.
+          for (std::size_t b = one.from > 0 ? 1 : 0; b < of_all[i].blocks.size(); ++b)
+            of_all[i].blocks[b] = BlockId(5 * b + (i + 1 + b) % of_all.size());
+        }
+        got.blocks_late = one.blocks_late, got.gated = one.gated, got.from = one.from;
+        (void)got.run(of_all, method.tokens);
+        expect_equal(got.outcomes, expected.outcomes, one.name);
+        accepted += got.accepted, drafted += got.drafted;
+      }
+      EXPECT_GT(accepted, 60) << one.name;
+      EXPECT_GT(drafted, accepted + 60) << one.name;
     }
   }
 }
