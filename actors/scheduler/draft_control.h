@@ -11,8 +11,9 @@ namespace troupe {
 /// Chooses among draft_choices() the number with which rows yield the most tokens a second: what they yield
 /// is a matter of the texts, and known from all steps together; how long a step takes is measured for each
 /// number of drafts and each size of step. A choice whose steps of a size were not measured yet is tried
-/// first, and later one step in kProbeEvery tries a choice other than the best, since texts change; while
-/// that yields more than the best, it goes on. A new best has to be better by kHysteresis.
+/// first. Later, after kProbeEvery steps, kProbeSteps steps try a choice other than the best, since texts
+/// change; while that yields more than the best, it goes on. What the first of them yields says nothing: a
+/// layer's drafts come a step after they are asked for. A new best has to be better by kHysteresis.
 ///
 /// Steps with prompts are not learnt from: they say little about drafts.
 class DraftControl {
@@ -45,8 +46,8 @@ class DraftControl {
     std::size_t best = 0;
     std::int32_t since_probe = 0;
     std::int32_t probe_steps = 0;  ///< of the probe under way
-    std::size_t probe = 0;  ///< the choice that was tried last
-    bool again = false;     ///< it did better than the best, and is tried again at once
+    std::size_t probe = 0;         ///< the choice that was tried last
+    bool again = false;            ///< it did better than the best, and is tried again at once
   };
 
   static std::size_t size_of(std::int32_t rows);

@@ -194,9 +194,10 @@ TEST_P(MtpSpeculation, DraftsDependOnTheTokensBeforeThemAlone) {
   }
 }
 
+// Not where n-grams append: the CPU looks at a bounded number of places, a GPU at all of them.
 TEST_P(MtpSpeculation, DraftsAreThoseOfTheCpu) {
   if (GetParam().place != Place::gpu) GTEST_SKIP() << "the same numbers only in float32";
-  for (const Method& method : {kOne, kThree, kAppended}) {
+  for (const Method& method : {kOne, kThree}) {
     const std::unique_ptr<Executor> gpu = make(method), cpu = make_on(Place::cpu, method);
     for (const wire::Sampling& sampling : {kSharp, kDrawn}) {
       Speculating on_gpu(*gpu), on_cpu(*cpu);

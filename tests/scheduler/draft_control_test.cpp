@@ -58,8 +58,9 @@ TEST_F(DraftControlTest, WhatPaysIsKept) {
 TEST_F(DraftControlTest, WhatDoesNotPayCostsAFewSteps) {
   const auto chosen = run(control, 1000, linear(0, 0.3));
   EXPECT_GT(chosen.at(0), 950);
-  EXPECT_LE(chosen.at(4) + chosen.at(2),
-            2 * DraftControl::kFirstSteps + DraftControl::kProbeSteps * (1000 / DraftControl::kProbeEvery + 1));
+  EXPECT_LE(
+      chosen.at(4) + chosen.at(2),
+      2 * DraftControl::kFirstSteps + DraftControl::kProbeSteps * (1000 / DraftControl::kProbeEvery + 1));
 }
 
 TEST_F(DraftControlTest, BetweenTheExtremesLiesHalf) {
