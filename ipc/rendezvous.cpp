@@ -286,8 +286,8 @@ std::vector<PortOwner> live_owners(const std::string& runtime_dir, PortKind kind
     if (!fd || fcntl(fd.get(), F_OFD_GETLK, &lock) != 0 || lock.l_type == F_UNLCK)
       continue;  // nobody holds it
     owner.pid = read_pid(fd.get());
-    // remove_left_files() holds the lock of a dead owner's file for a moment.
-    if (owner.pid > 0 && kill(owner.pid, 0) != 0 && errno == ESRCH) continue;
+    // remove_left_files() holds the lock of a dead owner's file, or of an empty one, for a moment.
+    if (owner.pid <= 0 || (kill(owner.pid, 0) != 0 && errno == ESRCH)) continue;
     owners.push_back(owner);
   }
   std::sort(owners.begin(), owners.end(),
