@@ -6,6 +6,9 @@
 
 namespace troupe {
 
+/// Most draft tokens of a row.
+inline constexpr std::int32_t kMostDrafts = 8;
+
 /// None, about a third of `most`, and `most`; ascending, each once.
 inline std::vector<std::int32_t> draft_choices(std::int32_t most) {
   std::vector<std::int32_t> choices{0, (most + 2) / 3, most};

@@ -1,5 +1,6 @@
 #pragma once
 // Causal attention of a batch over paged keys and values.
+#include "base/draft_choices.h"
 #include "gpu/device.h"
 #include "kernels/batch.h"
 
@@ -9,7 +10,7 @@ inline constexpr int kMostHeadDim = 256;  ///< the largest head_dim that every d
 inline constexpr int kMostGroup = 48;     ///< the most query heads per KV head that every device supports
 /// Up to this Batch::most_tokens a GPU reads each sequence's past once for all its tokens, divided among its
 /// multiprocessors: a last token and its drafts.
-inline constexpr int kMostVerified = 9;
+inline constexpr int kMostVerified = 1 + kMostDrafts;
 
 /// Row r at position p, head j, with KV head j / (heads / kv_heads):
 /// out[r][j] = sum over first <= t <= p of softmax_t(scale * q[r][j] · K[t]) * V[t].

@@ -66,7 +66,7 @@ struct TakeDrafts {
   bool again = false;
   const SampleResult* results = nullptr;  ///< (count)
   SlotState* states = nullptr;            ///< (slots)
-  TokenId* drafted = nullptr;             ///< (slots, kMostDraftTokens)
+  TokenId* drafted = nullptr;             ///< (slots, kMostDrafts)
   TokenId* block_ids = nullptr;           ///< as StepInputs
   std::int64_t ids_to_next_block = 0;
   DraftArrays into{};

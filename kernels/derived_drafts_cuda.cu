@@ -123,7 +123,7 @@ __global__ void __launch_bounds__(kTakeThreads) take_drafts_kernel(const __grid_
   }
   if (drafts) {
     token = op.results[s].token;
-    op.drafted[one.slot * kMostDraftTokens + op.made - 1] = token;
+    op.drafted[one.slot * kMostDrafts + op.made - 1] = token;
     op.states[one.slot].drafted = op.made;
   }
   if (!op.again) return;

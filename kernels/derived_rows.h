@@ -10,14 +10,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "base/draft_choices.h"
 #include "base/ids.h"
 #include "gpu/device.h"
 #include "kernels/step_inputs.h"
 
 namespace troupe::kernels {
 
-/// Most draft tokens of a row.
-inline constexpr std::int32_t kMostDraftTokens = 8;
 /// Longest n-gram that can be looked up.
 inline constexpr std::int32_t kMostNgram = 64;
 /// Tokens of the answer by which its place in the client's prediction is found again.
@@ -48,7 +47,7 @@ struct Predictions {
 /// them by n-grams as NgramDrafter does.
 struct DraftSource {
   Predictions predictions{};
-  const TokenId* drafted = nullptr;  ///< (slots, kMostDraftTokens) by the draft layer; null: there is none
+  const TokenId* drafted = nullptr;  ///< (slots, kMostDrafts) by the draft layer; null: there is none
   bool ngrams = true;
   std::int32_t shortest_ngram = 2;  ///< at least 1
   std::int32_t longest_ngram = 5;   ///< at most kMostNgram

@@ -12,7 +12,7 @@ namespace {
 constexpr int kLookupThreads = 512;
 constexpr int kPlainThreads = 32;
 constexpr int kAcceptThreads = 64;
-static_assert(kPlainThreads > kMostDraftTokens && kLookupThreads >= kMostNgram);
+static_assert(kPlainThreads > kMostDrafts && kLookupThreads >= kMostNgram);
 
 // The ids of a sequence: those that have run lie in its KV blocks, the last one where sampling has left it,
 // and what is guessed behind it in shared memory.
@@ -69,9 +69,9 @@ __device__ int draft_by_ngram(const DraftSource& source, const Ids& ids, int mos
   return most;
 }
 
-// The place in the prediction of what comes next, or -1. The answer follows it while its last tokens are
-// those before that place. Where they are not, its last kPredictionAnchor tokens are looked for, first behind
-// what was followed last, then from the beginning.
+// The index in the prediction of the next token, or -1. The answer follows the prediction while its last
+// tokens are those before that index. Where they are not, its last kPredictionAnchor tokens are looked for,
+// first behind what was followed last, then from the beginning.
 __device__ std::int32_t next_predicted(const TokenId* prediction, const Ids& ids, std::int32_t outputs,
                                        SlotState& state) {
   const auto thread = static_cast<int>(threadIdx.x);
@@ -135,7 +135,7 @@ __device__ Drafted draft(const DeriveRows& op, const DerivedSequence& derived, c
   }
   if (made.count == 0 && source.drafted != nullptr && state.drafted_behind == ids.known) {
     made.count = min(most, state.drafted);
-    if (thread < made.count) drafts[thread] = source.drafted[derived.slot * kMostDraftTokens + thread];
+    if (thread < made.count) drafts[thread] = source.drafted[derived.slot * kMostDrafts + thread];
   }
   __syncthreads();
   if (source.ngrams && !made.predicted && made.count < most) {
@@ -176,7 +176,7 @@ __device__ void write_row(const DeriveRows& op, const DerivedSequence& derived, 
 template <bool kDrafts>
 __global__ void __launch_bounds__(kDrafts ? kLookupThreads : kPlainThreads)
     derive_rows_kernel(const __grid_constant__ DeriveRows op) {
-  __shared__ TokenId drafts[kMostDraftTokens];
+  __shared__ TokenId drafts[kMostDrafts];
   cuda::wait_for_previous();
   cuda::let_next_start();
   const DerivedSequence derived = op.derived[blockIdx.x];

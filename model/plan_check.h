@@ -27,6 +27,11 @@ constexpr std::int32_t drafted_rows(const wire::Capacity& capacity) {
   return capacity.max_drafts > 0 ? capacity.max_sampled - capacity.max_slots : 0;
 }
 
+/// Rows of logits of one admitted plan.
+constexpr std::int32_t most_samples(const wire::Capacity& capacity) {
+  return capacity.max_slots + drafted_rows(capacity);
+}
+
 /// For one thread. A refused record changes nothing.
 class PlanCheck {
  public:

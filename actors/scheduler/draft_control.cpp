@@ -33,7 +33,7 @@ std::size_t DraftControl::choose(const Size& size, std::size_t choices) const {
     if (size.choices[i].steps < kFirstSteps) return i;
   }
   const std::size_t best = std::min(size.best, choices - 1);
-  if (size.again && size.probe < choices) return size.probe;
+  if (size.probe_steps >= kProbeSteps && size.probe < choices) return size.probe;
   if (size.since_probe < kProbeEvery) return best;
   const std::size_t next = (size.probe + 1) % choices;
   return next == best ? (next + 1) % choices : next;
@@ -47,8 +47,8 @@ std::int32_t DraftControl::drafts_for(std::int32_t rows, std::int32_t most) cons
 
 double DraftControl::tokens_per_row(std::int32_t drafts) const {
   double tokens = 1;
-  for (std::size_t i = 0; i < std::min(static_cast<std::size_t>(drafts), kMostDrafts); ++i)
-    tokens += accepted_[i];
+  for (std::int32_t i = 0; i < std::min(drafts, kMostDrafts); ++i)
+    tokens += accepted_[static_cast<std::size_t>(i)];
   return tokens;
 }
 
@@ -64,7 +64,7 @@ void DraftControl::learn_yields(std::int32_t drafts, std::int32_t usual,
   if (yields.empty()) return;
   const auto rows = static_cast<double>(yields.size());
   const double weight = std::min(kMostOfAStep, rows / (rows + kRowsRemembered));
-  for (std::int32_t i = 0; i < std::min(drafts, static_cast<std::int32_t>(kMostDrafts)); ++i) {
+  for (std::int32_t i = 0; i < std::min(drafts, kMostDrafts); ++i) {
     const auto more = std::ranges::count_if(yields, [i](std::int32_t count) { return count > i + 1; });
     double& accepted = accepted_[static_cast<std::size_t>(i)];
     accepted += (i < usual ? weight : kMostOfAStep) * (static_cast<double>(more) / rows - accepted);
@@ -78,7 +78,7 @@ void DraftControl::learn(std::int32_t rows, std::int32_t drafts, std::span<const
   const auto at = static_cast<std::size_t>(found - drafts_.begin());
   Size& size = sizes_[size_of(rows)];
   ++size.since_probe;
-  const bool probes = at != size.best && (size.again || size.since_probe > kProbeEvery);
+  const bool probes = at != size.best && (size.probe_steps >= kProbeSteps || size.since_probe > kProbeEvery);
   if (!probes || size.probe_steps > 0) learn_yields(drafts, drafts_[size.best], yields);
   Measured& measured = size.choices[at];
   measured.steps = std::min(measured.steps + 1, 1 << 20);
@@ -87,19 +87,15 @@ void DraftControl::learn(std::int32_t rows, std::int32_t drafts, std::span<const
   if (probes && ++size.probe_steps >= kProbeSteps) {
     const double tokens = std::accumulate(yields.begin(), yields.end(), 0.0);
     const double step_rate = yields.empty() ? 0 : tokens / static_cast<double>(yields.size()) / seconds;
-    size.again = step_rate > kHysteresis * rate(size, size.best);
+    if (step_rate <= kHysteresis * rate(size, size.best)) size.probe_steps = 0;
     size.since_probe = 0;
     size.probe = at;
-    if (!size.again) size.probe_steps = 0;
   }
   for (std::size_t i = 0; i < drafts_.size(); ++i) {
     if (size.choices[i].steps >= kFirstSteps && rate(size, i) > kHysteresis * rate(size, size.best))
       size.best = i;
   }
-  if (size.again && size.probe == size.best) {
-    size.again = false;
-    size.probe_steps = 0;
-  }
+  if (size.probe_steps >= kProbeSteps && size.probe == size.best) size.probe_steps = 0;
 }
 
 }  // namespace troupe

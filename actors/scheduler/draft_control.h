@@ -6,6 +6,8 @@
 #include <span>
 #include <vector>
 
+#include "base/draft_choices.h"
+
 namespace troupe {
 
 /// Chooses among draft_choices() the number with which rows yield the most tokens a second: what they yield
@@ -35,7 +37,6 @@ class DraftControl {
  private:
   static constexpr std::size_t kMostChoices = 3;
   static constexpr std::size_t kSizes = 13;  ///< 1, 2, 3…4, 5…8, … 2049…4096 rows
-  static constexpr std::size_t kMostDrafts = 8;
 
   struct Measured {
     double seconds = 0;
@@ -45,9 +46,9 @@ class DraftControl {
     std::array<Measured, kMostChoices> choices;
     std::size_t best = 0;
     std::int32_t since_probe = 0;
-    std::int32_t probe_steps = 0;  ///< of the probe under way
-    std::size_t probe = 0;         ///< the choice that was tried last
-    bool again = false;            ///< it did better than the best, and is tried again at once
+    std::size_t probe = 0;  ///< the choice that was tried last
+    /// Of the probe under way. From kProbeSteps on it does better than the best, and goes on.
+    std::int32_t probe_steps = 0;
   };
 
   static std::size_t size_of(std::int32_t rows);

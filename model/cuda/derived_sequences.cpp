@@ -31,8 +31,7 @@ std::int32_t WorkerSequences::width_of(std::span<const wire::PlanRow> rows) {
 void WorkerSequences::add_derived_row(const wire::PlanRow& row, Slot& slot, StepBatch& batch) {
   const auto first_row = static_cast<std::int32_t>(batch.tokens.size());
   const auto first_sample = static_cast<std::int32_t>(batch.samples.size());
-  const std::int32_t shift =
-      slot.media != nullptr && !slot.media->items.empty() ? slot.media->positions.shift() : 0;
+  const std::int32_t shift = slot.media != nullptr ? slot.media->positions.shift() : 0;
   batch.derived.push_back({.slot = static_cast<std::int32_t>(row.slot.slot),
                            .sequence = static_cast<std::int32_t>(batch.sequences.size()),
                            .row = first_row,

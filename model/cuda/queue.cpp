@@ -19,8 +19,7 @@ constexpr Duration kEndWithOthers = std::chrono::seconds(2);
 
 DerivedLimits derived_limits(const wire::Capacity& capacity, const CudaSteps& steps) {
   if (capacity.max_drafts == 0) return {};
-  return {steps.widths(),
-          std::min(capacity.max_slots + drafted_rows(capacity), capacity.max_tokens_per_step)};
+  return {steps.widths(), std::min(most_samples(capacity), capacity.max_tokens_per_step)};
 }
 
 template <class F>
@@ -50,7 +49,7 @@ CudaQueue::CudaQueue(const wire::Capacity& capacity, CudaModel model, Duration p
       waiting_(static_cast<std::size_t>(capacity.max_steps_in_flight)),
       work_(static_cast<std::size_t>(capacity.max_steps_in_flight) + kMaxCommandsQueued),
       flights_(static_cast<std::size_t>(capacity.max_steps_in_flight) + 1),
-      samples_(static_cast<std::size_t>(capacity.max_slots + drafted_rows(capacity))) {}
+      samples_(static_cast<std::size_t>(most_samples(capacity))) {}
 
 CudaQueue::~CudaQueue() {
   reset(0);

@@ -8,7 +8,7 @@ StepMemory StepMemory::make(const wire::Capacity& capacity, View memory) {
   Arena arena(memory);
   const auto slots = static_cast<std::size_t>(capacity.max_slots);
   const auto rows = static_cast<std::size_t>(capacity.max_tokens_per_step);
-  const std::size_t samples = slots + static_cast<std::size_t>(drafted_rows(capacity));
+  const auto samples = static_cast<std::size_t>(most_samples(capacity));
   StepMemory made;
   made.sequences.blocks_per_slot =
       static_cast<std::size_t>(capacity.max_model_len) / kernels::kBlockTokens + 1;
@@ -42,7 +42,7 @@ StepMemory StepMemory::make(const wire::Capacity& capacity, View memory) {
     made.sequences.predicted = arena.take<std::int32_t>(slots);
     made.sequences.yields = arena.take<kernels::Yield>(slots);
     made.arrays.drafting = arena.take<kernels::DraftingSequence>(slots);
-    made.sequences.drafted = arena.take<TokenId>(slots * kernels::kMostDraftTokens);
+    made.sequences.drafted = arena.take<TokenId>(slots * kMostDrafts);
     kernels::DraftArrays& drafts = made.drafts;
     drafts.tokens = arena.take<TokenId>(rows);
     drafts.slots = arena.take<kernels::KvSlot>(rows);

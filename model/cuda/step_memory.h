@@ -32,7 +32,7 @@ struct SequenceMemory {
   TokenId* predictions = nullptr;     ///< wire::kMostPredicted per slot
   std::int32_t* predicted = nullptr;  ///< (slots) DeriveRows::predicted
   kernels::Yield* yields = nullptr;   ///< (slots)
-  TokenId* drafted = nullptr;         ///< kernels::kMostDraftTokens per slot: by the draft layer
+  TokenId* drafted = nullptr;         ///< kMostDrafts per slot: by the draft layer
   // Of a model that sees, for steps with rows of items; else null.
   std::int32_t* positions = nullptr;  ///< (rows of a step, 3): StepBatch::positions
   std::uint8_t* kinds = nullptr;      ///< (rows of a step, rounded up to 4): StepBatch::kinds

@@ -25,7 +25,7 @@ T* array_at(std::span<std::byte> piece, std::uint32_t offset) {
 kernels::PieceLayout StepPacker::layout(const wire::Capacity& capacity) {
   const auto rows = static_cast<std::size_t>(capacity.max_tokens_per_step);
   const auto sequences = static_cast<std::size_t>(capacity.max_slots);
-  const std::size_t samples = sequences + static_cast<std::size_t>(drafted_rows(capacity));
+  const auto samples = static_cast<std::size_t>(most_samples(capacity));
   const std::size_t tops = most_tops(capacity) > 0 ? (rows + samples) * sizeof(kernels::TopRow) : 0;
   const bool sees = capacity.media_tokens > 0;
   const std::size_t media = sees ? rows * (sizeof(TokenPosition) + sizeof(std::uint8_t)) + 2 * kAlignment : 0;
@@ -73,8 +73,8 @@ void StepPacker::pad(const kernels::PieceLayout& layout, std::span<std::byte> pi
   }
 }
 
-void StepPacker::pad_derived(const kernels::PieceLayout& layout, std::span<std::byte> piece, int from,
-                             int sequences, int width) {
+void StepPacker::pad_decode(const kernels::PieceLayout& layout, std::span<std::byte> piece, int from,
+                            int sequences, int width) {
   for (int i = from * width; i < sequences * width; ++i) {
     array_at<kernels::InputRow>(piece, layout.rows)[i] = {0, 0};
     array_at<kernels::KvSlot>(piece, layout.slots)[i] = {kernels::kPaddingBlock, 0};
@@ -82,9 +82,10 @@ void StepPacker::pad_derived(const kernels::PieceLayout& layout, std::span<std::
   }
   for (int i = from; i < sequences; ++i) {
     array_at<kernels::SequenceRows>(piece, layout.sequences)[i] = {nullptr, 0, 0, i * width};
+    if (layout.drafting != 0) array_at<kernels::DraftingSequence>(piece, layout.drafting)[i] = {};
+    if (layout.derived == 0) continue;
     array_at<kernels::DerivedSequence>(piece, layout.derived)[i] = {
         .sequence = i, .row = i * width, .rows = width, .sample = i * width};
-    array_at<kernels::DraftingSequence>(piece, layout.drafting)[i] = {};
   }
 }
 

@@ -51,14 +51,13 @@ class StepPacker {
   /// The layout of pieces that any admitted plan fits into.
   static kernels::PieceLayout layout(const wire::Capacity& capacity);
 
-  /// Turns rows [from, rows) and sequences and samples [from, sequences) of a piece into padding. A decode
-  /// step is padded to the size of its graph.
+  /// Turns rows [from, rows) and sequences and samples [from, sequences) of a piece into padding.
   static void pad(const kernels::PieceLayout& layout, std::span<std::byte> piece, int from, int rows,
                   int sequences);
-  /// The same for the sequences [from, sequences) of a decode step whose rows the device derives, `width`
-  /// rows and samples each.
-  static void pad_derived(const kernels::PieceLayout& layout, std::span<std::byte> piece, int from,
-                          int sequences, int width);
+  /// The same for the sequences [from, sequences) of a decode step, `width` rows and samples each: it is
+  /// padded to the size of its graph.
+  static void pad_decode(const kernels::PieceLayout& layout, std::span<std::byte> piece, int from,
+                         int sequences, int width);
 
   /// `batch` is the result of table.apply() for this plan. The piece is aligned to 8 bytes. Gated rows become
   /// padding among the samples.

@@ -13,9 +13,6 @@ namespace {
 
 std::size_t size(int count) { return static_cast<std::size_t>(count); }
 
-/// Most samples of a step.
-int samples_of(const wire::Capacity& capacity) { return capacity.max_slots + drafted_rows(capacity); }
-
 kernels::DraftSource source_of(const config::SpeculationOptions& options, const SequenceMemory& memory,
                                const std::optional<VisionSpec>& vision) {
   kernels::DraftSource source{.predictions = {memory.predictions, wire::kMostPredicted},
@@ -48,14 +45,14 @@ CudaSteps::CudaSteps(Cuda& device, Decoder<Cuda>& decoder, const wire::Capacity&
       buffer_(std::move(buffer)),
       layout_(StepPacker::layout(capacity)),
       inputs_(size(pieces()) * layout_.bytes),
-      outcomes_(size(pieces()) * kernels::outcome_bytes(samples_of(capacity))),
+      outcomes_(size(pieces()) * kernels::outcome_bytes(most_samples(capacity))),
       scores_(size(pieces()) * size(capacity.max_tokens_per_step) * sizeof(kernels::SampleResult)),
       tops_(most_tops(capacity) > 0
                 ? PinnedMemory(size(pieces()) * size(most_tops(capacity)) * sizeof(kernels::TopLogprob),
                                PinnedMemory::Contents::unset)
                 : PinnedMemory()),
       gate_masks_(StepGates::memory_words(capacity) * sizeof(std::uint32_t), PinnedMemory::Contents::unset),
-      held_rows_(size(pieces()) * size(samples_of(capacity)) * sizeof(kernels::SampleRow)),
+      held_rows_(size(pieces()) * size(most_samples(capacity)) * sizeof(kernels::SampleRow)),
       copies_(std::make_unique<CudaCopyStream>(device)) {
   memory_ = StepMemory::make(capacity, buffer_.view());
   const kernels::KvCache& kv = decoder.kv();
@@ -65,7 +62,7 @@ CudaSteps::CudaSteps(Cuda& device, Decoder<Cuda>& decoder, const wire::Capacity&
   device.set_step_memory(buffer_.data(), buffer_.bytes());
   for (const std::int32_t width : decode_widths(capacity.max_drafts)) {
     const int most = std::min({capacity.max_slots, capacity.max_tokens_per_step / width,
-                               width == 1 ? capacity.max_slots : samples_of(capacity) / width});
+                               width == 1 ? capacity.max_slots : most_samples(capacity) / width});
     if (most > 0) decodes_.push_back({width, decode_buckets(most), {}});
   }
   if (capacity.max_drafts == 0) return;
@@ -134,7 +131,7 @@ void CudaSteps::pad_pieces(int width, int sequences) {
   if (layout_.derived == 0) return;  // as they are
   device_->sync();
   for (int i = 0; i < pieces(); ++i)
-    StepPacker::pad_derived(layout_, piece(static_cast<std::uint64_t>(i)), 0, sequences, width);
+    StepPacker::pad_decode(layout_, piece(static_cast<std::uint64_t>(i)), 0, sequences, width);
 }
 
 PackedStep CudaSteps::decode_step(int width, int sequences) const {
@@ -292,7 +289,7 @@ void CudaSteps::draft(const PackedStep& step) {
 void CudaSteps::collect(int samples, int derived, const kernels::SampleRow* held_rows) {
   kernels::run(*device_, kernels::CollectOutcome{.ring = outcomes_.data(),
                                                  .pieces = pieces(),
-                                                 .most_samples = samples_of(capacity_),
+                                                 .most_samples = most_samples(capacity_),
                                                  .clock = memory_.clock,
                                                  .rows = memory_.arrays.samples,
                                                  .held_rows = held_rows,
@@ -306,7 +303,7 @@ void CudaSteps::collect(int samples, int derived, const kernels::SampleRow* held
 
 std::span<kernels::SampleRow> CudaSteps::held_rows() const {
   auto* rows = reinterpret_cast<kernels::SampleRow*>(held_rows_.data());
-  const std::size_t samples = size(samples_of(capacity_));
+  const std::size_t samples = size(most_samples(capacity_));
   return {rows + (launched_ - 1) % size(pieces()) * samples, samples};
 }
 
@@ -351,10 +348,7 @@ std::uint64_t CudaSteps::launch(const PackedStep& step) {
   if (step.decode && decodes != decodes_.end() && !decodes->graphs.empty()) {
     const std::size_t bucket = bucket_of(decodes->buckets, step.sequences);
     const int sequences = decodes->buckets[bucket];
-    if (layout_.derived == 0)
-      StepPacker::pad(layout_, next_piece(), step.sequences, sequences, sequences);
-    else
-      StepPacker::pad_derived(layout_, next_piece(), step.sequences, sequences, step.width);
+    StepPacker::pad_decode(layout_, next_piece(), step.sequences, sequences, step.width);
     decodes->graphs[bucket].launch(*device_);
     ++launched_;
   } else {
@@ -364,7 +358,7 @@ std::uint64_t CudaSteps::launch(const PackedStep& step) {
 }
 
 const std::byte* CudaSteps::outcome_at(std::uint64_t step) const {
-  return outcomes_.data() + (step - 1) % size(pieces()) * kernels::outcome_bytes(samples_of(capacity_));
+  return outcomes_.data() + (step - 1) % size(pieces()) * kernels::outcome_bytes(most_samples(capacity_));
 }
 
 const kernels::StepOutcome& CudaSteps::outcome(std::uint64_t step) const {
@@ -378,17 +372,17 @@ bool CudaSteps::finished(std::uint64_t step) const {
 
 std::span<const kernels::Sampled> CudaSteps::sampled(std::uint64_t step) const {
   return {reinterpret_cast<const kernels::Sampled*>(outcome_at(step) + kernels::sampled_at()),
-          size(samples_of(capacity_))};
+          size(most_samples(capacity_))};
 }
 
 std::span<const kernels::SampleResult> CudaSteps::results(std::uint64_t step) const {
-  const int samples = samples_of(capacity_);
+  const int samples = most_samples(capacity_);
   const std::byte* at = outcome_at(step) + kernels::results_at(samples);
   return {reinterpret_cast<const kernels::SampleResult*>(at), size(samples)};
 }
 
 std::span<const kernels::Yield> CudaSteps::yields(std::uint64_t step) const {
-  const std::byte* at = outcome_at(step) + kernels::yields_at(samples_of(capacity_));
+  const std::byte* at = outcome_at(step) + kernels::yields_at(most_samples(capacity_));
   return {reinterpret_cast<const kernels::Yield*>(at), size(capacity_.max_slots)};
 }
 

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 
+#include "base/draft_choices.h"
 #include "base/ids.h"
 #include "kernels/batch.h"
 #include "kernels/sample.h"
@@ -11,9 +12,6 @@
 #include "model/step_batch.h"
 
 namespace troupe::model {
-
-/// Most draft tokens of a row.
-inline constexpr std::int32_t kMostDrafts = 8;
 
 /// A sequence of a step, as it stands after the step's tokens were accepted.
 struct Advanced {

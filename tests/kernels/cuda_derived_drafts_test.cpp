@@ -305,12 +305,12 @@ TEST_F(DerivedDrafts, DraftsAreTakenAndTheNextRunBeginsBehindThem) {
                   .again = true,
                   .results = device_->put(results),
                   .states = states_,
-                  .drafted = device_->put(std::vector<TokenId>(kSlots * kMostDraftTokens, -7)),
+                  .drafted = device_->put(std::vector<TokenId>(kSlots * kMostDrafts, -7)),
                   .block_ids = ids_,
                   .ids_to_next_block = kIdsToNextBlock,
                   .into = into_};
   run(*cuda_, take);
-  EXPECT_EQ(at(take.drafted, kMostDraftTokens), 77);
+  EXPECT_EQ(at(take.drafted, kMostDrafts), 77);
   EXPECT_EQ(state(1).drafted, 1);
   EXPECT_EQ(state(1).drafted_behind, 64);
   EXPECT_EQ(at(into_.tokens, s), 77);

@@ -195,15 +195,7 @@ class DecodeScene {
   Attention op_;
 };
 
-class DecodeAttention : public testing::TestWithParam<DType> {
- protected:
-  void SetUp() override {
-    if (const Status usable = cuda_usable(); !usable.ok()) GTEST_SKIP() << usable.message;
-  }
-  DType dtype() const { return GetParam(); }
-  static Cuda& usual() { return shared_cuda(false); }
-  static Cuda& invariant() { return shared_cuda(true); }
-};
+class DecodeAttention : public OnCuda {};
 INSTANTIATE_TEST_SUITE_P(OnCuda, DecodeAttention, testing::ValuesIn(all_dtypes()),
                          [](const auto& info) { return std::string(to_string(info.param)); });
 

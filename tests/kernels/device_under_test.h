@@ -258,6 +258,17 @@ inline Cuda& shared_cuda(bool batch_invariant) {
   return batch_invariant ? invariant : usual;
 }
 
+/// Tests of a GPU alone, by dtype.
+class OnCuda : public testing::TestWithParam<DType> {
+ protected:
+  void SetUp() override {
+    if (const Status usable = cuda_usable(); !usable.ok()) GTEST_SKIP() << usable.message;
+  }
+  DType dtype() const { return GetParam(); }
+  static Cuda& usual() { return shared_cuda(false); }
+  static Cuda& invariant() { return shared_cuda(true); }
+};
+
 inline std::unique_ptr<DeviceUnderTest> device_at(Where where, int threads, bool batch_invariant = false) {
   if (where.cuda) return std::make_unique<DeviceUnderTest>(shared_cuda(batch_invariant));
   return std::make_unique<DeviceUnderTest>(

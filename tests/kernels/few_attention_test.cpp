@@ -272,14 +272,8 @@ class FewScene {
   Attention op_;
 };
 
-class FewAttention : public testing::TestWithParam<DType> {
+class FewAttention : public OnCuda {
  protected:
-  void SetUp() override {
-    if (const Status usable = cuda_usable(); !usable.ok()) GTEST_SKIP() << usable.message;
-  }
-  DType dtype() const { return GetParam(); }
-  static Cuda& usual() { return shared_cuda(false); }
-  static Cuda& invariant() { return shared_cuda(true); }
   /// Plain KV, and 8-bit KV where the tensor core kernels take it.
   std::vector<KvFormat> formats() const {
     if (dtype() != DType::bf16) return {KvFormat::plain};

@@ -57,23 +57,8 @@ class MtpSpeculation : public ::testing::TestWithParam<DraftingOn> {
       if (place != Place::tuned)
         options.speculation.draft_model = test::golden_directory("draft_" + name).string();
     }
-    options.device.cpu_threads = 2;
     options.device.batch_invariant = invariant;
-    auto files = open_model(options.model, {}, options.speculation);
-    EXPECT_TRUE(files.ok()) << files.status().message;
-    EXPECT_EQ(files->spec.draft_layers, method.tokens > 0 ? 1 : 0);
-    wire::Capacity capacity;
-    capacity.kv_blocks = options.device.num_gpu_blocks_override = 16;
-    capacity.max_slots = options.scheduler.max_num_seqs = 4;
-    capacity.max_tokens_per_step = options.scheduler.max_num_batched_tokens = 320;
-    capacity.max_model_len = options.scheduler.max_model_len = 256;
-    capacity.vocab_size = files->spec.vocab;
-    capacity.max_drafts = method.tokens;
-    capacity.max_sampled = 4 * (1 + method.tokens);
-    auto made = place == Place::cpu ? make_cpu_executor(*files, options, capacity)
-                                    : make_cuda_executor(*files, options);
-    EXPECT_TRUE(made.ok()) << made.status().message;
-    return std::move(*made);
+    return test::make_executor_of_four(std::move(options), place != Place::cpu);
   }
 
   /// Answers of a few tokens each of which is about as likely, so that a draft is right now and then.

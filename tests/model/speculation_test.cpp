@@ -209,35 +209,10 @@ class SpeculationTest : public ::testing::TestWithParam<On> {
     config::Options options;
     if (GetParam().tuned) options = test::tuned_options(GetParam().model);
     if (!GetParam().tuned) options.model.directory = test::golden_directory(GetParam().model).string();
-    options.device.cpu_threads = 2;
-    auto files = open_model(options.model);
-    EXPECT_TRUE(files.ok()) << files.status().message;
-    if (GetParam().gpu) {
-      options.device.batch_invariant = true;
-      options.device.num_gpu_blocks_override = 16;
-      options.scheduler.max_num_seqs = 4;
-      options.scheduler.max_num_batched_tokens = 256;
-      options.scheduler.max_model_len = 256;
-      if (drafts > 0)
-        options.speculation = {.method = config::DraftMethod::ngram, .tokens = drafts, .min_ngram = 1};
-      auto made = make_cuda_executor(*files, options);
-      EXPECT_TRUE(made.ok()) << made.status().message;
-      return std::move(*made);
-    }
-    wire::Capacity capacity;
-    capacity.kv_blocks = 16;
-    capacity.max_slots = 4;
-    capacity.max_tokens_per_step = 256;
-    capacity.max_model_len = 256;
-    capacity.vocab_size = files->spec.vocab;
-    if (drafts > 0) {
+    options.device.batch_invariant = true;
+    if (drafts > 0)
       options.speculation = {.method = config::DraftMethod::ngram, .tokens = drafts, .min_ngram = 1};
-      capacity.max_drafts = drafts;
-      capacity.max_sampled = 4 * (1 + drafts);
-    }
-    auto made = make_cpu_executor(*files, options, capacity);
-    EXPECT_TRUE(made.ok()) << made.status().message;
-    return std::move(*made);
+    return test::make_executor_of_four(std::move(options), GetParam().gpu);
   }
 
   static std::vector<Ask> asks(const wire::Sampling& sampling) {

@@ -6,15 +6,40 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <memory>
 #include <utility>
 #include <vector>
 
+#include "model/checkpoint/model_files.h"
+#include "model/cpu_executor.h"
+#include "model/cuda/executor.h"
 #include "model/executor.h"
 #include "model/support/engine.h"
 #include "model/support/plans.h"
 #include "support/patience.h"
 
 namespace troupe::model::test {
+
+/// An executor for four sequences of up to 256 tokens, with 16 blocks, that speculates as the options say.
+inline std::unique_ptr<Executor> make_executor_of_four(config::Options options, bool gpu) {
+  options.device.cpu_threads = 2;
+  const int drafts = options.speculation.tokens;
+  const bool by_layer = options.speculation.method == config::DraftMethod::mtp;
+  auto files = open_model(options.model, {}, options.speculation);
+  EXPECT_TRUE(files.ok()) << files.status().message;
+  EXPECT_EQ(files->spec.draft_layers, by_layer ? 1 : 0);
+  wire::Capacity capacity;
+  capacity.kv_blocks = options.device.num_gpu_blocks_override = 16;
+  capacity.max_slots = options.scheduler.max_num_seqs = 4;
+  capacity.max_tokens_per_step = options.scheduler.max_num_batched_tokens = 320;
+  capacity.max_model_len = options.scheduler.max_model_len = 256;
+  capacity.vocab_size = files->spec.vocab;
+  capacity.max_drafts = drafts;
+  capacity.max_sampled = 4 * (1 + drafts);
+  auto made = gpu ? make_cuda_executor(*files, options) : make_cpu_executor(*files, options, capacity);
+  EXPECT_TRUE(made.ok()) << made.status().message;
+  return std::move(*made);
+}
 
 /// Prompts run in chunks of Ask::chunk tokens.
 class Speculating {
