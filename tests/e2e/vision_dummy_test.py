@@ -58,7 +58,10 @@ class Dummy(MadeModelCase):
             *(f"images.{name}" for name in ("gap.longest", "gap.p99", "gap.median", "rate", "ttft.image", "client_pause")),
             *(f"video.{name}" for name in ("gap.longest", "gap.p99", "gap.median", "rate", "ttft.video", "client_pause"))])
         for name, row in found.items():
-            self.assertGreater(row["value"], 0, name)
+            if name.endswith("gap.median"):  # of streams whose tokens arrive several at a time most gaps are none
+                self.assertGreaterEqual(row["value"], 0, name)
+            else:
+                self.assertGreater(row["value"], 0, name)
         self.assertEqual(code, 0 if all(row["met"] for row in rows) else 1)
         self.assertGreaterEqual(found["images.gap.longest"]["value"], found["images.gap.p99"]["value"])
 
