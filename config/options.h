@@ -193,6 +193,18 @@ struct ParallelOptions {
   int workers() const { return data_parallel_size * tensor_parallel_size; }
 };
 
+/// Whether an instance computes prompts for others, or has others compute its prompts. `mixed`: neither.
+enum class SplitRole { mixed, prefill, decode };
+
+/// Prompts and answers on different instances of this machine (--splitwise-role).
+struct SplitOptions {
+  SplitRole role = SplitRole::mixed;
+  /// With decode: the engine-worker-queue ports of prefill instances, one of each.
+  std::vector<int> prefill_ports;
+  /// With decode: a prompt with fewer tokens that are not cached is computed here.
+  int min_prompt_tokens = 512;
+};
+
 /// How weights, keys and values are stored while the model runs; docs/quantization.md. Activations keep
 /// --dtype.
 struct QuantizationOptions {
@@ -322,6 +334,7 @@ struct Options {
   AnswerOptions answers;
   DeviceOptions device;
   ParallelOptions parallel;
+  SplitOptions split;
   QuantizationOptions quantization;
   SchedulerOptions scheduler;
   SpeculationOptions speculation;
