@@ -22,6 +22,14 @@ struct SwapStatus {
   std::int64_t declined = 0;  ///< not copied, because computing them again is faster
 };
 
+/// Blocks copied from the KV memory of other instances since the worker attached.
+struct PeerStatus {
+  std::int64_t in = 0;
+  std::int64_t failed = 0;  ///< whose contents had gone, or that the worker could not copy
+
+  bool operator==(const PeerStatus&) const = default;
+};
+
 /// Blocks in each state; total is their sum.
 struct CacheStatus {
   std::int32_t total = 0;
@@ -31,6 +39,7 @@ struct CacheStatus {
   std::int32_t moving = 0;
   std::int64_t evicted = 0;  ///< cached blocks given to other contents since the worker attached
   SwapStatus swap;
+  PeerStatus peers;
 };
 
 /// A part of CacheAsks::hashes.

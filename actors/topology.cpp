@@ -364,8 +364,8 @@ EngineSystem::EngineSystem(EngineSetup setup) {
     workers = group;
   }
 
-  auto cache = system().spawn(cache_behavior,
-                              CacheParts{introduce("cache", workers), setup.log("cache"), setup.block_names});
+  auto cache = system().spawn(cache_behavior, CacheParts{introduce("cache", workers), setup.log("cache"),
+                                                         setup.block_names, setup.peer_names});
   add("cache", cache);
 
   grammar_actor grammar;

@@ -124,6 +124,8 @@ struct EngineSetup : SystemSetup {
   std::vector<std::shared_ptr<ipc::UpperEnd>> links;  ///< to the workers, by rank, at least one
   std::vector<std::shared_ptr<Link>> fronts;          ///< the engine's ends of the links to fronts
   std::shared_ptr<ipc::BlockNames> block_names;       ///< null: names of KV blocks end with this engine
+  /// By index: those of other instances whose KV memory the workers are given.
+  std::vector<std::shared_ptr<const ipc::BlockNames>> peer_names{};
   std::uint64_t spec_hash = 0;
   std::shared_ptr<const VocabularyImage> texts;  ///< of GRAMMAR; null: there is none
   std::vector<TokenId> eos_ids;                  ///< likewise

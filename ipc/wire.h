@@ -23,9 +23,9 @@
 namespace troupe::wire {
 
 /// Raised with every change of a struct below; compared at attach.
-inline constexpr std::uint32_t kVersion = 12;
+inline constexpr std::uint32_t kVersion = 13;
 /// Raised with every change of a message that a Message record carries; compared when front and engine greet.
-inline constexpr std::uint32_t kMessagesVersion = 5;
+inline constexpr std::uint32_t kMessagesVersion = 6;
 inline constexpr std::size_t kAlignment = 8;
 /// Longest record but a StepResult. A longer prompt is sent as several TokenRuns in several plans.
 inline constexpr std::size_t kMaxRecordBytes = std::size_t{1} << 20;
@@ -239,11 +239,12 @@ struct StepMasks {
 
 // ----------------------------------------------------------------------------------- cache ring
 
-/// Blocks of the KV memory and blocks of the swap space are counted separately, each from 0.
+/// Blocks of the KV memory, of the swap space and of a peer's KV memory are counted separately, each from 0.
 enum class CacheOp : std::uint32_t {
   copy_blocks = 1,  ///< from KV block to KV block
   swap_out,         ///< from KV block to swap block
   swap_in,          ///< from swap block to KV block
+  peer_in,          ///< from a KV block of another instance to KV block
 };
 
 struct BlockCopy {
@@ -258,7 +259,8 @@ struct CacheCommand {
   std::uint64_t id = 0;
   std::uint64_t after = 0;  ///< below id; 0 none
   CacheOp op = CacheOp::copy_blocks;
-  std::uint32_t padding = 0;
+  std::uint32_t peer = 0;    ///< of peer_in: index of the other instance
+  std::uint64_t memory = 0;  ///< likewise: the life of its KV memory; the copies fail when it has another
   Span<BlockCopy> copies{};
 };
 
@@ -332,7 +334,7 @@ concept Plain = std::is_trivially_copyable_v<T> && alignof(T) <= kAlignment;
 static_assert(sizeof(Header) == 16 && sizeof(Sampling) == 56 && sizeof(PlanRow) == 24);
 static_assert(sizeof(StartSequence) == 120 && sizeof(TokenRun) == 24 && sizeof(BlockRun) == 24);
 static_assert(sizeof(StepPlan) == 72 && sizeof(StepResult) == 64 && sizeof(ResultRow) == 32);
-static_assert(sizeof(TokenLogprobs) == 28 && sizeof(CacheCommand) == 48 && sizeof(CacheDone) == 48);
+static_assert(sizeof(TokenLogprobs) == 28 && sizeof(CacheCommand) == 56 && sizeof(CacheDone) == 48);
 static_assert(sizeof(StepMasks) == 32 && sizeof(RowMask) == 32 && sizeof(StepEnd) == 32 &&
               sizeof(Message) == 56);
 static_assert(sizeof(SequenceMedia) == 32 && sizeof(MediaEntry) == 24 && sizeof(EncodeMedia) == 64 &&

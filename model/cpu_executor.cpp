@@ -1,10 +1,12 @@
 #include "model/cpu_executor.h"
 
 #include <algorithm>
+#include <boost/interprocess/mapped_region.hpp>
 #include <utility>
 
 #include "base/usable_cores.h"
 #include "gpu/cpu.h"
+#include "ipc/memory_file.h"
 #include "model/decoder.h"
 #include "model/drafts/make_drafter.h"
 #include "model/queued_executor.h"
@@ -21,14 +23,34 @@ namespace {
 
 using Tower = VisionTower<Cpu>;
 
+/// KV memory that other processes may map; without a file it is the decoder's own.
+struct SharedBlocks {
+  ipc::Fd file;
+  ipc::MappedRegion region;
+
+  void* data() const { return region ? region->get_address() : nullptr; }
+};
+
+Result<SharedBlocks> share_blocks(std::uint64_t bytes) {
+  SharedBlocks made;
+  auto file = ipc::make_memory_file("troupe-kv", bytes);
+  if (!file) return file.status();
+  auto region = ipc::map_memory_file(file->get(), bytes);
+  if (!region) return region.status();
+  made.file = std::move(*file);
+  made.region = std::move(*region);
+  return made;
+}
+
 class CpuExecutor final : public QueuedExecutor {
  public:
   CpuExecutor(const wire::Capacity& capacity, std::unique_ptr<Cpu> device,
               std::unique_ptr<Collective<Cpu>> ranks, std::unique_ptr<Decoder<Cpu>> decoder,
               std::unique_ptr<SwapCopier> swap, std::unique_ptr<Tower> tower, std::int32_t kept_tokens,
-              std::unique_ptr<Drafter> drafter)
+              std::unique_ptr<Drafter> drafter, SharedBlocks shared)
       : QueuedExecutor(capacity, swap.get(), decoder->spec().vision, tower ? capacity.frame_patches : 0,
                        std::move(drafter)),
+        shared_(std::move(shared)),
         device_(std::move(device)),
         ranks_(std::move(ranks)),
         decoder_(std::move(decoder)),
@@ -41,6 +63,17 @@ class CpuExecutor final : public QueuedExecutor {
 
   std::string device() const override { return device_->describe(); }
   void count_progress(std::atomic<std::int64_t>& word) override { device_->pool().count_progress(&word); }
+  int kv_memory_fd() const override { return shared_.file.get(); }
+  Status attach_peer(std::uint32_t peer, PeerKvMemory memory) override {
+    const std::size_t own = decoder_->kv().block_bytes();
+    if (!swap_) return Executor::attach_peer(peer, std::move(memory));
+    if (memory.block_bytes != own) {
+      return invalid("a KV block of the other instance has " + std::to_string(memory.block_bytes) +
+                     " bytes, one of this has " + std::to_string(own));
+    }
+    swap_->set_peer(peer, std::move(memory));
+    return {};
+  }
 
  private:
   void run(const StepBatch& batch, std::span<kernels::SampleResult> scores,
@@ -77,6 +110,7 @@ class CpuExecutor final : public QueuedExecutor {
     if (ranks_ != nullptr) ranks_->begin_epoch(epoch);
   }
 
+  SharedBlocks shared_;                     // outlives the decoder
   std::unique_ptr<Cpu> device_;             // outlives the decoder's memory
   std::unique_ptr<Collective<Cpu>> ranks_;  // null: alone
   std::unique_ptr<Decoder<Cpu>> decoder_;
@@ -118,7 +152,16 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, con
                       capacity.swap_blocks, kv_shape(*part, files.formats).block_bytes());
   if (!store) return store.status();
   std::unique_ptr<SwapCopier> swap;
-  if (*store) swap = std::make_unique<SwapCopier>(std::move(*store));  // before the device pins this thread
+  // Before the device pins this thread.
+  if (*store || options.split.role == config::SplitRole::decode)
+    swap = std::make_unique<SwapCopier>(std::move(*store));
+  SharedBlocks shared;
+  if (options.split.role == config::SplitRole::prefill) {
+    Result<SharedBlocks> made = share_blocks(static_cast<std::uint64_t>(capacity.kv_blocks) *
+                                             kv_shape(*part, files.formats).block_bytes());
+    if (!made) return made.status();
+    shared = std::move(*made);
+  }
   auto device = std::make_unique<Cpu>(cpu_of(options, place));
   std::unique_ptr<Collective<Cpu>> ranks;
   if (!place.shard.alone()) {
@@ -145,7 +188,7 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, con
                           .kv_blocks = capacity.kv_blocks,
                           .kv_format = files.formats.kv,
                           .tops = most_tops(capacity)},
-                         nullptr, ranks.get());
+                         shared.data(), ranks.get());
   if (!decoder) return decoder.status();
   std::unique_ptr<Tower> tower;
   if (part->vision) {
@@ -158,7 +201,7 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, con
   std::unique_ptr<Drafter> drafter = make_drafter(options.speculation, capacity, decoder->get());
   return std::unique_ptr<Executor>(std::make_unique<CpuExecutor>(
       capacity, std::move(device), std::move(ranks), std::move(*decoder), std::move(swap), std::move(tower),
-      kept_media_tokens(options, capacity), std::move(drafter)));
+      kept_media_tokens(options, capacity), std::move(drafter), std::move(shared)));
 }
 
 }  // namespace troupe::model

@@ -23,6 +23,14 @@
 
 namespace troupe {
 
+/// The KV memory of another instance, to read.
+struct PeerKvMemory {
+  std::span<const std::byte> bytes;  ///< its blocks, one after the other
+  std::size_t block_bytes = 0;
+  std::uint64_t life = 0;             ///< what commands call it by
+  std::shared_ptr<const void> owner;  ///< the bytes stay mapped as long
+};
+
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -62,6 +70,17 @@ class Executor {
   /// From now on a call of poll() that computes raises `word` now and then: who watches it sees that a long
   /// step goes on. Does nothing on a device with its own queue. The word outlives the last call.
   virtual void count_progress(std::atomic<std::int64_t>& word) { static_cast<void>(word); }
+
+  /// A memory file with the KV blocks, one after the other from its beginning, which another process may
+  /// read; -1: the memory is this process's alone.
+  virtual int kv_memory_fd() const { return -1; }
+
+  /// The KV memory of the instance with this index from now on, for wire::CacheOp::peer_in. invalid_argument
+  /// when its blocks are of another size, or the device cannot read it.
+  virtual Status attach_peer(std::uint32_t peer, PeerKvMemory memory) {
+    static_cast<void>(peer), static_cast<void>(memory);
+    return invalid("this device reads no other instance's KV memory");
+  }
 
   /// Forgets every sequence; weights and KV memory stay. Waits for running work, for a bounded time; if that
   /// passes, later calls return internal. Several ranks of one model run steps together only while all are in

@@ -316,11 +316,12 @@ Status PlanCheck::admit(const wire::RecordView& record, const wire::CacheCommand
   const std::string where = "cache command " + std::to_string(command.id);
   if (command.id != command_ + 1) return invalid(where + " follows " + std::to_string(command_));
   if (command.after >= command.id) return invalid(where + " waits for " + std::to_string(command.after));
-  if (command.op < wire::CacheOp::copy_blocks || command.op > wire::CacheOp::swap_in) {
+  if (command.op < wire::CacheOp::copy_blocks || command.op > wire::CacheOp::peer_in) {
     return invalid(where + ": unknown operation");
   }
   if (!record.holds(command.copies)) return invalid(where + " names an array outside its record");
   const bool out = command.op == wire::CacheOp::swap_out, in = command.op == wire::CacheOp::swap_in;
+  const bool from_peer = command.op == wire::CacheOp::peer_in;  // how many blocks it has is not known here
   if ((out || in) && capacity_.swap_blocks == 0) return invalid(where + ": there is no swap space");
   const auto blocks = [this](bool swap) { return swap ? capacity_.swap_blocks : capacity_.kv_blocks; };
   const auto name = [](bool swap) { return std::string(swap ? "swap block " : "block "); };
@@ -328,7 +329,7 @@ Status PlanCheck::admit(const wire::RecordView& record, const wire::CacheCommand
   std::vector<char>& touched = out ? swap_touched_ : touched_;
   Status status;
   for (const wire::BlockCopy& copy : copies) {
-    const bool from_exists = copy.from >= 0 && copy.from < blocks(in);
+    const bool from_exists = copy.from >= 0 && (from_peer || copy.from < blocks(in));
     if (!from_exists || copy.to < 0 || copy.to >= blocks(out)) {
       status = invalid(where + ": no " + name(from_exists ? out : in) +
                        std::to_string(from_exists ? copy.to : copy.from));
@@ -339,7 +340,7 @@ Status PlanCheck::admit(const wire::RecordView& record, const wire::CacheCommand
       break;
     }
   }
-  if (!out && !in) {
+  if (!out && !in && !from_peer) {
     for (const wire::BlockCopy& copy : copies) {
       if (status.ok() && touched_[static_cast<std::size_t>(copy.from)] != 0) {
         status = invalid(where + ": block " + std::to_string(copy.from) + " is both source and target");

@@ -30,7 +30,7 @@ QueuedExecutor::QueuedExecutor(const wire::Capacity& capacity, SwapCopier* swap,
       commands_(kMaxCommandsQueued),
       media_(capacity, frame_patches),
       swap_(swap) {
-  TROUPE_CHECK((swap != nullptr) == (capacity.swap_blocks > 0));
+  TROUPE_CHECK(swap != nullptr || capacity.swap_blocks == 0);
 }
 
 Status QueuedExecutor::submit(const wire::RecordView& record) {
@@ -53,6 +53,7 @@ Status QueuedExecutor::submit(const wire::RecordView& record) {
       return failure(Code::overloaded, std::to_string(waiting) + " cache commands wait already");
     }
     if (Status s = check_.admit(record, *command); !s.ok()) return s;
+    if (!copies && swap_ == nullptr) return invalid("there are no other instances to copy from");
     if (copies) {
       commands_.push(record.bytes(), arrivals_++);
     } else {

@@ -30,9 +30,9 @@ class QueuedExecutor : public Executor {
  public:
   static constexpr std::size_t kMaxCommandsQueued = 256;
 
-  /// `swap`: copies from and to the swap space; outlives the last call. Null when capacity.swap_blocks is 0.
-  /// `vision`: of a model that takes images and videos with frames of at most `frame_patches`. `drafter`:
-  /// null when capacity.max_drafts is 0.
+  /// `swap`: copies from and to the swap space, and from other instances; outlives the last call. Null: there
+  /// are no such copies, and capacity.swap_blocks is 0. `vision`: of a model that takes images and videos
+  /// with frames of at most `frame_patches`. `drafter`: null when capacity.max_drafts is 0.
   explicit QueuedExecutor(const wire::Capacity& capacity, SwapCopier* swap = nullptr,
                           const std::optional<VisionSpec>& vision = {}, int frame_patches = 0,
                           std::unique_ptr<Drafter> drafter = nullptr);

@@ -27,7 +27,12 @@ void take_done(CacheSelf self, const wire::CacheDone& done) {
     state.parts.log.warning("swap_failed", {kv("blocks", update.status.swap.failed),
                                             kv("then", "what was swapped out is computed again")});
   }
-  if (state.scheduler && update.status.swap.total > 0) self->send(state.scheduler, std::move(update));
+  if (update.status.peers.failed > state.peer_blocks_failed) {
+    state.peer_blocks_failed = update.status.peers.failed;
+    state.parts.log.debug("peer_copies_failed", {kv("blocks", update.status.peers.failed)});
+  }
+  const bool fetches = update.status.swap.total > 0 || !state.parts.peers.empty();
+  if (state.scheduler && fetches) self->send(state.scheduler, std::move(update));
 }
 
 void take_report(CacheSelf self, const CacheReport& report) {
@@ -50,6 +55,7 @@ void link_up(CacheSelf self, const LinkUp& up) {
   self->state.cache.reset(up.epoch, blocks, std::max(1, up.capacity.block_tokens),
                           {std::max(0, up.capacity.swap_blocks), block_bytes}, up.memory);
   self->state.swap_failed = false;
+  self->state.peer_blocks_failed = 0;
   self->state.parts.log.info(
       "link_up", {kv("epoch", up.epoch), kv("blocks", blocks), kv("swap_blocks", up.capacity.swap_blocks),
                   kv("found_again", self->state.cache.status().cached)});
@@ -61,6 +67,7 @@ cache_actor::behavior_type cache_behavior(CacheSelf self, CacheParts parts) {
   answer_probes(self);
   self->state.parts = std::move(parts);
   self->state.cache.keep_names(self->state.parts.names);
+  self->state.cache.use_peers(PeerBlocks(self->state.parts.peers));
   return {
       answer_beat,
       [self](const CacheAsks& asks) {

@@ -11,6 +11,7 @@ struct CacheParts {
   workers_actor link;
   Log log;
   std::shared_ptr<ipc::BlockNames> names;  ///< null: the names of blocks end with this actor
+  PeerBlocks::Tables peers{};              ///< of the instances whose KV memory the workers are given
 };
 
 struct CacheState {
@@ -18,8 +19,9 @@ struct CacheState {
   CacheParts parts;
   CacheManager cache;
   CacheGrants grants;
-  scheduler_actor scheduler;  ///< the sender of the last CacheAsks
-  bool swap_failed = false;   ///< it was logged that the swap space fails; once for each worker
+  scheduler_actor scheduler;            ///< the sender of the last CacheAsks
+  bool swap_failed = false;             ///< it was logged that the swap space fails; once for each worker
+  std::int64_t peer_blocks_failed = 0;  ///< as of the last log line about them
 };
 
 /// CACHE MANAGER. actors/cache/cache_manager.h decides; the actor carries the messages.

@@ -18,6 +18,7 @@ void CacheManager::reset(std::uint32_t epoch, std::int32_t blocks, std::int32_t 
     names_->begin(memory);
   }
   swap_.reset(swap, block_tokens);
+  from_peers_ = {};
   leases_.clear();
   commands_.reset(epoch);
 }
@@ -57,6 +58,7 @@ void CacheManager::answer(const CacheAsks& asks, CacheGrants& grants) {
 CacheStatus CacheManager::status() const {
   CacheStatus status = pool_.status();
   status.swap = swap_.status();
+  status.peers = from_peers_;
   return status;
 }
 
@@ -98,7 +100,7 @@ bool CacheManager::grow(const GrowAsk& ask, std::span<const BlockHash> hashes, G
   found_.clear();
   if (known == kNoLease) {
     const std::size_t wanted = static_cast<std::size_t>(std::max(0, ask.blocks));
-    swap_.look_up(hashes.first(std::min(hashes.size(), wanted)), pool_, commands_, found_);
+    swap_.look_up(hashes.first(std::min(hashes.size(), wanted)), pool_, commands_, peers_, found_);
   } else {
     grant.first = static_cast<std::int32_t>(leases_.at(known).blocks.size());
   }
@@ -125,7 +127,7 @@ void CacheManager::begin_with_found(LeaseIndex at, std::span<const BlockHash> ha
   for (const FoundBlock& found : found_) {
     if (found.block != kNoBlock) {
       pool_.share(found.block);
-    } else {
+    } else if (found.swap != kNoBlock) {
       swap_.hold(found.swap);
       ++grant.swapped;
     }
@@ -138,7 +140,11 @@ void CacheManager::begin_with_found(LeaseIndex at, std::span<const BlockHash> ha
       // moving first, so that no other manager trusts the name while the contents are under way.
       pool_.begin_fill(block);
       pool_.publish(block, hashes[i], static_cast<std::int32_t>(i));
-      swap_.fetch(found_[i].swap, block, commands_);
+      if (found_[i].swap != kNoBlock) {
+        swap_.fetch(found_[i].swap, block, commands_);
+      } else {
+        commands_.add(found_[i].peer, block);
+      }
       grant.fetching = true;
     } else {
       grant.fetching |= pool_.filling(block);
@@ -208,8 +214,9 @@ bool CacheManager::done(const wire::CacheDone& record, CacheGrants& update) {
   if (record.header.epoch != epoch_) return true;
   const CopyCommands::InFlight* command = commands_.find(record.id);
   if (command == nullptr) return false;
-  const bool failed = record.failed != 0;
+  bool failed = record.failed != 0;
   if (failed && command->op == wire::CacheOp::copy_blocks) return false;
+  if (command->op == wire::CacheOp::peer_in) failed = !end_peer_copies(*command, failed);
   swap_.end(*command, failed, 1e-9 * static_cast<double>(record.finished_ns - record.started_ns));
   commands_.end(*command, failed, pool_);
   leases_.end_fetches(pool_, update.fetched);
@@ -218,6 +225,16 @@ bool CacheManager::done(const wire::CacheDone& record, CacheGrants& update) {
   }
   update.status = status();
   return true;
+}
+
+/// False when the blocks do not hold what was found: the worker could not copy, or the instance has changed a
+/// source.
+bool CacheManager::end_peer_copies(const CopyCommands::InFlight& command, bool failed) {
+  if (failed) peers_.skip(command.sources.front().peer);
+  const bool whole = !failed && std::all_of(command.sources.begin(), command.sources.end(),
+                                            [this](const PeerBlock& one) { return peers_.unchanged(one); });
+  (whole ? from_peers_.in : from_peers_.failed) += static_cast<std::int64_t>(command.sources.size());
+  return whole;
 }
 
 std::span<const BlockId> CacheManager::table(const RequestKey& key) const {

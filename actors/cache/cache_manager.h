@@ -17,12 +17,14 @@
 //
 // With a swap space (swap_pool.h) the contents of a cached block are copied there before the block is taken
 // for something else, and a new lease copies back what it finds there. The copies are cache commands, too,
-// and end in any order. Three rules keep them apart:
+// and end in any order. Four rules keep them apart:
 //  - A KV block may be taken while a copy still reads it. The grant then names the command, so that the plans
 //    that write the block run after it; a later copy to the block names it as `after`. Waiting for CacheDone
 //    instead would refuse blocks that are almost free. It is rare: the blocks that are evicted next are saved
 //    ahead.
 //  - A swap block is found only after the copy to it has ended well, and is not taken while a copy reads it.
+//  - A copy from another instance's KV memory (peer_blocks.h) counts as failed when what it read has changed
+//    meanwhile.
 //  - A lease with blocks that are still being fetched is of no use to plans until its FetchOutcome. When
 //    a fetch fails, the lease ends, the contents are forgotten, and its owner asks again: it computes them.
 #include <cstddef>
@@ -35,6 +37,7 @@
 #include "actors/cache/block_pool.h"
 #include "actors/cache/copy_commands.h"
 #include "actors/cache/lease_table.h"
+#include "actors/cache/peer_blocks.h"
 #include "actors/cache/swap_moves.h"
 #include "actors/messages.h"
 #include "base/ids.h"
@@ -52,6 +55,9 @@ class CacheManager {
   /// Where to keep the names of published blocks, so that another manager finds them; null: nowhere. Before
   /// the first reset().
   void keep_names(std::shared_ptr<ipc::BlockNames> names) { names_ = std::move(names); }
+
+  /// Other instances whose KV blocks the worker can copy. Before the first reset().
+  void use_peers(PeerBlocks peers) { peers_ = std::move(peers); }
 
   /// A worker was attached. There are `blocks` blocks and swap.blocks swap blocks, all free; every lease and
   /// unfinished copy is void, and command ids start at 1 again. Before the first reset() there is no block to
@@ -94,6 +100,7 @@ class CacheManager {
  private:
   void publish(const PublishAsk& ask, std::span<const BlockHash> hashes);
   void withdraw(const RequestKey& key);
+  bool end_peer_copies(const CopyCommands::InFlight& command, bool failed);
   bool grow(const GrowAsk& ask, std::span<const BlockHash> hashes, Grant& grant,
             std::vector<BlockId>& blocks);
   bool fork(const ForkAsk& ask, Grant& grant, std::vector<BlockId>& blocks);
@@ -108,6 +115,8 @@ class CacheManager {
   std::shared_ptr<ipc::BlockNames> names_;
   BlockPool pool_;
   SwapMoves swap_;
+  PeerBlocks peers_;
+  PeerStatus from_peers_;
   LeaseTable leases_;
   CopyCommands commands_;
   std::vector<FoundBlock> found_;  ///< scratch: what a new lease begins with

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "actors/cache/block_pool.h"
+#include "actors/cache/peer_blocks.h"
 #include "ipc/wire.h"
 
 namespace troupe {
@@ -24,18 +25,21 @@ class CopyCommands {
     std::uint64_t id = 0;  ///< 0: unused entry
     wire::CacheOp op = wire::CacheOp::copy_blocks;
     std::vector<wire::BlockCopy> copies;
+    std::vector<PeerBlock> sources;  ///< of peer_in: where the copies come from, likewise
   };
 
   /// A worker was attached: nothing is in flight, and command ids start at 1 again.
   void reset(std::uint32_t epoch);
 
   /// True when the worker's rings and queues have room for one copy more out of the KV memory, or for one
-  /// more into it after `others` that are not added yet.
+  /// more into it, from wherever, after `others` that are not added yet.
   bool may_save() const;
   bool may_fetch(std::size_t others) const;
 
-  /// Adds a copy to the answer being made.
+  /// Adds a copy to the answer being made; not from a peer.
   void add(wire::CacheOp op, wire::BlockCopy copy);
+  /// Adds one from another instance.
+  void add(const PeerBlock& from, BlockId to);
 
   /// A new answer begins: the records of the last one end.
   void clear_records() { records_.clear(); }
@@ -55,6 +59,7 @@ class CopyCommands {
   /// The copies of one kind.
   struct Copies {
     std::vector<wire::BlockCopy> added;  ///< of the answer being made
+    std::vector<PeerBlock> sources;      ///< of peer_in: where they come from, likewise
     std::size_t unfinished = 0;          ///< with those in flight
   };
 
@@ -62,11 +67,12 @@ class CopyCommands {
   Copies& of(wire::CacheOp op) { return copies_[place(op)]; }
   const Copies& of(wire::CacheOp op) const { return copies_[place(op)]; }
   void write_commands(wire::CacheOp op, BlockPool& pool);
-  void write_command(wire::CacheOp op, std::span<const wire::BlockCopy> copies, BlockPool& pool);
+  void write_command(wire::CacheOp op, std::span<const wire::BlockCopy> copies,
+                     std::span<const PeerBlock> sources, BlockPool& pool);
 
   std::uint32_t epoch_ = 0;
   std::uint64_t last_id_ = 0;
-  std::array<Copies, 3> copies_;
+  std::array<Copies, 4> copies_;
   std::vector<InFlight> in_flight_;
   std::size_t flying_ = 0;  ///< entries of in_flight_ in use
   std::vector<wire::RecordWriter<wire::CacheCommand>> writers_;

@@ -1,6 +1,7 @@
 #include "actors/cache/swap_moves.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace troupe {
 namespace {
@@ -17,16 +18,24 @@ void SwapMoves::reset(const SwapShape& shape, std::int32_t block_tokens) {
 }
 
 void SwapMoves::look_up(std::span<const BlockHash> hashes, const BlockPool& pool,
-                        const CopyCommands& commands, std::vector<FoundBlock>& found) {
+                        const CopyCommands& commands, PeerBlocks& peers, std::vector<FoundBlock>& found) {
   std::size_t first_swapped = hashes.size();
   std::size_t swapped = 0;
+  std::size_t fetched = 0;
+  bool fresh = !peers.any();
   for (const BlockHash& hash : hashes) {
-    FoundBlock block{pool.find(hash), kNoBlock};
+    FoundBlock block{pool.find(hash)};
     if (block.block == kNoBlock) {
-      if (!commands.may_fetch(swapped)) break;
+      if (!commands.may_fetch(fetched)) break;
+      ++fetched;
       block.swap = swap_.find(hash);
-      if (block.swap == kNoBlock) break;
-      if (swapped++ == 0) first_swapped = found.size();
+      if (block.swap != kNoBlock) {
+        if (swapped++ == 0) first_swapped = found.size();
+      } else {
+        if (!std::exchange(fresh, true)) peers.refresh();
+        block.peer = peers.find(hash);
+        if (block.peer.block == kNoBlock) break;
+      }
     }
     found.push_back(block);
   }
@@ -61,7 +70,7 @@ void SwapMoves::save_ahead(BlockPool& pool, CopyCommands& commands) {
 }
 
 void SwapMoves::end(const CopyCommands::InFlight& command, bool failed, double seconds) {
-  if (command.op == wire::CacheOp::copy_blocks) return;
+  if (command.op == wire::CacheOp::copy_blocks || command.op == wire::CacheOp::peer_in) return;
   const std::int64_t blocks = static_cast<std::int64_t>(command.copies.size());
   if (failed) failed_ += blocks;
   if (command.op == wire::CacheOp::swap_out) {

@@ -8,6 +8,7 @@
 
 #include "actors/cache/block_pool.h"
 #include "actors/cache/copy_commands.h"
+#include "actors/cache/peer_blocks.h"
 #include "actors/cache/restore_judge.h"
 #include "actors/cache/swap_pool.h"
 #include "actors/messages.h"
@@ -21,10 +22,12 @@ struct SwapShape {
   std::uint64_t block_bytes = 0;  ///< of one KV block
 };
 
-/// A block whose contents a new lease begins with: in the KV memory, or else in the swap space.
+/// A block whose contents a new lease begins with: in the KV memory, or else in the swap space, or else at
+/// another instance.
 struct FoundBlock {
   BlockId block = kNoBlock;
   BlockId swap = kNoBlock;
+  PeerBlock peer{};
 };
 
 /// Owner of the swap blocks. Used by one thread. `pool` and `commands` are the same ones in every call.
@@ -38,9 +41,9 @@ class SwapMoves {
 
   /// Appends to `found`, which is empty, the blocks that hold the first contents named, up to the first that
   /// are nowhere, or that are not worth a copy. Hold each of them before any other call: a block in `pool` by
-  /// share(), a swap block by hold().
+  /// share(), a swap block by hold(). `peers` is refreshed when it is needed.
   void look_up(std::span<const BlockHash> hashes, const BlockPool& pool, const CopyCommands& commands,
-               std::vector<FoundBlock>& found);
+               PeerBlocks& peers, std::vector<FoundBlock>& found);
   /// A found swap block will be fetched: it is not taken for other contents until that copy has ended.
   void hold(BlockId swap) { swap_.begin_fetch(swap); }
   /// Adds the copy from a held swap block to a block just taken.

@@ -77,6 +77,11 @@ Status Engine::Impl::build(const config::Options& options, const EngineFds& fds)
     if (!attached.ok()) return attached.status();
     setup.block_names = std::make_shared<ipc::BlockNames>(*std::move(attached));
   }
+  for (const int fd : fds.peer_names) {
+    auto attached = ipc::BlockNames::attach(fd, ipc::Access::read);
+    if (!attached.ok()) return attached.status();
+    setup.peer_names.push_back(std::make_shared<ipc::BlockNames>(*std::move(attached)));
+  }
   setup.links = links;
   setup.fronts = fronts;
   ready = setup.ready;

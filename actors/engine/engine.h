@@ -16,7 +16,9 @@ struct EngineFds {
   std::vector<int> step;                    ///< the workers' step segments, by rank
   std::vector<int> cache;                   ///< the workers' cache segments, by rank
   std::vector<std::pair<int, int>> fronts;  ///< the fronts' segments, step and cache
-  int names = -1;       ///< the table of the names of KV blocks; -1: this engine's names end with it
+  int names = -1;  ///< the table of the names of KV blocks; -1: this engine's names end with it
+  std::vector<int>
+      peer_names{};     ///< likewise of other instances, by index, whose KV memory the workers are given
   int vocabulary = -1;  ///< a VocabularyImage of the model's tokenizer; -1: the engine loads the tokenizer
   int index = 0;        ///< of the engine, among those of the server
 };

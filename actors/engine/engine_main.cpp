@@ -39,20 +39,20 @@ Status run(Engine& engine, Control& control) {
 }  // namespace
 
 int engine_main(const std::vector<std::string>& words) {
-  return run_child("engine", words,
-                   [](const auto& arguments, Control& control, const config::Options& options) {
-                     EngineFds fds{arguments.step_fds,      arguments.cache_fds, {}, -1,
-                                   arguments.vocabulary_fd, arguments.engine};
-                     if (!arguments.names_fds.empty()) fds.names = arguments.names_fds.front();
-                     for (std::size_t i = 0; i < arguments.link_step_fds.size(); ++i) {
-                       fds.fronts.emplace_back(arguments.link_step_fds[i], arguments.link_cache_fds[i]);
-                     }
-                     auto engine = Engine::start(options, fds);
-                     if (!engine.ok()) return engine.status();
-                     Status status = run(**engine, control);
-                     (*engine)->stop();
-                     return status;
-                   });
+  return run_child(
+      "engine", words, [](const auto& arguments, Control& control, const config::Options& options) {
+        EngineFds fds{arguments.step_fds,      arguments.cache_fds, {}, -1, arguments.peer_names_fds,
+                      arguments.vocabulary_fd, arguments.engine};
+        if (!arguments.names_fds.empty()) fds.names = arguments.names_fds.front();
+        for (std::size_t i = 0; i < arguments.link_step_fds.size(); ++i) {
+          fds.fronts.emplace_back(arguments.link_step_fds[i], arguments.link_cache_fds[i]);
+        }
+        auto engine = Engine::start(options, fds);
+        if (!engine.ok()) return engine.status();
+        Status status = run(**engine, control);
+        (*engine)->stop();
+        return status;
+      });
 }
 
 }  // namespace troupe

@@ -1,3 +1,5 @@
+#include <boost/interprocess/mapped_region.hpp>
+#include <charconv>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -7,6 +9,7 @@
 #include "actors/engine/engine_main.h"
 #include "actors/worker/worker_loop.h"
 #include "base/log.h"
+#include "ipc/memory_file.h"
 #include "model/make_executor.h"
 #include "model/preflight.h"
 
@@ -50,6 +53,47 @@ std::uint64_t random_id() {
   return (std::uint64_t{random()} << 32) | random() | 1;
 }
 
+/// Gives the supervisor the KV memory that other instances may read, if there is any.
+Status tell_memory(const Control& control, const Executor& executor, std::uint64_t life) {
+  if (executor.kv_memory_fd() < 0) return {};
+  const wire::Capacity capacity = executor.capacity();
+  const auto blocks = static_cast<std::uint64_t>(capacity.kv_blocks);
+  return control.send({{"event", "memory"},
+                       {"life", std::to_string(life)},
+                       {"blocks", blocks},
+                       {"block_bytes", capacity.kv_bytes / blocks}},
+                      executor.kv_memory_fd());
+}
+
+/// The KV memory of another instance has come. What cannot be used is logged, and copies from it fail.
+void attach_peer(const supervisor::Packet& packet, Executor& executor, const Log& log) {
+  const std::int64_t peer = packet.number("peer", -1);
+  const std::string life = packet.text("life");
+  const std::int64_t blocks = packet.number("blocks"), block_bytes = packet.number("block_bytes");
+  std::uint64_t id = 0;
+  const auto read = std::from_chars(life.data(), life.data() + life.size(), id);
+  Status status = invalid("the supervisor describes it badly");
+  if (peer >= 0 && read.ec == std::errc() && id != 0 && blocks > 0 && block_bytes > 0) {
+    const auto bytes = static_cast<std::uint64_t>(blocks) * static_cast<std::uint64_t>(block_bytes);
+    auto region = ipc::map_memory_file(packet.attached.get(), bytes, ipc::Access::read);
+    if (region.ok()) {
+      const std::shared_ptr<boost::interprocess::mapped_region> owner = *std::move(region);
+      status = executor.attach_peer(static_cast<std::uint32_t>(peer),
+                                    {{static_cast<const std::byte*>(owner->get_address()), bytes},
+                                     static_cast<std::size_t>(block_bytes),
+                                     id,
+                                     owner});
+    } else {
+      status = region.status();
+    }
+  }
+  if (status.ok()) {
+    log.info("peer_memory", {kv("peer", peer), kv("blocks", blocks)});
+  } else {
+    log.warning("peer_memory_refused", {kv("peer", peer), kv("why", status.message)});
+  }
+}
+
 Status serve(const supervisor::ChildArguments& arguments, Control& control, const Log& log,
              const config::Options& options) {
   const TimePoint start = Clock::now();
@@ -73,11 +117,16 @@ Status serve(const supervisor::ChildArguments& arguments, Control& control, cons
     if (!attached.ok()) return attached.status();
     patches.emplace(std::move(*attached));
   }
-  control.tell({{"event", "state"}, {"state", "ready"}});
   const WorkerIdentity identity{*hash, arguments.rank, random_id(),
                                 std::chrono::seconds(options.process.start_timeout_s)};
-  return run_worker(*link, **executor, identity, log, patches ? &*patches : nullptr,
-                    [&control] { return asked_to_end(control.receive(TimePoint{})); });
+  if (Status status = tell_memory(control, **executor, identity.memory); !status.ok()) return status;
+  control.tell({{"event", "state"}, {"state", "ready"}});
+  return run_worker(*link, **executor, identity, log, patches ? &*patches : nullptr, [&] {
+    const supervisor::Packet packet = control.receive(TimePoint{});
+    if (packet.kind == supervisor::Packet::Kind::message && packet.text("do") == "peer_memory")
+      attach_peer(packet, **executor, log);
+    return asked_to_end(packet);
+  });
 }
 
 }  // namespace

@@ -18,6 +18,8 @@ void add_to(CacheStatus& sum, const CacheStatus& engine) {
   sum.swap.evicted += engine.swap.evicted;
   sum.swap.failed += engine.swap.failed;
   sum.swap.declined += engine.swap.declined;
+  sum.peers.in += engine.peers.in;
+  sum.peers.failed += engine.peers.failed;
 }
 
 void add_to(SchedulerStatus& sum, const SchedulerStatus& engine) {

@@ -85,6 +85,8 @@ void Registry::add(const StepStats& step) {
   swap_total_.evicted += risen(swap.evicted, before.swap.evicted);
   swap_total_.failed += risen(swap.failed, before.swap.failed);
   swap_total_.declined += risen(swap.declined, before.swap.declined);
+  peers_total_.in += risen(step.kv.peers.in, before.peers.in);
+  peers_total_.failed += risen(step.kv.peers.failed, before.peers.failed);
   if (step.step_s > 0) {
     ++steps_;
     step_.observe(step.step_s);

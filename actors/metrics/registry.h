@@ -86,6 +86,7 @@ class Registry {
   std::uint64_t evicted_ = 0;
   std::uint64_t swapped_tokens_ = 0;
   SwapStatus swap_total_;  ///< its counts since the start
+  PeerStatus peers_total_;
   std::uint64_t requests_ = 0;
   std::uint64_t successes_ = 0;
   double last_ttft_s_ = 0;

@@ -201,6 +201,9 @@ void Registry::append_swap_space(Exposition& out) const {
          swap_total_.failed);
   blocks("troupe:swap_declined_blocks_total", "Blocks not copied because computing them again is faster",
          swap_total_.declined);
+  blocks("troupe:peer_in_blocks_total", "KV blocks copied from other instances", peers_total_.in);
+  blocks("troupe:peer_failed_blocks_total", "Of those not copied whole; their tokens are computed",
+         peers_total_.failed);
 }
 
 void Registry::append_media(Exposition& out) const {

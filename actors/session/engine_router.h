@@ -19,8 +19,9 @@
 #include <vector>
 
 #include "actors/cache/block_hash.h"
+#include "actors/cache/cached_names.h"
 #include "actors/messages.h"
-#include "actors/session/cached_names.h"
+#include "actors/session/recent_names.h"
 #include "base/clock.h"
 #include "config/options.h"
 #include "ipc/block_names.h"

@@ -131,6 +131,7 @@ Status CudaQueue::submit_masks(const wire::RecordView& record, const wire::StepM
 }
 
 Status CudaQueue::submit_command(const wire::RecordView& record, const wire::CacheCommand& command) {
+  if (command.op == wire::CacheOp::peer_in) return invalid("this device reads no other instance's KV memory");
   const bool copies = command.op == wire::CacheOp::copy_blocks;
   const std::size_t out = copies || !model_.swap ? count_ - steps_out_ : model_.swap->open();
   if (out == (copies ? kMaxCommandsQueued : CudaSwap::kMaxOpen)) {

@@ -1,6 +1,8 @@
 #include "model/swap/swap_copier.h"
 
 #include <algorithm>
+#include <cstring>
+#include <utility>
 
 namespace troupe::model {
 
@@ -23,11 +25,20 @@ void SwapCopier::set_memory(std::byte* kv, std::size_t block_bytes) {
   block_bytes_ = block_bytes;
 }
 
+void SwapCopier::set_peer(std::uint32_t peer, PeerKvMemory memory) {
+  const std::lock_guard lock(mutex_);
+  peers_.insert_or_assign(peer, std::move(memory));
+}
+
 void SwapCopier::submit(const wire::CacheCommand& command, std::span<const wire::BlockCopy> copies) {
   {
     const std::lock_guard lock(mutex_);
-    jobs_.push_back(
-        {command.id, command.after, command.op == wire::CacheOp::swap_in, {copies.begin(), copies.end()}});
+    jobs_.push_back({command.id,
+                     command.after,
+                     command.op,
+                     command.peer,
+                     command.memory,
+                     {copies.begin(), copies.end()}});
   }
   ++open_;
   work_.notify_one();
@@ -71,8 +82,9 @@ void SwapCopier::reset() {
 /// The job to run now. Copies in come first: sequences wait for them, and rarely for a copy out.
 std::deque<SwapCopier::Job>::iterator SwapCopier::next() {
   const auto ready = [this](bool in) {
-    return std::find_if(jobs_.begin(), jobs_.end(),
-                        [&](const Job& job) { return job.in == in && ended_.through(job.after); });
+    return std::find_if(jobs_.begin(), jobs_.end(), [&](const Job& job) {
+      return (job.op != wire::CacheOp::swap_out) == in && ended_.through(job.after);
+    });
   };
   const auto in = ready(true);
   return in != jobs_.end() ? in : ready(false);
@@ -86,10 +98,11 @@ void SwapCopier::run() {
     if (stop_) return;
     const Job job = std::move(*at);
     jobs_.erase(at);
+    const PeerKvMemory peer = peer_of(job);
     running_ = true;
     lock.unlock();
     EndedCommand report{job.id, false, now_ns(), 0};
-    report.failed = !copy(job);
+    report.failed = !copy(job, peer);
     report.finished_ns = now_ns();
     lock.lock();
     running_ = false;
@@ -99,11 +112,26 @@ void SwapCopier::run() {
   }
 }
 
+/// Of a copy from an instance whose memory has that life; else empty.
+PeerKvMemory SwapCopier::peer_of(const Job& job) const {
+  const auto known = job.op == wire::CacheOp::peer_in ? peers_.find(job.peer) : peers_.end();
+  return known != peers_.end() && known->second.life == job.memory ? known->second : PeerKvMemory();
+}
+
 /// False at the first block that fails: the command's blocks are lost together.
-bool SwapCopier::copy(const Job& job) {
+bool SwapCopier::copy(const Job& job, const PeerKvMemory& peer) const {
+  const auto kv = [this](BlockId block) { return kv_ + static_cast<std::size_t>(block) * block_bytes_; };
+  const std::size_t peer_blocks = peer.bytes.size() / block_bytes_;
   for (const wire::BlockCopy& pair : job.copies) {
-    std::byte* kv = kv_ + static_cast<std::size_t>(job.in ? pair.to : pair.from) * block_bytes_;
-    if (!(job.in ? store_->read(pair.from, kv) : store_->write(pair.to, kv))) return false;
+    if (job.op == wire::CacheOp::swap_out) {
+      if (!store_->write(pair.to, kv(pair.from))) return false;
+    } else if (job.op == wire::CacheOp::swap_in) {
+      if (!store_->read(pair.from, kv(pair.to))) return false;
+    } else {
+      if (static_cast<std::size_t>(pair.from) >= peer_blocks) return false;
+      std::memcpy(kv(pair.to), peer.bytes.data() + static_cast<std::size_t>(pair.from) * block_bytes_,
+                  block_bytes_);
+    }
   }
   return true;
 }

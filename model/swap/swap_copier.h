@@ -1,9 +1,11 @@
 #pragma once
-// Copies blocks between a CPU worker's KV memory and its swap store, on a thread of its own beside the steps.
+// Copies blocks between a CPU worker's KV memory and its swap store, and out of other instances' KV memory,
+// on a thread of its own beside the steps.
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -12,6 +14,7 @@
 
 #include "base/clock.h"
 #include "ipc/wire.h"
+#include "model/executor.h"
 #include "model/result_writer.h"
 #include "model/swap/ended_commands.h"
 #include "model/swap/swap_store.h"
@@ -22,7 +25,8 @@ namespace troupe::model {
 /// them by end(). Commands wait for those named in `after`; copies in come before copies out.
 class SwapCopier {
  public:
-  /// Starts the thread, which has the caller's affinity: make it before the caller is pinned.
+  /// Starts the thread, which has the caller's affinity: make it before the caller is pinned. Null: there is
+  /// no swap space.
   explicit SwapCopier(std::unique_ptr<SwapStore> store);
   ~SwapCopier();
   SwapCopier(const SwapCopier&) = delete;
@@ -30,6 +34,9 @@ class SwapCopier {
 
   /// KV blocks lie at `kv`, one after the other. Before the first submit().
   void set_memory(std::byte* kv, std::size_t block_bytes);
+
+  /// Copies with this life of the instance come from this memory. Its blocks have the size of this worker's.
+  void set_peer(std::uint32_t peer, PeerKvMemory memory);
 
   void submit(const wire::CacheCommand& command, std::span<const wire::BlockCopy> copies);
   /// A command that was not submitted here has ended.
@@ -49,13 +56,16 @@ class SwapCopier {
   struct Job {
     std::uint64_t id = 0;
     std::uint64_t after = 0;
-    bool in = false;
+    wire::CacheOp op = wire::CacheOp::swap_in;
+    std::uint32_t peer = 0;  // of peer_in, as the next
+    std::uint64_t memory = 0;
     std::vector<wire::BlockCopy> copies;
   };
 
   void run();
   std::deque<Job>::iterator next();
-  bool copy(const Job& job);
+  bool copy(const Job& job, const PeerKvMemory& peer) const;
+  PeerKvMemory peer_of(const Job& job) const;
 
   const std::unique_ptr<SwapStore> store_;  // used by the thread
   std::byte* kv_ = nullptr;
@@ -64,6 +74,7 @@ class SwapCopier {
 
   mutable std::mutex mutex_;  // guards the following
   std::condition_variable work_, progress_;
+  std::map<std::uint32_t, PeerKvMemory> peers_;
   std::deque<Job> jobs_;
   std::deque<EndedCommand> reports_;
   EndedCommands ended_;

@@ -341,6 +341,7 @@ TEST_F(SwapTest, ContentsAreWhatTheirNamesSayUnderRandomOperations) {
         case wire::CacheOp::copy_blocks: kv[to] = kv[from]; break;
         case wire::CacheOp::swap_out: swap[to] = ok ? kv[from] : 666; break;
         case wire::CacheOp::swap_in: kv[to] = ok ? swap[from] : 667; break;
+        case wire::CacheOp::peer_in: FAIL() << "there are no other instances";
       }
       ++moves;
     }

@@ -276,7 +276,7 @@ TEST(SwapPlans, OnlyBlocksThatExistAreCopied) {
   EXPECT_EQ(verdict(Op::swap_out, {{0, 5}, {1, 5}}, 0, 3), "cache command 3: swap block 5 is a target twice");
   EXPECT_EQ(verdict(Op::swap_in, {{1, 1}, {2, 1}}, 0, 3), "cache command 3: block 1 is a target twice");
   EXPECT_EQ(verdict(Op::swap_in, {{1, 1}}, 3, 3), "cache command 3 waits for 3");
-  EXPECT_EQ(verdict(Op(4), {{1, 1}}, 0, 3), "cache command 3: unknown operation");
+  EXPECT_EQ(verdict(Op(5), {{1, 1}}, 0, 3), "cache command 3: unknown operation");
   EXPECT_EQ(verdict(Op::swap_out, {{0, 5}}, 2, 3), "") << "refused ones change nothing";
 }
 

@@ -1,11 +1,9 @@
 #pragma once
-// Where the KV blocks of prompts are likely to be found: what an engine says of its blocks, and what was sent
-// where lately. Pure but for the shared memory that the first reads.
+// Which KV blocks another process has, as its table of their names says. Pure but for the shared memory that
+// it reads.
 #include <cstddef>
 #include <cstdint>
-#include <list>
 #include <memory>
-#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -31,35 +29,25 @@ class CachedNames {
 
   bool contains(const BlockHash& name) const { return blocks_.contains(name); }
 
+  /// A block with this name; kNoBlock: none has it. Its name may have changed since: compare
+  /// BlockNames::state() with state().
+  BlockId find(const BlockHash& name) const;
+  /// The state that the block's entry had. Requires a block of find().
+  std::uint64_t state(BlockId block) const { return seen_[static_cast<std::size_t>(block)].state; }
+  /// The life of the memory that the names are about; 0: none.
+  std::uint64_t memory() const { return memory_; }
+
  private:
   struct Seen {
     std::uint64_t state = 0;
     BlockHash name{};  ///< zero: none
   };
-  void forget(Seen& seen);
+  void forget(std::size_t block);
 
   std::shared_ptr<const ipc::BlockNames> table_;
   std::uint64_t memory_ = 0;
   std::vector<Seen> seen_;                                          // by block
-  std::unordered_map<BlockHash, std::int32_t, HashOfName> blocks_;  // how many have the name
-};
-
-/// The engines that names were sent to, of the last kMost names.
-class RecentNames {
- public:
-  static constexpr std::size_t kMost = 1 << 14;
-
-  void put(const BlockHash& name, std::uint32_t engine);
-  /// Nothing when it is not known.
-  std::optional<std::uint32_t> engine_of(const BlockHash& name) const;
-
- private:
-  struct Entry {
-    BlockHash name;
-    std::uint32_t engine = 0;
-  };
-  std::list<Entry> entries_;  // the latest first
-  std::unordered_map<BlockHash, std::list<Entry>::iterator, HashOfName> index_;
+  std::unordered_multimap<BlockHash, BlockId, HashOfName> blocks_;  // by name
 };
 
 }  // namespace troupe

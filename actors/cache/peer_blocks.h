@@ -1,0 +1,61 @@
+#pragma once
+// KV blocks of other instances, whose contents this one's worker can copy. They are found by the names in the
+// other's table (ipc/block_names.h), and nobody holds them: the other instance may use them for something
+// else at any moment, after it has cleared their names. So a copy counts only if the entry is unchanged when
+// it has ended. Pure but for the shared memory that it reads.
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "actors/cache/cached_names.h"
+#include "base/ids.h"
+#include "ipc/block_names.h"
+
+namespace troupe {
+
+/// A block of another instance, and what its entry in the table was when it was found.
+struct PeerBlock {
+  std::uint32_t peer = 0;  ///< index of the instance
+  BlockId block = kNoBlock;
+  std::uint64_t memory = 0;  ///< the life of the instance's KV memory
+  std::uint64_t state = 0;   ///< of the entry
+};
+
+/// Used by one thread.
+class PeerBlocks {
+ public:
+  using Tables = std::vector<std::shared_ptr<const ipc::BlockNames>>;
+
+  PeerBlocks() = default;
+  /// All tables have the key with which this instance's names are made.
+  explicit PeerBlocks(Tables tables);
+
+  bool any() const { return !tables_.empty(); }
+
+  /// Reads the tables. Takes about a nanosecond for each of their blocks.
+  void refresh();
+
+  /// A block that had these contents at the last refresh(), of an instance that is trusted; `block` kNoBlock:
+  /// there is none.
+  PeerBlock find(const BlockHash& contents) const;
+
+  /// The block has the contents with which it was found, and had them all the time since.
+  bool unchanged(const PeerBlock& found) const;
+
+  /// A copy from the instance has failed, so that its memory may be out of reach: the next kSkipped calls of
+  /// refresh() hide its blocks.
+  void skip(std::uint32_t peer) { instances_[peer].skipped = kSkipped; }
+  static constexpr int kSkipped = 64;
+
+ private:
+  struct Instance {
+    CachedNames names;
+    int skipped = 0;  // so many calls of refresh() more
+  };
+
+  Tables tables_;
+  std::vector<Instance> instances_;
+};
+
+}  // namespace troupe

@@ -1,0 +1,154 @@
+// The KV memory of a CPU worker that another instance's worker reads.
+#include <gtest/gtest.h>
+
+#include <boost/interprocess/mapped_region.hpp>
+#include <cstring>
+#include <memory>
+#include <utility>
+
+#include "ipc/memory_file.h"
+#include "model/checkpoint/model_files.h"
+#include "model/cpu_executor.h"
+#include "model/sizing.h"
+#include "model/support/files.h"
+#include "model/support/plans.h"
+#include "support/patience.h"
+
+namespace troupe::model {
+namespace {
+
+constexpr std::uint64_t kLife = 41;
+constexpr std::int32_t kBlocks = 16;
+
+struct Worker {
+  explicit Worker(config::SplitRole role) {
+    config::Options options;
+    options.model.directory = test::golden_directory("gqa8_tied").string();
+    options.device.cpu_threads = 1;
+    options.split.role = role;
+    auto files = open_model(options.model);
+    EXPECT_TRUE(files.ok() && files->choose(config::Device::cpu, {}).ok());
+    block_bytes = kv_shape(files->spec, files->formats).block_bytes();
+    wire::Capacity capacity;
+    capacity.kv_blocks = kBlocks;
+    capacity.max_slots = 4;
+    capacity.max_tokens_per_step = 256;
+    capacity.max_model_len = 256;
+    capacity.vocab_size = files->spec.vocab;
+    auto made = make_cpu_executor(*files, options, capacity);
+    EXPECT_TRUE(made.ok()) << made.status().message;
+    executor = std::move(*made);
+  }
+
+  /// The logprob of the token that follows the first `count` ids of a prompt, of which [from, count) are run.
+  float run(int from, int count, const std::vector<BlockId>& blocks) {
+    std::vector<TokenId> ids;
+    for (int i = 0; i < count; ++i) ids.push_back((37 + i * 11) % 90);
+    const SlotRef slot{0, ++generation};
+    plans.start(slot, count, count, {.temperature = 0, .logprobs = 0})
+        .ids(slot, 0, ids)
+        .blocks(slot, 0, blocks)
+        .row(slot, from, count - from, true)
+        .after(command_id);
+    const Status status = executor->submit(plans.plan());
+    EXPECT_TRUE(status.ok()) << status.message;
+    plans.finish(slot);
+    const std::vector<std::byte> out = take();
+    const wire::RecordView view = test::open_view(out);
+    const auto* result = view.as<wire::StepResult>();
+    EXPECT_TRUE(result != nullptr && result->logprobs.count == 1);
+    return result == nullptr ? 0 : view.array(result->logprobs)[0].chosen.logprob;
+  }
+
+  std::vector<std::byte> take() {
+    std::vector<std::byte> out;
+    const auto got = executor->poll(out, Clock::now() + troupe::test::kPatience);
+    EXPECT_TRUE(got.ok() && *got);
+    return out;
+  }
+
+  /// Whether blocks of another instance could be copied.
+  bool copy(const std::vector<wire::BlockCopy>& copies, std::uint64_t life = kLife, std::uint32_t peer = 0) {
+    wire::RecordWriter<wire::CacheCommand> writer;
+    writer.begin(0);
+    const auto span = writer.array(std::span<const wire::BlockCopy>(copies));
+    writer.record().id = ++command_id;
+    writer.record().op = wire::CacheOp::peer_in;
+    writer.record().peer = peer;
+    writer.record().memory = life;
+    writer.record().copies = span;
+    wire::RecordView record;
+    EXPECT_TRUE(wire::RecordView::open(writer.finish(), record));
+    const Status status = executor->submit(record);
+    EXPECT_TRUE(status.ok()) << status.message;
+    const std::vector<std::byte> out = take();
+    const auto* done = test::open_view(out).as<wire::CacheDone>();
+    EXPECT_TRUE(done != nullptr && done->id == command_id);
+    return done != nullptr && done->failed == 0;
+  }
+
+  std::size_t block_bytes = 0;
+  std::unique_ptr<Executor> executor;
+  test::Plans plans;
+  std::uint32_t generation = 0;
+  std::uint64_t command_id = 0;
+};
+
+/// The memory of `worker` as another process sees it.
+PeerKvMemory memory_of(const Worker& worker) {
+  const auto bytes = kBlocks * worker.block_bytes;
+  auto region = ipc::map_memory_file(worker.executor->kv_memory_fd(), bytes, ipc::Access::read);
+  EXPECT_TRUE(region.ok()) << region.status().message;
+  const std::shared_ptr<boost::interprocess::mapped_region> owner = *std::move(region);
+  return {{static_cast<const std::byte*>(owner->get_address()), bytes}, worker.block_bytes, kLife, owner};
+}
+
+TEST(PeerKvMemory, APromptGoesOnFromTheBlocksThatAnotherInstanceHasFilled) {
+  Worker prefill(config::SplitRole::prefill), decode(config::SplitRole::decode);
+  const float expected = decode.run(0, 130, {4, 5, 6});
+  prefill.run(0, 128, {9, 3});
+  ASSERT_TRUE(decode.executor->attach_peer(0, memory_of(prefill)).ok());
+  ASSERT_TRUE(decode.copy({{9, 0}, {3, 1}}));
+  EXPECT_EQ(decode.run(128, 130, {0, 1, 2}), expected);
+  EXPECT_NE(decode.run(128, 130, {7, 8, 2}), expected) << "other blocks hold something else";
+}
+
+TEST(PeerKvMemory, ItStaysReadableWhenItsOwnerHasGone) {
+  Worker decode(config::SplitRole::decode);
+  const float expected = decode.run(0, 130, {4, 5, 6});
+  {
+    Worker prefill(config::SplitRole::prefill);
+    prefill.run(0, 128, {9, 3});
+    ASSERT_TRUE(decode.executor->attach_peer(0, memory_of(prefill)).ok());
+  }
+  ASSERT_TRUE(decode.copy({{9, 0}, {3, 1}}));
+  EXPECT_EQ(decode.run(128, 130, {0, 1, 2}), expected);
+}
+
+TEST(PeerKvMemory, ACopyFailsUnlessThatLifeOfTheMemoryHasTheBlocks) {
+  Worker prefill(config::SplitRole::prefill), decode(config::SplitRole::decode);
+  EXPECT_FALSE(decode.copy({{0, 0}})) << "nothing is attached yet";
+  ASSERT_TRUE(decode.executor->attach_peer(0, memory_of(prefill)).ok());
+  EXPECT_TRUE(decode.copy({{0, 0}}));
+  EXPECT_FALSE(decode.copy({{0, 0}}, kLife + 1));
+  EXPECT_FALSE(decode.copy({{0, 0}}, kLife, 1));
+  EXPECT_TRUE(decode.copy({{kBlocks - 1, 0}}));
+  EXPECT_FALSE(decode.copy({{kBlocks, 0}}));
+}
+
+TEST(PeerKvMemory, OnlyADecodeInstanceReadsBlocksAndOnlyOfItsOwnSize) {
+  Worker prefill(config::SplitRole::prefill), mixed(config::SplitRole::mixed),
+      decode(config::SplitRole::decode);
+  EXPECT_EQ(mixed.executor->kv_memory_fd(), -1);
+  EXPECT_EQ(decode.executor->kv_memory_fd(), -1);
+  EXPECT_FALSE(mixed.executor->attach_peer(0, memory_of(prefill)).ok());
+  PeerKvMemory other = memory_of(prefill);
+  other.block_bytes *= 2;
+  const std::string size = std::to_string(prefill.block_bytes),
+                    twice = std::to_string(2 * prefill.block_bytes);
+  EXPECT_EQ(decode.executor->attach_peer(0, other).message,
+            "a KV block of the other instance has " + twice + " bytes, one of this has " + size);
+}
+
+}  // namespace
+}  // namespace troupe::model
