@@ -183,7 +183,8 @@ TROUPE_INSPECT(StepStats, x.engine, x.running, x.waiting, x.prompt_tokens, x.gen
                x.admitted, x.admitted_hits, x.admitted_tokens, x.cached_tokens, x.swapped_tokens, x.kv,
                x.step_s, x.predicted_s, x.encoded, x.encode_s, x.encodings_found, x.drafts)
 TROUPE_INSPECT(RequestStats, x.ok, x.endings, x.gaps.counts, x.gaps.sum_s, x.prompt_tokens, x.cached_tokens,
-               x.output_tokens, x.max_tokens, x.queue_s, x.prefill_s, x.ttft_s, x.decode_s, x.e2e_s)
+               x.output_tokens, x.max_tokens, x.queue_s, x.prefill_s, x.ttft_s, x.decode_s, x.e2e_s,
+               x.handed_over, x.given_back)
 TROUPE_INSPECT(HttpStats, x.path, x.status, x.generates)
 TROUPE_INSPECT(DoorStats, x.turned_away, x.failed_handshakes, x.faults)
 TROUPE_INSPECT(MediaStats, x.file_bytes, x.file_limit, x.patch_bytes, x.patch_limit, x.cached_bytes,

@@ -54,6 +54,8 @@ struct RequestStats {
   double ttft_s = 0;     ///< arrival → first token
   double decode_s = 0;   ///< first token → last
   double e2e_s = 0;
+  bool handed_over = false;  ///< a prefill instance has computed its prompts
+  bool given_back = false;   ///< one was to, and has not
 };
 
 struct HttpStats {

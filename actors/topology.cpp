@@ -168,11 +168,15 @@ FrontSystem::FrontSystem(FrontSetup setup) {
                                 return now_ns() - engines[engine]->end().heartbeat_ns(ipc::Side::lower) <
                                        kEngineResponds;
                               }};
+  own_engines_ = std::min(setup.own_engines, setup.engines.size());
+  routing.first_prefill = static_cast<std::uint32_t>(own_engines_);
+  routing.min_prompt_tokens = setup.options.split.min_prompt_tokens;
   const auto router = std::make_shared<EngineRouter>(std::move(routing));
   std::vector<std::shared_ptr<EngineSide>> sides;
   for (std::uint32_t i = 0; i < setup.engines.size(); ++i) {
     EngineLinkParts link{setup.engines[i], i,           setup.build, setup.log("engine_link"),
                          setup.progress,   setup.traced};
+    link.is_peer = i >= own_engines_;
     link.silent = [silent = setup.silent, i](const SilentPart& part) {
       if (silent) silent(i, part);
     };
@@ -236,7 +240,8 @@ FrontSystem::FrontSystem(FrontSetup setup) {
                                                            setup.config_json,
                                                            setup.options.http.max_concurrency,
                                                            setup.texts.size(),
-                                                           setup.log("gateway")});
+                                                           setup.log("gateway"),
+                                                           own_engines_});
   add("gateway", gateway_);
   for (const auto& tokenizer : tokenizers)
     caf::anon_send(tokenizer, TextArrivals{introduce("tokenizer", gateway_)});
@@ -272,10 +277,12 @@ struct StatusRound {
 std::future<std::optional<EngineStatus>> FrontSystem::ask_status(Duration patience) {
   auto round = std::make_shared<StatusRound>();
   round->promise = std::make_shared<std::promise<std::optional<EngineStatus>>>();
-  round->engines.resize(engines_.size());
-  round->open = engines_.size() + (media_ ? 1 : 0);
+  const std::vector<engine_link_actor> own(engines_.begin(),
+                                           engines_.begin() + static_cast<std::ptrdiff_t>(own_engines_));
+  round->engines.resize(own.size());
+  round->open = own.size() + (media_ ? 1 : 0);
   auto future = round->promise->get_future();
-  system().spawn([=, gateway = gateway_, media = media_, engines = engines_](caf::event_based_actor* self) {
+  system().spawn([=, gateway = gateway_, media = media_, engines = own](caf::event_based_actor* self) {
     self->request(gateway, caf::timespan(patience), caf::get_atom::value)
         .then(
             [=](EngineStatus& front) {
@@ -311,8 +318,8 @@ Result<std::vector<ActorReport>> FrontSystem::engine_actors(Duration patience) {
   caf::scoped_actor self(system());
   using Asked = decltype(self->request(engines_.front(), caf::timespan(patience), ProbeAll{}));
   std::vector<Asked> asked;
-  for (const auto& engine : engines_)
-    asked.push_back(self->request(engine, caf::timespan(patience), ProbeAll{}));
+  for (std::size_t i = 0; i < own_engines_; ++i)
+    asked.push_back(self->request(engines_[i], caf::timespan(patience), ProbeAll{}));
   std::vector<ActorReport> out;
   std::map<std::string, std::int32_t> known;  // actors of a name, of the engines before
   for (Asked& one : asked) {

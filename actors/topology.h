@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <future>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -100,6 +101,9 @@ struct SystemSetup {
 
 struct FrontSetup : SystemSetup {
   std::vector<std::shared_ptr<Link>> engines;  ///< the front's ends of the links to engines, by index
+  /// So many of them belong to this server; those behind them are prefill instances, which come and go, and
+  /// whose counts are their own front's.
+  std::size_t own_engines = std::numeric_limits<std::size_t>::max();
   /// Likewise: the names of their KV blocks, to read; empty: they are not known.
   std::vector<std::shared_ptr<const ipc::BlockNames>> block_names{};
   std::vector<std::shared_ptr<Link>> texts;  ///< likewise, to the text processes, at least one
@@ -258,6 +262,7 @@ class FrontSystem final : public SupervisedActors {
   gateway_actor gateway_;
   metrics_actor metrics_;
   media_actor media_;                       // null: the model does not see
+  std::size_t own_engines_ = 0;             // those behind them are prefill instances
   std::vector<engine_link_actor> engines_;  // by index
 };
 

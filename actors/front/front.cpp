@@ -152,7 +152,11 @@ Status Front::Impl::build(const FrontFds& fds) {
     if (!names.ok()) return names.status();
     front.block_names.push_back(std::make_shared<ipc::BlockNames>(*std::move(names)));
   }
-  health->has_engines(engines.size());
+  const std::size_t prefills = options.split.prefill_ports.size();
+  if (engines.size() <= prefills)
+    return failure(Code::internal, "the front needs a link to an engine that is no prefill instance's");
+  const std::size_t own = engines.size() - prefills;
+  health->has_engines(own);
   for (const auto& [step, cache] : fds.texts) {
     auto end = ipc::UpperEnd::attach(step, cache);
     if (!end.ok()) return end.status();
@@ -185,6 +189,7 @@ Status Front::Impl::build(const FrontFds& fds) {
   front.options = options;
   front.build = kBuild;
   front.engines = engines;
+  front.own_engines = own;
   front.texts = texts;
   front.distrusted = [this](std::uint32_t index, const std::string& why) {
     const std::lock_guard lock(mutex);
@@ -192,18 +197,21 @@ Status Front::Impl::build(const FrontFds& fds) {
   };
   front.sessions = files->sessions;
   if (files->spec.vision && fds.patches >= 0) {
-    auto parts = media_parts(options.media, fds.patches, fds.media, front.block_names);
+    auto parts = media_parts(
+        options.media, fds.patches, fds.media,
+        {front.block_names.begin(),
+         front.block_names.begin() + static_cast<std::ptrdiff_t>(std::min(own, front.block_names.size()))});
     if (!parts.ok()) return parts.status();
     front.media = *std::move(parts);
   }
   front.io_threads = server->io_threads();
   front.constants = {TROUPE_VERSION,
                      names.front(),
-                     options.scheduler.max_num_seqs * static_cast<int>(engines.size()),
+                     options.scheduler.max_num_seqs * static_cast<int>(own),
                      options.scheduler.block_size,
                      cache_type(options, files->spec),
                      options.device.gpu_memory_utilization,
-                     engines.size(),
+                     own,
                      options.speculation.method,
                      options.speculation.tokens};
   front.health = health;
@@ -214,8 +222,8 @@ Status Front::Impl::build(const FrontFds& fds) {
   front.traced = [traces = traces](const TracedEvent& event) {
     traces->add(event.request_id, event.actor, event.event, event.details, event.at_ns);
   };
-  front.silent = [health = health](std::uint32_t engine, const SilentPart& silent) {
-    health->engine_looked(engine, silent.part);
+  front.silent = [health = health, own](std::uint32_t engine, const SilentPart& silent) {
+    if (engine < own) health->engine_looked(engine, silent.part);
   };
   front.welcomed = [this](const std::string& topology) {
     const std::lock_guard lock(mutex);

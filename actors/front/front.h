@@ -27,7 +27,9 @@ struct FrontFds {
     int cache = -1;
     int names = -1;  ///< the table of the names of its KV blocks; -1: what it has cached is not known
   };
-  std::vector<Engine> engines{};  ///< by index, at least one
+  /// By index, at least one; the last split.prefill_ports.size() are those of prefill instances, and with any
+  /// all have names.
+  std::vector<Engine> engines{};
   int vocabulary =
       -1;  ///< a VocabularyImage of the model's tokenizer, for all processes; -1: the front makes its own
   int patches = -1;  ///< an ipc::PatchRegion, which the front alone writes; -1: the model does not see

@@ -116,6 +116,8 @@ void reset_prefix_caches(GatewaySelf self, const InfoAsk& ask, std::size_t engin
         parts.deliver, ask.io,
         page_output(ask.exchange, R"({"forgotten_blocks":)" + std::to_string(forgotten) + "}"));
   }
+  if (engine >= parts.own_engines && !self->state.serving.contains(static_cast<std::uint32_t>(engine)))
+    return reset_prefix_caches(self, ask, engine + 1, forgotten);
   self->request(parts.blocks[engine], kTurnPatience, ResetPrefixCache{})
       .then([=](std::int32_t blocks) { reset_prefix_caches(self, ask, engine + 1, forgotten + blocks); },
             [=](const caf::error&) {

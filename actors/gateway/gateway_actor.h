@@ -4,6 +4,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <set>
@@ -32,6 +33,8 @@ struct GatewayParts {
   std::int32_t max_open = 512;  ///< open requests; one more is refused
   std::size_t texts = 0;        ///< text processes; ready when each has come once
   Log log;
+  /// So many of the engines belong to this server; others need not be there.
+  std::size_t own_engines = std::numeric_limits<std::size_t>::max();
 };
 
 struct GatewayState {

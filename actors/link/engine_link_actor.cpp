@@ -96,6 +96,7 @@ class Receiver {
   void stats(const Arrival& arrival) {
     with<StepStats>(arrival, [this](StepStats& stats) {
       stats.engine = parts_.engine;
+      if (parts_.is_peer) return;
       if (parts_.progress != nullptr) {
         parts_.progress->fetch_add(static_cast<std::uint64_t>(stats.generated_tokens),
                                    std::memory_order_relaxed);
@@ -109,7 +110,7 @@ class Receiver {
       const std::string conflict =
           version_conflict({"the engine", welcome.build}, welcome.version, {"the front", parts_.build});
       if (!conflict.empty()) return broken(conflict);
-      if (parts_.welcomed) parts_.welcomed(welcome.topology);
+      if (parts_.welcomed && !parts_.is_peer) parts_.welcomed(welcome.topology);
     });
   }
 
@@ -130,7 +131,8 @@ class Receiver {
     serves(false);
     for (const auto& host : front_.hosts) caf::anon_send(host, EngineDown{parts_.engine, epoch, why});
     if (parts_.silent) parts_.silent({});
-    caf::anon_send(front_.metrics, StepStats{.engine = parts_.engine});  // nothing runs or waits there
+    if (!parts_.is_peer)
+      caf::anon_send(front_.metrics, StepStats{.engine = parts_.engine});  // nothing runs or waits there
     caf::anon_send(actor_, LinkEpoch{epoch});
     greet();
   }

@@ -39,6 +39,7 @@ struct EngineLinkParts {
   std::function<void(const SilentPart&)> silent;
   std::function<void(const std::string& topology)> welcomed;
   std::shared_ptr<EngineRouter> router;  ///< hears whether the engine can serve; may be null
+  bool is_peer = false;  ///< the engine is another instance's: that one counts its steps and shows its actors
   std::shared_ptr<Pulse> receiver_pulse =
       std::make_shared<Pulse>();  ///< beaten by the receiving thread, at least five times a second
 };

@@ -99,6 +99,8 @@ void Registry::add(const StepStats& step) {
 
 void Registry::add(const RequestStats& request) {
   ++requests_;
+  handed_over_ += request.handed_over ? 1 : 0;
+  given_back_ += request.given_back ? 1 : 0;
   for (std::size_t i = 0; i < kEndings; ++i) endings_[i] += static_cast<std::uint64_t>(request.endings[i]);
   gap_.add(request.gaps.counts, request.gaps.sum_s);
   if (!request.ok) return;

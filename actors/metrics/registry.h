@@ -89,6 +89,8 @@ class Registry {
   PeerStatus peers_total_;
   std::uint64_t requests_ = 0;
   std::uint64_t successes_ = 0;
+  std::uint64_t handed_over_ = 0;
+  std::uint64_t given_back_ = 0;
   double last_ttft_s_ = 0;
   double last_e2e_s_ = 0;
   std::map<std::pair<std::string, std::int32_t>, std::uint64_t> http_;

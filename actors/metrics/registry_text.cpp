@@ -52,6 +52,12 @@ void Registry::append_requests(Exposition& out) const {
     out.sample("troupe:finished_choices_total", label("reason", kEndingNames[i]),
                static_cast<double>(endings_[i]));
   }
+  out.counter("troupe:handed_over_requests_total",
+              "Requests that have ended whose prompts a prefill instance has computed",
+              static_cast<double>(handed_over_));
+  out.counter("troupe:given_back_requests_total",
+              "Requests that have ended which a prefill instance has refused or failed at",
+              static_cast<double>(given_back_));
   out.heading("troupe:rejected_requests_total", "Generation requests that were refused, by why", "counter");
   for (const std::string_view reason : kRejections) {
     const auto found = rejected_.find(std::string(reason));

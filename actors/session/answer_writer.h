@@ -18,10 +18,12 @@ namespace troupe {
 struct SessionSequence {
   RequestKey key;
   SessionChoice choice;
-  std::int32_t prompt = 0;  ///< index of its prompt
-  std::int32_t index = 0;   ///< of the choice in the answer
-  bool ended = false;       ///< the SCHEDULER has reported its end, or its tokens are not needed any more
-  bool opened = false;      ///< its first event was written
+  std::int32_t prompt = 0;   ///< index of its prompt
+  std::int32_t index = 0;    ///< of the choice in the answer
+  bool ended = false;        ///< the SCHEDULER has reported its end, or its tokens are not needed any more
+  bool capped = false;       ///< its engine computes its prompt and one token, and ends it there
+  bool handed_over = false;  ///< its engine is done with it, and another one is to go on
+  bool opened = false;       ///< its first event was written
   std::int32_t sent_tokens = 0;    ///< in the events so far
   std::int64_t scored_chars = 0;   ///< of the text, up to the last score in the events so far
   std::int64_t last_token_ns = 0;  ///< when its newest tokens came; 0: none has

@@ -16,6 +16,10 @@ constexpr std::int64_t kExpectedAnswer = 256;
 /// So many tokens of other requests are worth waiting for where a token of the prompt need not be computed.
 /// Above 1, as a prefix that is computed in a second place also takes the room of another there.
 constexpr std::int64_t kWorth = 4;
+/// A prompt is given to a prefill instance that has at most so many times its tokens to compute before: its
+/// first token then comes within five times of what it takes there alone, short prompts do not wait behind
+/// long ones, and prompts beyond what prefill instances can compute are computed by the other engines.
+constexpr std::int64_t kMostQueued = 4;
 
 /// The name that stands for Request::together, unlike any block's.
 BlockHash name_of(std::string_view together, const ipc::NamesKey& key) {
@@ -25,7 +29,8 @@ BlockHash name_of(std::string_view together, const ipc::NamesKey& key) {
 }  // namespace
 
 EngineRouter::EngineRouter(Setup setup) : setup_(std::move(setup)) {
-  if (setup_.policy != config::RoutingPolicy::cache) return;  // it looks at no names
+  if (setup_.policy != config::RoutingPolicy::cache && setup_.names.size() <= setup_.first_prefill)
+    return;  // it looks at no names
   for (std::uint32_t engine = 0; engine < setup_.names.size(); ++engine)
     at(engine).names = CachedNames(setup_.names[engine]);
   if (setup_.names.empty()) return;
@@ -48,37 +53,74 @@ std::uint32_t EngineRouter::choose(const Request& request, std::span<const std::
                                    Place& place) {
   place = {};
   if (candidates.size() == 1 && setup_.names.size() <= 1) return candidates.front();
-  const std::vector<BlockHash> names = names_of(request);
+  const Names names = names_of(request);
   const std::lock_guard lock(mutex_);
   refresh();
-  const std::vector<std::uint32_t> engines = able(candidates);
-  std::uint32_t chosen = engines[turn_++ % engines.size()];
-  std::int64_t found = 0;
-  if (setup_.policy == config::RoutingPolicy::cache) {
-    const BlockHash* const together = request.together.empty() || !hasher_ ? nullptr : &names.back();
-    const std::optional<std::uint32_t> home =
-        together != nullptr ? recent_.engine_of(*together) : std::nullopt;
-    const std::span<const BlockHash> blocks(names.data(), names.size() - (together != nullptr ? 1 : 0));
-    std::int64_t best = std::numeric_limits<std::int64_t>::max();
-    // Of equal ones the first counts, beginning with the one whose turn it is.
-    for (std::size_t i = 0; i < engines.size(); ++i) {
-      const std::uint32_t engine = engines[(turn_ + i) % engines.size()];
-      const std::int64_t cached = cached_tokens(engine, blocks);
-      const std::int64_t kept = std::max<std::int64_t>(cached, home == engine ? setup_.block_tokens : 0);
-      const std::int64_t cost = at(engine).load - kWorth * kept;
-      if (cost >= best) continue;
-      best = cost;
-      chosen = engine;
-      found = cached;
+  std::vector<std::uint32_t> own, prefills;
+  for (const std::uint32_t engine : candidates) (is_prefill(engine) ? prefills : own).push_back(engine);
+  const std::vector<std::uint32_t> own_able = able(own), prefills_able = able(prefills);
+
+  // What has begun waits for an engine that is up but cannot serve now: a prefill instance would keep it.
+  const bool by_own = !own.empty() && (!own_able.empty() || request.begun || prefills_able.empty());
+  const auto& first = by_own ? own_able : prefills_able;
+  Found chosen = best_of(!first.empty() ? first : by_own ? own : prefills, names);
+  if (request.hands_over && hasher_ && !own_able.empty()) {
+    if (const auto prefill = prefill_for(request, prefills_able, chosen.cached, names)) {
+      chosen = *prefill;
+      place.hands_over_ = true;
     }
-    for (const BlockHash& name : names) recent_.put(name, chosen);
   }
+  for (const BlockHash& name : names.blocks) recent_.put(name, chosen.engine);
+  if (names.together && !place.hands_over_) recent_.put(*names.together, chosen.engine);
+  const std::int64_t answers =
+      place.hands_over_ ? 0 : request.answers * std::min(request.answer_tokens, kExpectedAnswer);
   place.router_ = shared_from_this();
-  place.engine_ = chosen;
-  place.load_ =
-      request.prompt_tokens - found + request.answers * std::min(request.answer_tokens, kExpectedAnswer);
-  at(chosen).load += place.load_;
+  place.engine_ = chosen.engine;
+  place.load_ = std::max<std::int64_t>(0, request.prompt_tokens - chosen.cached) + answers;
+  at(chosen.engine).load += place.load_;
+  return chosen.engine;
+}
+
+/// The one of `engines` that is worth the most: by what it has cached and has to do, or in turn.
+EngineRouter::Found EngineRouter::best_of(std::span<const std::uint32_t> engines, const Names& names) {
+  const std::size_t turn = turn_++;
+  Found chosen{engines[turn % engines.size()]};
+  if (setup_.policy != config::RoutingPolicy::cache) {
+    chosen.cached = cached_tokens(chosen.engine, names.blocks);
+    return chosen;
+  }
+  const std::optional<std::uint32_t> home =
+      names.together ? recent_.engine_of(*names.together) : std::nullopt;
+  std::int64_t best = std::numeric_limits<std::int64_t>::max();
+  // Of equal ones the first counts, beginning with the one whose turn it is.
+  for (std::size_t i = 0; i < engines.size(); ++i) {
+    const std::uint32_t engine = engines[(turn + 1 + i) % engines.size()];
+    const std::int64_t cached = cached_tokens(engine, names.blocks);
+    const std::int64_t kept = std::max<std::int64_t>(cached, home == engine ? setup_.block_tokens : 0);
+    const std::int64_t cost = at(engine).load - kWorth * kept;
+    if (cost >= best) continue;
+    best = cost;
+    chosen = {engine, cached};
+  }
   return chosen;
+}
+
+/// The prefill instance that is to compute a prompt of which another engine has `cached` tokens: the one with
+/// the least to do. None: the other tokens are too few to be worth a hand-over, or would wait too long.
+std::optional<EngineRouter::Found> EngineRouter::prefill_for(const Request& request,
+                                                             std::span<const std::uint32_t> prefills,
+                                                             std::int64_t cached, const Names& names) {
+  const std::int64_t uncached = request.prompt_tokens - cached;
+  if (uncached < setup_.min_prompt_tokens) return std::nullopt;
+  std::optional<Found> best;
+  std::int64_t least = std::numeric_limits<std::int64_t>::max();
+  for (const std::uint32_t engine : prefills) {
+    const std::int64_t queued = at(engine).load, found = cached_tokens(engine, names.blocks);
+    if (queued > kMostQueued * uncached || queued - found >= least) continue;
+    least = queued - found;
+    best = Found{engine, found};
+  }
+  return best;
 }
 
 void EngineRouter::serves(std::uint32_t engine, bool on) {
@@ -91,10 +133,9 @@ std::int64_t EngineRouter::load(std::uint32_t engine) {
   return at(engine).load;
 }
 
-/// Those of the prompt's full blocks before its last token, which is always computed; then that of
-/// `together`, if there is one.
-std::vector<BlockHash> EngineRouter::names_of(const Request& request) const {
-  std::vector<BlockHash> names;
+/// Blocks are those of the prompt that are full before its last token, which is always computed.
+EngineRouter::Names EngineRouter::names_of(const Request& request) const {
+  Names names;
   if (!hasher_) return names;
   const auto length = static_cast<std::size_t>(setup_.block_tokens);
   if (request.prefix != nullptr && request.prefix->enabled && !request.prompt.empty()) {
@@ -103,20 +144,19 @@ std::vector<BlockHash> EngineRouter::names_of(const Request& request) const {
     for (std::size_t end = length; end < request.prompt.size(); end += length) {
       media_in_block(request.media, static_cast<std::int32_t>(end - length), setup_.block_tokens, media);
       last = hasher_->next(last, request.prompt.subspan(end - length, length), media);
-      names.push_back(last);
+      names.blocks.push_back(last);
     }
   }
-  if (!request.together.empty()) names.push_back(name_of(request.together, setup_.names.front()->key()));
+  if (!request.together.empty()) names.together = name_of(request.together, setup_.names.front()->key());
   return names;
 }
 
-/// Those that can serve and respond, or all where none does.
+/// Those that can serve and respond.
 std::vector<std::uint32_t> EngineRouter::able(std::span<const std::uint32_t> candidates) {
   std::vector<std::uint32_t> out;
   for (const std::uint32_t engine : candidates) {
     if (at(engine).serves && (!setup_.responds || setup_.responds(engine))) out.push_back(engine);
   }
-  if (out.empty()) out.assign(candidates.begin(), candidates.end());
   return out;
 }
 

@@ -8,8 +8,13 @@
 //
 // What an engine has to do is counted in tokens: of its open requests, the prompt tokens that were not
 // expected to be found, and an expected length of their answers.
+//
+// Engines may be followed by prefill instances: engines of other instances that compute a prompt, yield its
+// first token and hand the request over. One is chosen for a prompt that is long where it would be computed
+// otherwise.
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -40,6 +45,8 @@ class EngineRouter : public std::enable_shared_from_this<EngineRouter> {
     std::int64_t answer_tokens = 0;     ///< of each answer, at most
     const PrefixUse* prefix = nullptr;  ///< null: it finds nothing cached
     std::string_view together;  ///< requests with the same value prefer one engine; empty: it has none
+    bool begun = false;       ///< it has yielded tokens: it goes on at an engine that is no prefill instance
+    bool hands_over = false;  ///< a prefill instance may compute its prompts and hand it over
   };
 
   struct Setup {
@@ -50,6 +57,10 @@ class EngineRouter : public std::enable_shared_from_this<EngineRouter> {
     std::vector<std::shared_ptr<const ipc::BlockNames>> names{};
     /// Whether an engine gives signs of life; may be empty.
     std::function<bool(std::uint32_t engine)> responds{};
+    /// Engines from this index on are prefill instances.
+    std::uint32_t first_prefill = std::numeric_limits<std::uint32_t>::max();
+    /// A prompt with fewer tokens that are not cached is not given to one.
+    std::int64_t min_prompt_tokens = 512;
   };
 
   explicit EngineRouter(Setup setup);
@@ -66,17 +77,22 @@ class EngineRouter : public std::enable_shared_from_this<EngineRouter> {
     }
     ~Place();
 
+    /// Its engine computes the request's prompts and hands it over behind the first token.
+    bool hands_over() const { return hands_over_; }
+
    private:
     friend class EngineRouter;
     void swap(Place& other) noexcept {
       std::swap(router_, other.router_);
       std::swap(engine_, other.engine_);
       std::swap(load_, other.load_);
+      std::swap(hands_over_, other.hands_over_);
     }
 
     std::shared_ptr<EngineRouter> router_;
     std::uint32_t engine_ = 0;
     std::int64_t load_ = 0;
+    bool hands_over_ = false;
   };
 
   /// Returns one of `candidates`, which are not empty. `place` is there from now on.
@@ -85,6 +101,8 @@ class EngineRouter : public std::enable_shared_from_this<EngineRouter> {
   /// The engine can serve or, `on` false, cannot now: then it is chosen only where no other candidate can.
   /// All can at first.
   void serves(std::uint32_t engine, bool on);
+
+  bool is_prefill(std::uint32_t engine) const { return engine >= setup_.first_prefill; }
 
   /// Tokens that the engine has to compute, as far as is known here.
   std::int64_t load(std::uint32_t engine);
@@ -96,7 +114,20 @@ class EngineRouter : public std::enable_shared_from_this<EngineRouter> {
     CachedNames names{nullptr};
   };
 
-  std::vector<BlockHash> names_of(const Request& request) const;
+  /// Under which names what a request needs is known.
+  struct Names {
+    std::vector<BlockHash> blocks;      ///< of its prompt, in order
+    std::optional<BlockHash> together;  ///< that of Request::together
+  };
+  Names names_of(const Request& request) const;
+  /// An engine, and how many of the prompt's tokens are expected to be found there.
+  struct Found {
+    std::uint32_t engine = 0;
+    std::int64_t cached = 0;
+  };
+  Found best_of(std::span<const std::uint32_t> engines, const Names& names);
+  std::optional<Found> prefill_for(const Request& request, std::span<const std::uint32_t> prefills,
+                                   std::int64_t cached, const Names& names);
   std::vector<std::uint32_t> able(std::span<const std::uint32_t> candidates);
   std::int64_t cached_tokens(std::uint32_t engine, std::span<const BlockHash> names);
   void refresh();

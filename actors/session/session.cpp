@@ -162,12 +162,15 @@ Submit Session::submission(bool alone) {
   std::int32_t begun = -1;  // the prompt whose ids are in `submit`, with the sequence `leader`
   RequestKey leader;
   for (std::size_t i = 0; i < content_.sequences.size(); ++i) {
-    const SessionSequence& sequence = content_.sequences[i];
+    SessionSequence& sequence = content_.sequences[i];
     if (sequence.ended) continue;
     const SessionPrompt& prompt = content_.prompts[static_cast<std::size_t>(sequence.prompt)];
     const auto candidate = static_cast<std::int32_t>(i % per_prompt);
     SequenceSpec& spec =
         submit.sequences.emplace_back(make_sequence(*context_, ask_, thinking_, prompt.tokens, candidate));
+    sequence.handed_over = false;
+    sequence.capped = hands_over_ && spec.max_output_tokens > 1;
+    if (sequence.capped) spec.max_output_tokens = 1;
     spec.key = sequence.key;
     spec.output = sequence.choice.output();
     spec.scored = sequence.choice.scored();
@@ -190,6 +193,7 @@ void Session::engine_ended(bool counts, bool alone) {
   grammar_ = 0;  // another engine may give the same number to another grammar
   const bool ran = std::exchange(submitted_, false) && ready();
   if (ran && counts) lives_.ended(alone);
+  if (hands_over_) give_back();
 }
 
 EngineRouter::Request Session::wanted() const {
@@ -198,7 +202,12 @@ EngineRouter::Request Session::wanted() const {
   wanted.media = content_.prompts.front().media;
   wanted.prefix = &ask_.prefix;
   wanted.together = ask_.together;
-  for (const SessionPrompt& prompt : content_.prompts) wanted.prompt_tokens += prompt.tokens;
+  // The blocks of what was handed over are copied.
+  for (const SessionPrompt& prompt : content_.prompts)
+    wanted.prompt_tokens += handed_over_ ? 0 : prompt.tokens;
+  wanted.begun = first_token_ns_ > 0;
+  wanted.hands_over =
+      !wanted.begun && !given_back_ && !lives_.suspect() && ask_.prefix.enabled && !has_media();
   const auto goes_on = [](const SessionSequence& sequence) { return !sequence.ended; };
   wanted.answers = std::count_if(content_.sequences.begin(), content_.sequences.end(), goes_on);
   wanted.answer_tokens =
@@ -209,6 +218,7 @@ EngineRouter::Request Session::wanted() const {
 void Session::take_back(Effects& effects) {
   submitted_ = false;
   --attempts_;
+  if (hands_over_) give_back();
   if (grammar_ != 0) effects.grammars.push_back({engine_, std::exchange(grammar_, 0)});
 }
 
@@ -255,10 +265,20 @@ bool Session::take(std::size_t place, const SequenceTokens& tokens, const StepTo
   if (closed_ || place >= content_.sequences.size()) return true;
   SessionSequence& sequence = content_.sequences[place];
   if (sequence.choice.finished()) return true;  // ended by a stop string; tokens sampled since are discarded
+  if (sequence.handed_over) return false;
   if (tokens.attempt + 1 != attempts_ || !sequence.choice.continues_with(tokens, step)) return false;
-  if (tokens.finish != Finish::none) sequence.ended = true;
-  if (tokens.finish == Finish::error || tokens.finish == Finish::aborted ||
-      tokens.finish == Finish::poisoned) {
+  const bool failed = tokens.finish == Finish::error || tokens.finish == Finish::aborted;
+  if (failed && hands_over_) {
+    give_up(sequence, effects);
+    return true;
+  }
+  const bool goes_on = sequence.capped && tokens.finish == Finish::length;
+  if (goes_on) {
+    sequence.handed_over = true;
+  } else if (tokens.finish != Finish::none) {
+    sequence.ended = true;
+  }
+  if (failed || tokens.finish == Finish::poisoned) {
     Status status =
         failure(tokens.finish == Finish::aborted ? Code::unavailable : Code::internal, tokens.error);
     if (tokens.finish == Finish::poisoned) status.reason = "poison_request";
@@ -275,7 +295,9 @@ bool Session::take(std::size_t place, const SequenceTokens& tokens, const StepTo
     lives_.yielded(tokens.tokens);
   }
   const std::int32_t before = sequence.choice.output_tokens();
-  if (sequence.choice.take(tokens, step)) cancel(sequence, effects);
+  SequenceTokens without_end = tokens;
+  if (goes_on) without_end.finish = Finish::none;
+  if (sequence.choice.take(without_end, step)) cancel(sequence, effects);
   if (const std::int32_t taken = sequence.choice.output_tokens() - before; taken > 0) {
     if (sequence.last_token_ns > 0) {
       gaps_.add(seconds(sequence.last_token_ns, now_ns), taken);
@@ -285,12 +307,38 @@ bool Session::take(std::size_t place, const SequenceTokens& tokens, const StepTo
     sequence.last_token_ns = now_ns;
   }
   changed_ = true;
+  hand_over(effects);
   return true;
 }
 
 /// Its tokens are not needed any more.
 void Session::cancel(SessionSequence& sequence, Effects& effects) const {
-  if (!std::exchange(sequence.ended, true) && submitted_) effects.cancel.push_back({engine_, sequence.key});
+  if (std::exchange(sequence.ended, true) || sequence.handed_over || !submitted_) return;
+  effects.cancel.push_back({engine_, sequence.key});
+}
+
+/// Once its engine has ended all sequences, and another one is to go on with some.
+void Session::hand_over(Effects& effects) {
+  bool some = false;
+  for (const SessionSequence& sequence : content_.sequences) {
+    if (!sequence.ended && !sequence.handed_over) return;
+    some = some || !sequence.ended;
+  }
+  if (!some || !submitted_) return;
+  submitted_ = hands_over_ = false;
+  handed_over_ = !given_back_;
+  if (grammar_ != 0) effects.grammars.push_back({engine_, std::exchange(grammar_, 0)});
+  effects.handed_over.push_back({ask_.exchange, ask_.request_id, engine_, given_back_});
+}
+
+/// What a prefill instance fails at, another engine may not.
+void Session::give_up(SessionSequence& failed, Effects& effects) {
+  failed.handed_over = given_back_ = true;
+  for (SessionSequence& sequence : content_.sequences) {
+    if (sequence.ended || std::exchange(sequence.handed_over, true)) continue;
+    effects.cancel.push_back({engine_, sequence.key});
+  }
+  hand_over(effects);
 }
 
 void Session::flush(std::int64_t now_ns, const Slice& slice, Effects& effects) {
@@ -395,6 +443,8 @@ void Session::close(Ending unfinished, std::int64_t now_ns, Effects& effects) {
   stats.ttft_s = seconds(ask_.arrived_ns, first_token_ns_);
   stats.decode_s = seconds(first_token_ns_, now_ns);
   stats.e2e_s = seconds(ask_.arrived_ns, now_ns);
+  stats.handed_over = handed_over_;
+  stats.given_back = given_back_;
   effects.finished.push_back({ask_.request_id, stats, take_logged()});
 }
 

@@ -4,7 +4,7 @@
 //
 //   opened ──[measured()]──encoded()──[prepared()]──▶ ready ──[compiled()]──submission()──▶ running
 //                                                       ▲                                     │  │
-//                                                       └────────────engine_ended()───────────┘  │
+//                                                       └──engine_ended(), handed_over()────────┘  │
 //                                                            closed ◀──────────────…take()───────┘
 //
 // With images it is measured before its text becomes ids, so that these have as many placeholders as the
@@ -18,6 +18,10 @@
 // It keeps what it needs to be submitted again: the ids of its prompts, the form of its answer, and of each
 // sequence the output tokens that it has taken. What it sends does not depend on how many engines have run
 // it.
+//
+// An engine that hands over (a prefill instance) is given each sequence with a limit of one token. When all
+// that have not ended have theirs, no engine has the session, and another one is given it as after an
+// engine's end.
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -72,6 +76,14 @@ struct ReleasedGrammar {
   bool operator==(const ReleasedGrammar&) const = default;
 };
 
+/// A session whose prefill instance is done with it.
+struct HandedOver {
+  std::uint64_t exchange = 0;
+  std::string request_id;
+  std::uint32_t engine = 0;  ///< index of the prefill instance
+  bool failed = false;       ///< it has not computed the prompts
+};
+
 /// What a session wants done. The host appends to one of these and then carries it out.
 struct Effects {
   std::vector<http::Output> outputs;
@@ -81,6 +93,7 @@ struct Effects {
   std::vector<ReleasedGrammar> grammars;  ///< to release
   std::vector<std::uint64_t> unfinished;  ///< exchanges to resume() soon: the slice was over
   std::vector<BegunRequest> begun;
+  std::vector<HandedOver> handed_over;  ///< to be brought to another engine
   std::vector<std::string>
       poisonous;  ///< ids of requests that have failed because engines ended while they ran
 };
@@ -126,8 +139,21 @@ class Session {
   /// changes.
   EngineRouter::Request wanted() const;
 
-  /// It is given to the engine of this index from now on. Only while no engine has it.
-  void give_to(std::uint32_t engine) { engine_ = engine; }
+  /// It is given to the engine of this index from now on. Only while no engine has it. `hands_over`: as
+  /// wanted() allowed, the engine computes the prompts and hands the session over.
+  void give_to(std::uint32_t engine, bool hands_over = false) {
+    engine_ = engine;
+    hands_over_ = hands_over;
+  }
+
+  /// Some of its prompts have images or videos.
+  bool has_media() const { return !content_.prompts.empty() && !content_.prompts.front().media.empty(); }
+
+  /// An engine that was to hand it over will not: it is not given to another such one.
+  void give_back() {
+    given_back_ = true;
+    hands_over_ = false;
+  }
 
   /// Its sequences are to be held to a grammar that has to be compiled first, in each engine.
   bool needs_grammar() const;
@@ -186,6 +212,8 @@ class Session {
   bool keep_part(std::string&& part);
   std::vector<ChoiceText> take_logged();
   void cancel(SessionSequence& sequence, Effects& effects) const;
+  void hand_over(Effects& effects);
+  void give_up(SessionSequence& failed, Effects& effects);
   /// `unfinished`: how choices ended that have no end of their own.
   void close(Ending unfinished, std::int64_t now_ns, Effects& effects);
   void send(Effects& effects, http::Output::Kind kind, std::string body, bool failed = false) const;
@@ -212,6 +240,9 @@ class Session {
   std::uint64_t grammar_ = 0;   ///< of that engine's present process
   bool submitted_ = false;      ///< to that process
   std::uint32_t attempts_ = 0;  ///< submissions so far
+  bool hands_over_ = false;     ///< the engine that it was given to is to hand it over
+  bool handed_over_ = false;    ///< one has
+  bool given_back_ = false;     ///< one has refused or failed to
   EngineLives lives_;
   metrics::GapCounts gaps_;
   std::int64_t scheduled_ns_ = 0;

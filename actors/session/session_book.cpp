@@ -111,6 +111,11 @@ Submit SessionBook::compiled(std::uint64_t exchange, const EngineProcess& by, co
     return {};
   }
   it->second.compiling = false;
+  if (!compiled.status.ok() && is_prefill(by.engine) && it->second.engine == by.engine &&
+      refused_by_engine(it->second)) {
+    it->second.session->give_back();
+    return {};
+  }
   if (!contained(exchange, now_ns, effects, [&] { it->second.session->compiled(compiled, now_ns, effects); }))
     return {};
   settle(exchange);
@@ -145,9 +150,15 @@ std::vector<std::uint32_t> SessionBook::candidates(const Open& open) const {
   std::vector<std::uint32_t> out;
   for (std::uint32_t engine = 0; engine < engines_.size(); ++engine) {
     const auto& refused = open.refused_by;
-    if (engines_[engine].up && std::find(refused.begin(), refused.end(), engine) == refused.end()) {
-      out.push_back(engine);
-    }
+    if (!engines_[engine].up || std::find(refused.begin(), refused.end(), engine) != refused.end()) continue;
+    // A prefill instance sees nothing of what this one has in memory.
+    if (is_prefill(engine) && open.session->has_media()) continue;
+    out.push_back(engine);
+  }
+  // What all other engines that are up have refused is no prefill instance's.
+  if (out.empty() || !is_prefill(out.front())) return out;
+  for (std::uint32_t engine = 0; !is_prefill(engine); ++engine) {
+    if (engines_[engine].up) return {};
   }
   return out;
 }
@@ -158,8 +169,21 @@ bool SessionBook::give_to_engine(Open& open) {
   const std::vector<std::uint32_t> engines = candidates(open);
   if (engines.empty()) return false;
   open.engine = router_->choose(open.session->wanted(), engines, open.at_engine);
-  open.session->give_to(*open.engine);
+  open.session->give_to(*open.engine, open.at_engine.hands_over());
   return true;
+}
+
+/// Its engine will not take it: true when another one may.
+bool SessionBook::refused_by_engine(Open& open) {
+  open.refused_by.push_back(*open.engine);
+  if (candidates(open).empty()) return false;
+  take_from_engine(open);
+  return true;
+}
+
+void SessionBook::take_from_engine(Open& open) {
+  open.engine.reset();
+  open.at_engine = {};
 }
 
 SessionBook::Engine& SessionBook::at(std::uint32_t engine) {
@@ -183,6 +207,7 @@ std::vector<std::uint64_t> SessionBook::engine_up(const EngineProcess& process, 
   if (engine.epoch && (process.epoch < *engine.epoch || (engine.up && process.epoch == *engine.epoch)))
     return {};
   if (engine.up) engine_down({process.engine, *engine.epoch}, now_ns, effects);
+  if (is_prefill(process.engine)) stop_waiting(process);
   engine = {process.epoch, true};
   std::set<Arrival> ready;
   for (const auto& [exchange, open] : sessions_) {
@@ -220,8 +245,7 @@ std::vector<std::uint64_t> SessionBook::stop_waiting(const EngineProcess& proces
   std::set<Arrival> ready;
   for (auto& [exchange, open] : sessions_) {
     if (open.engine != process.engine) continue;
-    open.engine.reset();
-    open.at_engine = {};
+    take_from_engine(open);
     if (open.session->ready()) ready.emplace(open.arrived_ns, exchange);
   }
   return exchanges(ready);
@@ -231,12 +255,11 @@ bool SessionBook::refused(const Refused& refused, std::int64_t now_ns, Effects& 
   const auto it = sessions_.find(refused.exchange);
   if (it == sessions_.end()) return false;
   Open& open = it->second;
-  if (refused.status.code == Code::overloaded && open.engine && open.session->is_submitted(refused.attempt)) {
-    open.refused_by.push_back(*open.engine);
-    if (!candidates(open).empty()) {
+  if (open.engine && open.session->is_submitted(refused.attempt)) {
+    // What is wrong with a request is wrong everywhere, but a prefill instance may have other limits.
+    const bool elsewhere = refused.status.code == Code::overloaded || is_prefill(*open.engine);
+    if (elsewhere && refused_by_engine(open)) {
       open.session->take_back(effects);
-      open.engine.reset();
-      open.at_engine = {};
       return true;
     }
   }
@@ -254,10 +277,12 @@ void SessionBook::take(const StepTokens& step, std::int64_t now_ns, const Slice&
     Open& open = sessions_.find(place->second.exchange)->second;
     const auto [exchange, sequence] = place->second;
     bool taken = false;
+    const std::size_t handed_over = effects.handed_over.size();
     const bool done = contained(exchange, now_ns, effects,
                                 [&] { taken = open.session->take(sequence, tokens, step, now_ns, effects); });
     if (!done) continue;
     if (!taken) ++dropped_;
+    if (effects.handed_over.size() > handed_over) take_from_engine(open);
     if (open.alone && !open.session->lives().suspect()) leave_quarantine(open);
     if (open.touched == takes_) continue;
     open.touched = takes_;

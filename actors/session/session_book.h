@@ -63,7 +63,7 @@ class SessionBook {
   std::optional<Compile> take_compile(std::uint64_t exchange);
 
   /// The answer to take_compile(), given by the process that was engine_of() then and runs now; returns
-  /// submit().
+  /// submit(). What a prefill instance cannot compile is to be given to another engine by take_compile().
   Submit compiled(std::uint64_t exchange, const EngineProcess& by, const Compiled& compiled,
                   std::int64_t now_ns, Effects& effects);
 
@@ -85,7 +85,8 @@ class SessionBook {
   std::vector<std::uint64_t> engine_up(const EngineProcess& process, std::int64_t now_ns, Effects& effects);
 
   /// The engine's process of this or an earlier epoch has ended. Its sessions wait for its next one, but
-  /// those that seem to end engines fail. Nothing happens when it was known.
+  /// those that seem to end engines fail. Nothing happens when it was known. Nobody waits for a prefill
+  /// instance: stop_waiting() is next.
   void engine_down(const EngineProcess& process, std::int64_t now_ns, Effects& effects);
 
   /// What waits for a process of this or a later epoch waits for no certain engine any more: returns the
@@ -101,7 +102,7 @@ class SessionBook {
   /// The present process of an engine; nothing between two.
   std::optional<EngineProcess> process_of(std::uint32_t engine) const;
 
-  /// The engine has refused the session's submission of this number. True: another engine may have room, and
+  /// The engine has refused the session's submission of this number. True: another engine may take it, and
   /// the session is to be given to it by take_compile() or submit().
   bool refused(const Refused& refused, std::int64_t now_ns, Effects& effects);
 
@@ -109,7 +110,9 @@ class SessionBook {
   /// sequence.
   std::uint64_t dropped() const { return dropped_; }
 
-  /// One step's tokens of all sessions.
+  bool is_prefill(std::uint32_t engine) const { return router_->is_prefill(engine); }
+
+  /// One step's tokens of all sessions. Those that Effects::handed_over names have no engine any more.
   void take(const StepTokens& step, std::int64_t now_ns, const Slice& slice, Effects& effects);
 
   /// Goes on with an answer that Effects::unfinished has named.
@@ -162,6 +165,8 @@ class SessionBook {
   void leave_quarantine(Open& open);
   std::vector<std::uint32_t> candidates(const Open& open) const;
   bool give_to_engine(Open& open);
+  bool refused_by_engine(Open& open);
+  static void take_from_engine(Open& open);
   Engine& at(std::uint32_t engine);
 
   std::shared_ptr<const SessionContext> context_;

@@ -135,11 +135,13 @@ void watch(SessionHostSelf self, std::uint64_t exchange, const EngineProcess& pr
   pending.then(
       [=, end_deadline = deadline_end(self, pending)](const Status& status) {
         end_deadline();
-        if (status.ok() || is_lost(status) || !self->state.book->runs(process)) return;
+        if (status.ok() || is_lost(status) || self->state.book->engine_of(exchange) != process) return;
         fail(self, exchange, status);
       },
       [](const caf::error&) {});
 }
+
+void bring(SessionHostSelf self, std::uint64_t exchange);
 
 void compile(SessionHostSelf self, std::uint64_t exchange, Compile job) {
   if (self->state.parts.grammars.empty()) {
@@ -167,6 +169,7 @@ void compile(SessionHostSelf self, std::uint64_t exchange, Compile job) {
         Submit sequences = self->state.book->compiled(exchange, process, compiled, now_ns(), effects);
         act(self, effects);
         if (open && compiled.status.ok()) watch(self, exchange, process, compiled.grammar);
+        if (open && !compiled.status.ok()) return bring(self, exchange);  // to another engine, if it is open
         submit(self, std::move(sequences));
       },
       [=](const caf::error&) { lost(); });
@@ -230,6 +233,8 @@ void engine_up(SessionHostSelf self, const EngineUp& up) {
   for (const std::uint64_t exchange : ready) bring(self, exchange);
 }
 
+void waited_for_engine(SessionHostSelf self, const WaitedForEngine& waited);
+
 void engine_down(SessionHostSelf self, const EngineDown& down) {
   auto& state = self->state;
   Effects effects;
@@ -238,17 +243,29 @@ void engine_down(SessionHostSelf self, const EngineDown& down) {
   state.parts.log.warning("engine_down", {kv("engine", down.engine), kv("epoch", down.epoch),
                                           kv("why", down.why), kv("requests", state.book->size())});
   act(self, effects);
-  if (state.parts.engines.size() > 1) {
+  if (state.book->is_prefill(down.engine)) {
+    waited_for_engine(self, {down.engine, down.epoch});
+  } else if (state.parts.engines.size() > 1) {
     self->delayed_send(self, state.parts.wait_for_engine, WaitedForEngine{down.engine, down.epoch});
   }
 }
 
+/// Gives what waits for an engine to others.
 void waited_for_engine(SessionHostSelf self, const WaitedForEngine& waited) {
   auto& state = self->state;
   const std::vector<std::uint64_t> ready = state.book->stop_waiting({waited.engine, waited.epoch});
   if (ready.empty()) return;
   state.parts.log.info("given_to_others", {kv("engine", waited.engine), kv("requests", ready.size())});
   for (const std::uint64_t exchange : ready) bring(self, exchange);
+}
+
+/// Brings what prefill instances are done with to engines that go on.
+void handed_over(SessionHostSelf self, const Effects& effects) {
+  for (const HandedOver& one : effects.handed_over) {
+    self->state.parts.log.stage(one.failed ? "given_back" : "handed_over",
+                                {kv("req", one.request_id), kv("engine", one.engine)});
+    bring(self, one.exchange);
+  }
 }
 
 void retry_alone(SessionHostSelf self) {
@@ -429,6 +446,7 @@ session_host_actor::behavior_type session_host_behavior(SessionHostSelf self, Se
         Effects effects;
         self->state.book->take(step, now_ns(), begin_slice(self), effects);
         act(self, effects);
+        handed_over(self, effects);
         self->state.parts.engines[step.engine]->took_step();
         report_drops(self);
       },

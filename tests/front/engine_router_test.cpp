@@ -226,6 +226,99 @@ TEST_F(EngineRouterTest, RoundRobinLooksAtNothing) {
   EXPECT_EQ(chosen, (std::vector<std::uint32_t>{0, 1, 0, 1}));
 }
 
+/// Engine 0 belongs to this server, 1 and 2 are prefill instances.
+class PrefillRouterTest : public EngineRouterTest {
+ protected:
+  PrefillRouterTest() {
+    setup_.first_prefill = 1;
+    setup_.min_prompt_tokens = 40;
+    const auto fd = ipc::BlockNames::create(64, {3, 5});
+    setup_.names.push_back(
+        std::make_shared<ipc::BlockNames>(*ipc::BlockNames::attach(fd->get(), ipc::Access::read)));
+  }
+
+  /// The engine, and whether it is to hand the request over.
+  using Choice = std::pair<std::uint32_t, bool>;
+  Choice give(const std::vector<TokenId>& ids, const std::vector<std::uint32_t>& candidates = {0, 1},
+              bool begun = false, bool hands_over = true) {
+    const EngineRouter::Request request{.prompt = ids,
+                                        .media = media_,
+                                        .prompt_tokens = static_cast<std::int64_t>(ids.size()),
+                                        .answers = 1,
+                                        .answer_tokens = 100,
+                                        .prefix = &prefix_,
+                                        .begun = begun,
+                                        .hands_over = hands_over && !begun};
+    const std::uint32_t chosen = router().choose(request, candidates, places_.emplace_back());
+    return {chosen, places_.back().hands_over()};
+  }
+};
+
+TEST_F(PrefillRouterTest, ALongPromptIsComputedElsewhere) {
+  EXPECT_EQ(give(prompt(100, 39)), Choice(0, false));
+  EXPECT_EQ(give(prompt(200, 40)), Choice(1, true));
+  EXPECT_EQ(router().load(1), 40) << "of its answer one token";
+  EXPECT_EQ(give(prompt(300, 400), {0, 1}, false, false), Choice(0, false)) << "it may not be";
+  EXPECT_EQ(give(prompt(500, 400), {0, 1}, true), Choice(0, false)) << "it has begun";
+}
+
+TEST_F(PrefillRouterTest, WhatIsCachedHereIsNoReason) {
+  cache(0, prompt(100, 80));
+  cache(1, prompt(100, 80));
+  EXPECT_EQ(give(prompt(100, 119)), Choice(0, false)) << "39 tokens are to be computed";
+  EXPECT_EQ(give(prompt(100, 120)), Choice(1, true));
+  EXPECT_EQ(router().load(1), 40) << "it has the others too";
+}
+
+TEST_F(PrefillRouterTest, WhatWasHandedOverIsKnownHere) {
+  EXPECT_EQ(give(prompt(100, 80)), Choice(1, true));
+  EXPECT_EQ(give(prompt(100, 80), {0, 1}, true), Choice(0, false)) << "the same request goes on";
+  EXPECT_EQ(give(prompt(100, 100)), Choice(0, false)) << "the next one finds its blocks";
+}
+
+TEST_F(PrefillRouterTest, AQueueThatIsLongForThePromptIsAvoided) {
+  EXPECT_EQ(give(prompt(1000, 400)), Choice(1, true));
+  EXPECT_EQ(give(prompt(2000, 99)), Choice(0, false)) << "400 tokens are more than four times 99";
+  EXPECT_EQ(give(prompt(3000, 100)), Choice(1, true));
+  for (int i = 1; i < 8; ++i) give(prompt(10'000 * i, 400));
+  EXPECT_LE(router().load(1), 5 * 400 + 100) << "the others are computed here";
+  places_.clear();
+  EXPECT_EQ(give(prompt(2000, 99)), Choice(1, true));
+}
+
+TEST_F(PrefillRouterTest, TheOneWithTheLeastToDoIsChosen) {
+  EXPECT_EQ(give(prompt(100, 60), {0, 1, 2}), Choice(1, true));
+  EXPECT_EQ(give(prompt(200, 50), {0, 1, 2}), Choice(2, true));
+  EXPECT_EQ(give(prompt(300, 50), {0, 1, 2}), Choice(2, true));
+  EXPECT_EQ(give(prompt(400, 50), {0, 1, 2}), Choice(1, true));
+  router().serves(1, false);
+  EXPECT_EQ(give(prompt(500, 50), {0, 1, 2}), Choice(2, true));
+}
+
+TEST_F(PrefillRouterTest, APrefillInstanceServesAloneWhereNoOtherEngineCan) {
+  EXPECT_EQ(give(prompt(100, 60), {1}), Choice(1, false));
+  EXPECT_EQ(give(prompt(200, 60), {1}, true), Choice(1, false));
+  EXPECT_EQ(router().load(1), 2 * (60 + 100)) << "with their answers";
+  router().serves(0, false);
+  EXPECT_EQ(give(prompt(300, 60)), Choice(1, false));
+  EXPECT_EQ(give(prompt(400, 60), {0, 1}, true), Choice(0, false)) << "what has begun waits";
+  router().serves(1, false);
+  EXPECT_EQ(give(prompt(500, 60)), Choice(0, false)) << "nobody can";
+}
+
+TEST_F(PrefillRouterTest, OneThatGivesNoSignOfLifeGetsNothing) {
+  setup_.responds = [](std::uint32_t engine) { return engine == 0; };
+  EXPECT_EQ(give(prompt(100, 60)), Choice(0, false));
+}
+
+TEST_F(PrefillRouterTest, TheRuleHoldsUnderEveryPolicy) {
+  setup_.policy = config::RoutingPolicy::round_robin;
+  cache(0, prompt(100, 80));
+  EXPECT_EQ(give(prompt(100, 100)), Choice(0, false));
+  EXPECT_EQ(give(prompt(500, 100)), Choice(1, true));
+  EXPECT_EQ(give(prompt(900, 20)), Choice(0, false));
+}
+
 TEST(CachedNames, FollowsTheTable) {
   const auto fd = ipc::BlockNames::create(8);
   auto table = ipc::BlockNames::attach(fd->get());

@@ -53,6 +53,11 @@ class ScriptedEngine {
     }
   }
 
+  /// It does not run this sequence, if it ever did.
+  void forget(const RequestKey& key) {
+    std::erase_if(running_, [&](const Running& one) { return one.spec.key == key; });
+  }
+
   bool idle() const { return running_.empty(); }
 
   /// The next token of every sequence; of one whose prompt's scores are wanted first those, some in a step.
@@ -81,7 +86,11 @@ class ScriptedEngine {
         out.tokens.push_back(id);
         ++one.tokens;
         entry.tokens = 1;
-        if (one.tokens == static_cast<std::int32_t>(ids.size())) entry.finish = script_.lines[one.number].end;
+        if (one.tokens == static_cast<std::int32_t>(ids.size())) {
+          entry.finish = script_.lines[one.number].end;
+        } else if (one.tokens >= one.spec.max_output_tokens) {
+          entry.finish = Finish::length;
+        }
       }
       entry.scores = static_cast<std::int32_t>(out.scores.size()) - entry.first_score;
       one.ended = entry.finish != Finish::none;

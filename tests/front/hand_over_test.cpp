@@ -1,0 +1,304 @@
+// Requests whose prompts a prefill instance computes: what each engine is given, and that clients are sent
+// what an engine alone would have sent them, whoever ends meanwhile.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "actors/session/session_book.h"
+#include "support/answer_cases.h"
+#include "support/parsing_context.h"
+#include "support/scripted_engine.h"
+
+namespace troupe {
+namespace {
+
+using testing::AnswerCase;
+using testing::Script;
+using testing::ScriptedEngine;
+
+constexpr std::uint32_t kOwn = 0, kPrefill = 1;
+
+/// Own engines and prefill instances, of each one, with tables of names in which nothing is cached.
+std::shared_ptr<EngineRouter> make_router(std::int64_t min_prompt_tokens = 0) {
+  EngineRouter::Setup setup;
+  for (int engine = 0; engine < 2; ++engine) {
+    const auto fd = ipc::BlockNames::create(8, {3, 5});
+    setup.names.push_back(
+        std::make_shared<ipc::BlockNames>(*ipc::BlockNames::attach(fd->get(), ipc::Access::read)));
+  }
+  setup.first_prefill = kPrefill;
+  setup.min_prompt_tokens = min_prompt_tokens;
+  return std::make_shared<EngineRouter>(setup);
+}
+
+/// A request that is played to its end. `disturb` is called before each step of the engines.
+class Play {
+ public:
+  explicit Play(const AnswerCase& of) : case_(of) {
+    for (const std::string& text : of.lines) {
+      Script::Line& line =
+          script_.lines.emplace_back(Script::Line{testing::parsing_ids(text), Finish::length});
+      if (line.ids.back() == testing::ByteTokenizer::kEos) {
+        line.end = Finish::stop;
+      } else if (line.ids.size() == 1 && of.ask.generation.max_tokens != 0) {
+        line.ids.push_back('!');  // the limit of a sequence that ends with its length is more than a token
+      }
+    }
+  }
+
+  std::string run(const std::function<void(Play&, int step)>& disturb = {}) {
+    open(case_.ask);
+    for (int step = 0; book_.size() > 0 && step < 300; ++step) {
+      if (disturb) disturb(*this, step);
+      for (const std::uint32_t engine : {kPrefill, kOwn}) {
+        if (engines_[engine]) deliver(engine, engines_[engine]->step());
+      }
+    }
+    for (const std::uint32_t engine : {kPrefill, kOwn}) {
+      if (engines_[engine]) EXPECT_TRUE(engines_[engine]->idle()) << engine;
+      EXPECT_TRUE(grammars_[engine].empty()) << engine;
+      EXPECT_EQ(router_->load(engine), 0) << engine;
+    }
+    return testing::record(effects_);
+  }
+
+  void up(std::uint32_t engine) {
+    engines_[engine] = std::make_unique<ScriptedEngine>(script_);
+    grammars_[engine].clear();
+    bring_all(book_.engine_up({engine, ++epochs_[engine]}, 10, effects_));
+  }
+
+  /// `late`: what the engine yields in a step more arrives when its end is known. `waits`: what it had waits
+  /// for its next process.
+  void down(std::uint32_t engine, bool late = false, bool waits = false) {
+    const StepTokens last = late ? engines_[engine]->step() : StepTokens();
+    engines_[engine].reset();
+    grammars_[engine].clear();
+    book_.engine_down({engine, epochs_[engine] + 1}, 10, effects_);
+    if (!waits) bring_all(book_.stop_waiting({engine, epochs_[engine] + 1}));
+    if (late) deliver(engine, last);
+  }
+
+  bool is_up(std::uint32_t engine) const { return engines_[engine] != nullptr; }
+  bool refuses_ = false;  ///< the prefill instance
+  bool fails_ = false;    ///< likewise, in its first step
+  const std::vector<Submit>& submits(std::uint32_t engine) const { return submits_[engine]; }
+  const Effects& effects() const { return effects_; }
+
+ private:
+  void open(Ask ask) {
+    book_.open(std::move(ask));
+    book_.take_encode(5);
+    Encoded encoded;
+    for (const std::string& prompt : case_.prompts) {
+      encoded.prompts.push_back(testing::parsing_ids(prompt));
+      if (case_.ask.answer.echo) encoded.texts.push_back({prompt, static_cast<std::int64_t>(prompt.size())});
+    }
+    Submit submit = book_.encoded(5, std::move(encoded), 10, effects_);
+    if (submit.sequences.empty()) return bring();
+    give(std::move(submit));
+  }
+
+  void bring_all(const std::vector<std::uint64_t>& exchanges) {
+    for (const std::uint64_t exchange : exchanges) {
+      EXPECT_EQ(exchange, 5u);
+      bring();
+    }
+  }
+
+  void bring() {
+    if (book_.take_compile(5)) {
+      const EngineProcess process = *book_.engine_of(5);
+      const std::uint64_t grammar = ++next_grammar_;
+      grammars_[process.engine] = {grammar};
+      return give(book_.compiled(5, process, {{}, grammar}, 10, effects_));
+    }
+    give(book_.submit(5, 10, effects_));
+  }
+
+  void give(Submit submit) {
+    if (submit.sequences.empty()) return;
+    const std::uint32_t engine = book_.engine_of(5)->engine;
+    EXPECT_EQ(submit.attempt, attempts_++);
+    for (const SequenceSpec& spec : submit.sequences)
+      EXPECT_EQ(spec.grammar, grammars_[engine].empty() ? 0 : grammars_[engine].front());
+    submits_[engine].push_back(submit);
+    if (engine == kPrefill && refuses_) {
+      --attempts_;
+      if (book_.refused({5, submit.attempt, failure(Code::overloaded, "full")}, 10, effects_)) {
+        carry_out();
+        bring();
+      }
+      return;
+    }
+    engines_[engine]->submit(submit);
+  }
+
+  void deliver(std::uint32_t engine, StepTokens step) {
+    step.engine = engine;
+    if (engine == kPrefill && fails_ && !step.sequences.empty()) {
+      SequenceTokens& last = step.sequences.back();
+      last.tokens = last.scores = 0;
+      last.finish = Finish::aborted;
+      engines_[engine]->forget(last.key);
+    }
+    book_.take(step, 20, Slice(), effects_);
+    carry_out();
+    for (const HandedOver& one : std::exchange(effects_.handed_over, {})) {
+      EXPECT_EQ(one.engine, kPrefill);
+      EXPECT_EQ(one.failed, fails_);
+      bring();
+    }
+  }
+
+  void carry_out() {
+    for (const CancelledSequence& one : std::exchange(effects_.cancel, {})) {
+      if (engines_[one.engine]) engines_[one.engine]->cancel({one.key});
+    }
+    for (const auto& [engine, grammar] : std::exchange(effects_.grammars, {}))
+      EXPECT_EQ(std::erase(grammars_[engine], grammar), 1u);
+  }
+
+  const AnswerCase& case_;
+  Script script_;
+  std::shared_ptr<EngineRouter> router_ = make_router();
+  SessionBook book_{testing::parsing_context(), KeySource({1, 0}), {}, nullptr, router_};
+  Effects effects_;
+  std::array<std::unique_ptr<ScriptedEngine>, 2> engines_;
+  std::array<std::uint32_t, 2> epochs_{};
+  std::array<std::vector<std::uint64_t>, 2> grammars_;  ///< that each holds
+  std::array<std::vector<Submit>, 2> submits_;
+  std::uint64_t next_grammar_ = 0;
+  std::uint32_t attempts_ = 0;
+};
+
+/// Kinds of answers that end in whole or in part with their first token, beside those of other tests.
+std::vector<AnswerCase> all_cases(bool stream) {
+  std::vector<AnswerCase> all = testing::answer_cases(stream);
+  const auto add = [&](const char* name, std::vector<std::string> lines) -> Ask& {
+    const auto choices = static_cast<std::int32_t>(lines.size());
+    AnswerCase one{name, testing::basic_ask(Api::completions, stream), {"abc"}, std::move(lines)};
+    one.ask.generation.choices = one.ask.generation.best_of = choices;
+    return all.emplace_back(std::move(one)).ask;
+  };
+  add("one choice stops at once", {testing::kEos, "long" + testing::kEos, "longer"});
+  add("all stop at once", {testing::kEos, testing::kEos});
+  add("a stop string at once", {".never", "later.never", "no"}).generation.stop = {"."};
+  add("one token", {"x", "y"}).generation.max_tokens = 1;
+  return all;
+}
+
+bool ends_at_once(const AnswerCase& one) {
+  return one.ask.generation.max_tokens == 1 || one.ask.generation.max_tokens == 0 ||
+         std::string(one.name) == "all stop at once";
+}
+
+std::string undisturbed(const AnswerCase& one) {
+  Play play(one);
+  play.up(kOwn);
+  return play.run();
+}
+
+std::string handed_over(const AnswerCase& one, const std::function<void(Play&, int step)>& disturb) {
+  Play play(one);
+  play.up(kOwn);
+  play.up(kPrefill);
+  return play.run(disturb);
+}
+
+class HandOverTest : public ::testing::TestWithParam<bool> {};
+
+TEST_P(HandOverTest, AnAnswerIsWhatOneEngineAloneWouldGive) {
+  for (const AnswerCase& one : all_cases(GetParam())) {
+    Play play(one);
+    play.up(kOwn);
+    play.up(kPrefill);
+    ASSERT_EQ(play.run(), undisturbed(one)) << one.name;
+    ASSERT_EQ(play.submits(kPrefill).size(), 1u) << one.name;
+    const bool once = ends_at_once(one);
+    EXPECT_EQ(play.submits(kOwn).size(), once ? 0u : 1u) << one.name;
+    EXPECT_EQ(play.effects().finished[0].stats.handed_over, !once) << one.name;
+    EXPECT_FALSE(play.effects().finished[0].stats.given_back) << one.name;
+    for (const SequenceSpec& spec : play.submits(kPrefill)[0].sequences)
+      EXPECT_EQ(spec.max_output_tokens, 1) << one.name;
+    if (once) continue;
+    for (const SequenceSpec& spec : play.submits(kOwn)[0].sequences) {
+      EXPECT_EQ(spec.output.size(), 1u) << one.name;
+      EXPECT_GT(spec.max_output_tokens, 1) << one.name;
+    }
+  }
+}
+
+TEST_P(HandOverTest, APrefillInstanceMayEndAtAnyStep) {
+  for (const AnswerCase& one : all_cases(GetParam())) {
+    const std::string expected = undisturbed(one);
+    for (const bool late : {false, true}) {
+      for (int at = 0; at < 6; ++at) {
+        const auto disturb = [&](Play& play, int step) {
+          if (step == at) play.down(kPrefill, late);
+        };
+        ASSERT_EQ(handed_over(one, disturb), expected) << one.name << " at " << at << (late ? ", late" : "");
+      }
+    }
+  }
+}
+
+TEST_P(HandOverTest, AnEngineMayEndAtAnyStepAndComeBack) {
+  for (const AnswerCase& one : all_cases(GetParam())) {
+    const std::string expected = undisturbed(one);
+    for (const bool waits : {false, true}) {
+      for (int at = 0; at < 6; ++at) {
+        const auto disturb = [&](Play& play, int step) {
+          if (step == at) play.down(kOwn, false, waits);
+          if (step == at + 2) play.up(kOwn);
+        };
+        ASSERT_EQ(handed_over(one, disturb), expected)
+            << one.name << " at " << at << (waits ? ", waits" : "");
+      }
+    }
+  }
+}
+
+TEST_P(HandOverTest, WithoutAnotherEngineAPrefillInstanceGoesOn) {
+  for (const AnswerCase& one : all_cases(GetParam())) {
+    const std::string expected = undisturbed(one);
+    ASSERT_EQ(handed_over(one,
+                          [](Play& play, int step) {
+                            if (step == 0) play.down(kOwn);
+                          }),
+              expected)
+        << one.name;
+    Play play(one);
+    play.up(kPrefill);
+    ASSERT_EQ(play.run(), expected) << one.name;
+    ASSERT_EQ(play.submits(kPrefill).size(), 1u) << one.name << ": it does not hand over";
+  }
+}
+
+TEST_P(HandOverTest, WhatAPrefillInstanceRefusesOrFailsAtIsComputedHere) {
+  for (const AnswerCase& one : all_cases(GetParam())) {
+    const std::string expected = undisturbed(one);
+    for (const bool refuses : {false, true}) {
+      Play play(one);
+      play.refuses_ = refuses;
+      play.fails_ = !refuses;
+      play.up(kOwn);
+      play.up(kPrefill);
+      ASSERT_EQ(play.run(), expected) << one.name << (refuses ? ", refused" : ", failed");
+      EXPECT_EQ(play.submits(kOwn).size(), 1u) << one.name;
+      EXPECT_TRUE(play.effects().finished[0].stats.given_back) << one.name;
+      EXPECT_FALSE(play.effects().finished[0].stats.handed_over) << one.name;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(StreamOrWhole, HandOverTest, ::testing::Bool());
+
+}  // namespace
+}  // namespace troupe
