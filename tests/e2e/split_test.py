@@ -1,0 +1,181 @@
+"""A prefill and a decode instance: long prompts are computed by the one and answered by the other, every text is that of one
+instance alone, and no stream is cut when one of them, or a part of it, ends."""
+import concurrent.futures
+import os
+import signal
+import unittest
+
+from server import Server, free_port, wait_until
+from short_model import short_model
+from streams import Stream
+
+FLAGS = ("--dtype", "float32", "--max-model-len", 2048, "--cpu-threads", 1, "--cpu-kv-bytes", "192MiB", "--max-num-batched-tokens", 128)
+LEAST = 100  # tokens of a prompt that is handed over
+STORY = "Once upon a time there was a river that had never seen the sea, and it asked every stone on its way. "
+
+
+def prompt(number, sentences=12):
+    return f"Chapter {number}. " + STORY * sentences
+
+
+def body(number, **more):
+    return {"prompt": prompt(number), "max_tokens": 24, "temperature": 0, "ignore_eos": True} | more
+
+
+BODIES = {
+    "greedy": body(1),
+    "seeded": body(2, temperature=1, seed=5),
+    "choices": body(3, temperature=1, seed=6, n=3),
+    "logprobs": body(4, logprobs=2),
+    "scores of the prompt": body(5, echo=True, logprobs=1, max_tokens=4),
+    "penalties": body(6, temperature=0.7, seed=7, frequency_penalty=1, repetition_penalty=1.2),
+    "a form": body(7, guided_regex="[0-9]{20}", ignore_eos=False),
+    "one token": body(8, max_tokens=1),
+    "two prompts": body(9) | {"prompt": [prompt(9), prompt(10)]},
+    "a stop string": body(11, stop=["e"], ignore_eos=False, max_tokens=60),
+    "few tokens at least": body(12, min_tokens=10, ignore_eos=False),
+    "a short prompt": {"prompt": "The sea", "max_tokens": 12, "temperature": 0, "ignore_eos": True},
+}
+
+
+def answer_of(server, request):
+    """What must be the same: all but ids, times, and what was found in caches."""
+    answer = server.post("/v1/completions", request)
+    if answer.status != 200:
+        raise AssertionError(answer.text)
+    usage = answer.json["usage"]
+    return answer.json["choices"], usage["prompt_tokens"], usage["completion_tokens"]
+
+
+class Split(unittest.TestCase):
+    maxDiff = None
+
+    @classmethod
+    def setUpClass(cls):
+        cls.model = short_model()
+        with Server(*FLAGS, model=cls.model) as alone:
+            cls.expected = {kind: answer_of(alone, request) for kind, request in BODIES.items()}
+            cls.streamed = {n: Stream(alone, body(n, max_tokens=60)).join().text for n in range(20, 28)}
+        cls.queue_port = free_port()
+        cls.decode = Server(*FLAGS, "--splitwise-role", "decode", "--innode-prefill-ports", cls.queue_port,
+                            "--prefill-min-tokens", LEAST, model=cls.model)
+        cls.addClassCleanup(cls.decode.stop)
+        cls.prefill = None
+        cls.start_prefill()
+        cls.addClassCleanup(lambda: cls.prefill.stop())
+
+    @classmethod
+    def start_prefill(cls):
+        if cls.prefill is not None:
+            cls.prefill.stop()
+        cls.prefill = Server(*FLAGS, "--splitwise-role", "prefill", "--engine-worker-queue-port", cls.queue_port,
+                             model=cls.model, env={"XDG_RUNTIME_DIR": str(cls.decode.runtime_dir)})
+        cls.joined()
+
+    @classmethod
+    def joined(cls):
+        """A prompt goes to the prefill instance and comes back with its blocks."""
+        number = 1000
+
+        def goes():
+            nonlocal number
+            number += 1
+            before = cls.counts()
+            answer_of(cls.decode, body(number, max_tokens=2))
+            after = cls.counts()
+            return after["handed"] > before["handed"] and after["blocks"] > before["blocks"]
+        wait_until(goes, "that prompts are handed over")
+
+    @classmethod
+    def counts(cls):
+        metrics = cls.decode.metrics()
+        return {"handed": metrics["troupe:handed_over_requests_total"], "blocks": metrics["troupe:peer_in_blocks_total"],
+                "failed": metrics["troupe:peer_failed_blocks_total"]}
+
+    def setUp(self):
+        wait_until(lambda: self.decode.is_ready() and self.prefill.is_ready(), "both instances")
+
+    def test_answers_are_those_of_one_instance(self):
+        for kind, request in BODIES.items():
+            with self.subTest(kind):
+                before = self.counts()
+                self.assertEqual(answer_of(self.decode, request), self.expected[kind])
+                handed = 0 if kind in ("a short prompt", "one token") else 1
+                self.assertEqual(self.counts()["handed"] - before["handed"], handed)
+
+    def test_blocks_are_copied_and_not_computed_again(self):
+        before = self.counts()
+        computed = self.decode.metrics()["fastdeploy:prompt_tokens_total"]
+        answer = self.decode.post("/v1/completions", body(100)).json
+        tokens = answer["usage"]["prompt_tokens"]
+        after = self.counts()
+        self.assertEqual(after["blocks"] - before["blocks"], tokens // 64)
+        self.assertEqual(after["failed"], before["failed"])
+        here = self.decode.metrics()["fastdeploy:prompt_tokens_total"] - computed
+        self.assertLess(here, 128, "the last block alone is computed here")
+        again = self.counts()
+        self.decode.post("/v1/completions", body(100))
+        self.assertEqual(self.counts(), again, "now the decode instance has it")
+
+    def test_a_prefix_that_the_prefill_instance_has_is_found_from_here(self):
+        self.prefill.post("/v1/completions", {"prompt": prompt(200, 5), "max_tokens": 1})
+        before = self.counts()
+        self.decode.post("/v1/completions", {"prompt": prompt(200, 3), "max_tokens": 1, "temperature": 0})
+        self.assertGreater(self.counts()["blocks"], before["blocks"], "though the prompt is too short to be handed over")
+
+    def run_under(self, act):
+        """Streams during which something happens when the first has a token: the prompts of others are being computed. Their texts
+        must be the undisturbed ones."""
+        self.forget()
+        with concurrent.futures.ThreadPoolExecutor(len(self.streamed)) as pool:
+            begun = {n: pool.submit(Stream, self.decode, body(n, max_tokens=60)) for n in self.streamed}
+            wait_until(lambda: any(stream.done() for stream in begun.values()), "a first token")
+            act()
+            for number, future in begun.items():
+                stream = future.result().join()
+                self.assertIsNone(stream.failure, number)
+                self.assertIsNone(stream.error, number)
+                self.assertEqual(stream.text, self.streamed[number])
+                self.assertEqual(stream.events[-1], "[DONE]")
+
+    def forget(self):
+        for server in (self.decode, self.prefill):
+            server.post("/reset_prefix_cache", {})
+
+    def kill(self, server, name):
+        pid = server.process_pid(name)
+        os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: server.process_pid(name) not in (pid, 0), f"another {name}")
+
+    def test_streams_beside_one_another(self):
+        before = self.counts()
+        self.run_under(lambda: None)
+        self.assertGreater(self.counts()["handed"], before["handed"])
+
+    def test_nothing_is_cut_when_a_part_of_the_prefill_instance_ends(self):
+        for name in ("engine", "worker"):
+            with self.subTest(name):
+                self.run_under(lambda name=name: self.kill(self.prefill, name))
+                self.joined()
+
+    def test_nothing_is_cut_when_a_part_of_the_decode_instance_ends(self):
+        for name in ("engine", "worker"):
+            with self.subTest(name):
+                self.run_under(lambda name=name: self.kill(self.decode, name))
+                self.joined()
+
+    def test_nothing_is_cut_when_the_prefill_instance_is_killed_and_another_comes(self):
+        self.run_under(self.prefill.process.kill)
+        self.assertEqual(answer_of(self.decode, BODIES["greedy"]), self.expected["greedy"])
+        self.start_prefill()
+        self.assertEqual(answer_of(self.decode, BODIES["seeded"]), self.expected["seeded"])
+
+    def test_nothing_is_cut_when_the_prefill_instance_stands_still(self):
+        pid = self.prefill.process_pid("engine")
+        self.run_under(lambda: os.kill(pid, signal.SIGSTOP))
+        wait_until(lambda: self.prefill.process_pid("engine") not in (pid, 0), "another engine")
+        self.joined()
+
+
+if __name__ == "__main__":
+    unittest.main()
