@@ -8,6 +8,7 @@
 // The table says nothing of when contents change. Its writer sets an entry after the step that filled the
 // block has come back, and clears it before it lets a plan or a command write the block.
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <optional>
 
@@ -31,6 +32,16 @@ struct NamesKey {
   std::uint64_t low = 0;
   std::uint64_t high = 0;
 };
+
+/// The id of two memories that live at the same time: another one of either gives another id. 0: one has
+/// none.
+constexpr std::uint64_t lives_together(std::uint64_t a, std::uint64_t b) {
+  if (a == 0 || b == 0) return 0;
+  // Ids are random: an odd factor and a rotation keep equal ones, and pairs that are swapped, from cancelling
+  // out.
+  const std::uint64_t both = std::rotl(a * 0x9e3779b97f4a7c15ull, 31) ^ b;
+  return both == 0 ? 1 : both;
+}
 
 /// The first page. What is above `memory` never changes; attach() checks it.
 struct BlockNamesHeader {

@@ -24,6 +24,8 @@
 //   {"event":"fatal","message":…}
 // from a worker
 //   {"event":"loading","done_bytes":n,"total_bytes":n}   of its weights; a few times a second
+//   {"event":"memory","life":"<decimal>","blocks":n,"block_bytes":n}
+//                                                        right before "ready", with the file of its KV memory
 //   {"event":"state","state":"ready"}                    weights are loaded, plans are served
 //   {"event":"fatal","message":…}
 // from a text process
@@ -40,6 +42,11 @@
 //                                                        the PEM files hold now
 //   {"do":"processes","processes":[{"name","pid","restarts"}]}   all of them, whenever one has changed
 //   {"do":"drain","deadline_s":30}                       refuse new requests, finish the open ones, exit 0
+// to a worker of a decode instance, when it is ready
+//   {"do":"peer_memory","peer":n,"life":"<decimal>","blocks":n,"block_bytes":n}
+//                                                        with the file of the KV memory of its rank in the
+//                                                        n-th prefill instance; again when that comes anew
+//   {"do":"peer_gone","peer":n}                          that instance has ended: its memory is of no use
 // to the engine, a worker or a text process
 //   {"do":"stop"}                                        finish the step, exit 0
 //
@@ -88,6 +95,16 @@ class Control {
  private:
   ipc::Fd socket_;
 };
+
+/// Sends bytes with a duplicate of the descriptor `attached`, unless it is -1. Never waits; the result and
+/// errno are those of sendmsg(2).
+ssize_t send_attached(int socket, const char* data, std::size_t size, int attached);
+
+/// Receives bytes and the descriptor that came with them, if one did. Never waits; as recvmsg(2).
+ssize_t receive_attached(int socket, char* data, std::size_t size, ipc::Fd& attached);
+
+/// The process that made the socket's other end, of a pair: that made the pair. 0: not known.
+int pid_of_peer(int socket);
 
 struct ControlPair {
   Control ours;

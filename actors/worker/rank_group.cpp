@@ -1,26 +1,17 @@
 #include "actors/worker/rank_group.h"
 
 #include <algorithm>
-#include <bit>
 #include <utility>
 
 #include "actors/record_bytes.h"
 #include "actors/worker/step_digest.h"
 #include "base/check.h"
+#include "ipc/block_names.h"
 
 namespace troupe {
 namespace {
 
 std::string name_of(std::int32_t rank) { return "rank " + std::to_string(rank); }
-
-/// An id of two memories that live at the same time: another one of either gives another id. 0: one has none.
-std::uint64_t lives_together(std::uint64_t a, std::uint64_t b) {
-  if (a == 0 || b == 0) return 0;
-  // Ids are random: an odd factor and a rotation keep equal ones, and pairs that are swapped, from cancelling
-  // out.
-  const std::uint64_t both = std::rotl(a * 0x9e3779b97f4a7c15ull, 31) ^ b;
-  return both == 0 ? 1 : both;
-}
 
 RankGroup::Outcome fault(std::string what) { return {{}, std::move(what)}; }
 
@@ -67,7 +58,7 @@ LinkUp RankGroup::least() const {
   for (std::size_t rank = 1; rank < links_.size(); ++rank) {
     const wire::Capacity& of = links_[rank]->capacity;
     wire::Capacity& least = all.capacity;
-    all.memory = lives_together(all.memory, links_[rank]->memory);
+    all.memory = ipc::lives_together(all.memory, links_[rank]->memory);
     least.kv_blocks = std::min(least.kv_blocks, of.kv_blocks);
     least.max_slots = std::min(least.max_slots, of.max_slots);
     least.max_tokens_per_step = std::min(least.max_tokens_per_step, of.max_tokens_per_step);
