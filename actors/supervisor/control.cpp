@@ -46,6 +46,16 @@ std::int64_t Packet::number(const char* member, std::int64_t otherwise) const {
   return it != message.end() && it->is_number_integer() ? it->get<std::int64_t>() : otherwise;
 }
 
+std::map<std::string, std::string> Packet::texts(const char* member) const {
+  std::map<std::string, std::string> all;
+  const auto it = message.find(member);
+  if (it == message.end() || !it->is_object()) return all;
+  for (const auto& [name, value] : it->items()) {
+    if (value.is_string()) all.emplace(name, value.get<std::string>());
+  }
+  return all;
+}
+
 ssize_t send_attached(int socket, const char* data, std::size_t size, int attached) {
   iovec part{const_cast<char*>(data), size};
   msghdr header{};

@@ -52,7 +52,9 @@
 //
 // Both ignore unknown events and members. When the channel is closed (Packet::Kind::closed) the other process
 // is gone; a child then ends at once.
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -69,6 +71,8 @@ struct Packet {
   /// A member, or the given value when it is absent or of another type.
   std::string text(const char* member) const;
   std::int64_t number(const char* member, std::int64_t otherwise = 0) const;
+  /// The texts among the members of a member that is an object.
+  std::map<std::string, std::string> texts(const char* member) const;
 };
 
 class Control {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <charconv>
 
-#include "actors/supervisor/peer_facts.h"
 #include "ipc/block_names.h"
 
 namespace troupe::supervisor {
@@ -65,7 +64,7 @@ bool DecodePeer::read(Waiting& waiting, TimePoint now) {
     if (packet.kind == Packet::Kind::closed) return true;
     const std::string order = packet.text("do");
     if (order == "offer") {
-      waiting.facts = packet.message.value("facts", nlohmann::json());
+      waiting.facts = packet.texts("facts");
       waiting.link.step = std::move(packet.attached);
       if (!setup_.cannot.empty()) return refuse(waiting, setup_.cannot), true;
     } else if (order == "link_cache") {

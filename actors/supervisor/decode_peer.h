@@ -8,6 +8,7 @@
 
 #include "actors/supervisor/control.h"
 #include "actors/supervisor/log_event.h"
+#include "actors/supervisor/peer_facts.h"
 #include "actors/supervisor/prefill_peers.h"
 #include "actors/supervisor/status_page.h"
 #include "base/clock.h"
@@ -21,7 +22,7 @@ class DecodePeer {
   static constexpr Duration kPatience = std::chrono::seconds(5);  ///< for an offer to come whole
 
   struct Setup {
-    nlohmann::json facts;
+    PeerFacts facts;
     std::string cannot;  ///< why this instance takes no offer; empty: it does
     int ranks = 1;
     LogEvent log;
@@ -73,7 +74,7 @@ class DecodePeer {
     Control control;
     int pid = 0;
     TimePoint until;
-    nlohmann::json facts;
+    PeerFacts facts;
     ipc::LinkFds link;
   };
   struct Memory {

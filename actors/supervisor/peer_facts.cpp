@@ -34,25 +34,24 @@ std::string draft_layer(const config::SpeculationOptions& speculation) {
 }
 
 /// The other side's text comes from another process: it is cut, and without control characters.
-std::string shown(const nlohmann::json& facts, const std::string& name) {
-  const auto it = facts.is_object() ? facts.find(name) : facts.end();
-  if (it == facts.end() || !it->is_string()) return "unknown";
-  std::string text = it->get<std::string>();
-  if (text.empty()) return "unset";
+std::string shown(const PeerFacts& facts, const std::string& name) {
+  const auto it = facts.find(name);
+  if (it == facts.end()) return "unknown";
+  std::string text = it->second.empty() ? "unset" : it->second;
   if (text.size() > kLongestShown) text = text.substr(0, kLongestShown) + "…";
   std::replace_if(
       text.begin(), text.end(), [](unsigned char c) { return std::iscntrl(c) != 0; }, '?');
   return text;
 }
 
-bool same(const nlohmann::json& a, const nlohmann::json& b, const std::string& name) {
+bool are_same(const PeerFacts& a, const PeerFacts& b, const std::string& name) {
   const auto left = a.find(name), right = b.find(name);
-  return left != a.end() && right != b.end() && left->is_string() && *left == *right;
+  return left != a.end() && right != b.end() && left->second == right->second;
 }
 
 }  // namespace
 
-nlohmann::json facts_of(const config::Options& options) {
+PeerFacts facts_of(const config::Options& options) {
   config::Options copy = options;
   const std::vector<config::Field> fields = config::fields(copy);
   const auto value = [&fields](const std::string& name) {
@@ -60,30 +59,26 @@ nlohmann::json facts_of(const config::Options& options) {
                                  [&name](const config::Field& field) { return field.name == name; });
     return it == fields.end() ? std::string() : config::show_value(*it);
   };
-  nlohmann::json facts{{kBuild, TROUPE_VERSION},
-                       {kWire, std::to_string(wire::kVersion)},
-                       {kMessages, std::to_string(wire::kMessagesVersion)},
-                       {kModel, options.model.directory},
-                       {kDraftLayer, draft_layer(options.speculation)}};
+  PeerFacts facts{{kBuild, TROUPE_VERSION},
+                  {kWire, std::to_string(wire::kVersion)},
+                  {kMessages, std::to_string(wire::kMessagesVersion)},
+                  {kModel, options.model.directory},
+                  {kDraftLayer, draft_layer(options.speculation)}};
   for (const char* flag : kFlags) facts[std::string("--") + flag] = value(flag);
   // Random weights come from it.
   if (options.model.load_choices == config::LoadChoice::dummy) facts["--seed"] = value("seed");
   return facts;
 }
 
-std::string difference(const nlohmann::json& prefill_facts, int prefill_pid,
-                       const nlohmann::json& decode_facts, int decode_pid) {
-  static const nlohmann::json kNone = nlohmann::json::object();
-  const nlohmann::json& prefill = prefill_facts.is_object() ? prefill_facts : kNone;
-  const nlohmann::json& decode = decode_facts.is_object() ? decode_facts : kNone;
+std::string difference(const PeerFacts& prefill, int prefill_pid, const PeerFacts& decode, int decode_pid) {
   std::vector<std::string> names(std::begin(kFirst), std::end(kFirst));
-  for (const nlohmann::json* side : {&prefill, &decode}) {
-    for (const auto& [name, value] : side->items()) {
+  for (const PeerFacts* side : {&prefill, &decode}) {
+    for (const auto& [name, value] : *side) {
       if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
     }
   }
   for (const std::string& name : names) {
-    if (same(prefill, decode, name)) continue;
+    if (are_same(prefill, decode, name)) continue;
     return name.substr(0, kLongestShown) + " differs: the prefill instance (pid " +
            std::to_string(prefill_pid) + ") has " + shown(prefill, name) + ", the decode instance (pid " +
            std::to_string(decode_pid) + ") " + shown(decode, name);

@@ -9,6 +9,7 @@
 #include <charconv>
 
 #include "actors/supervisor/local_requests.h"
+#include "base/json.h"
 #include "ipc/rendezvous.h"
 
 namespace troupe::supervisor {
@@ -151,10 +152,9 @@ void PrefillPeers::on_closed(Peer& peer, TimePoint now) {
   if (peer.state != State::offered) return leave(peer, now);
   std::array<char, 1000> answer{};
   const ssize_t n = recv(peer.asked.get(), answer.data(), answer.size(), MSG_DONTWAIT);
-  const auto said =
-      nlohmann::json::parse(answer.begin(), answer.begin() + std::max<ssize_t>(n, 0), nullptr, false);
-  if (said.is_object() && said.contains("error") && said["error"].is_string())
-    return refuse(peer, said["error"].get<std::string>(), now);
+  const auto said = json::parse({answer.data(), static_cast<std::size_t>(std::max<ssize_t>(n, 0))});
+  if (const std::string* error = said ? json::text(json::member(*said, "error")) : nullptr)
+    return refuse(peer, *error, now);
   peer.control.close();
   peer.asked.reset();
   peer.state = State::absent;

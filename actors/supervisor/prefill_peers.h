@@ -24,6 +24,7 @@
 
 #include "actors/supervisor/control.h"
 #include "actors/supervisor/log_event.h"
+#include "actors/supervisor/peer_facts.h"
 #include "actors/supervisor/rank_links.h"
 #include "actors/supervisor/resources.h"
 #include "actors/supervisor/status_page.h"
@@ -55,7 +56,7 @@ class PrefillPeers {
 
   struct Setup {
     std::string runtime_dir;
-    nlohmann::json facts;
+    PeerFacts facts;
     int ranks = 1;
     LogEvent log;
     std::function<void(const std::string&)> tell;  ///< a line for people: what goes well

@@ -104,15 +104,15 @@ TEST_F(DecodePeerTest, AnOfferIsAcceptedAndItsLinkIsThatOfTheDecodeInstance) {
 }
 
 TEST_F(DecodePeerTest, EachFactThatDiffersIsNamedWithBothValues) {
-  const Json facts = facts_of(options);
+  const PeerFacts facts = facts_of(options);
   ASSERT_GE(facts.size(), 12u);
-  for (const auto& [name, value] : facts.items()) {
-    Json other = facts;
+  for (const auto& [name, value] : facts) {
+    PeerFacts other = facts;
     other[name] = "something else";
     Control control = join();
     offer(control, other);
     const std::string pid = std::to_string(getpid());
-    const std::string mine = value == "" ? "unset" : value.get<std::string>();
+    const std::string mine = value.empty() ? "unset" : value;
     EXPECT_EQ(refusal(control), name + " differs: the prefill instance (pid " + pid + ") has " + mine +
                                     ", the decode instance (pid " + pid + ") something else");
     other.erase(name);

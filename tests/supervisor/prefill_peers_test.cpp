@@ -102,7 +102,7 @@ TEST_F(PrefillPeersTest, WaitsForAPrefillInstanceAndOffersItALink) {
   Control control = asked();
   Packet packet = next(control);
   EXPECT_EQ(packet.text("do"), "offer");
-  EXPECT_EQ(packet.message["facts"], facts_of(options));
+  EXPECT_EQ(packet.texts("facts"), facts_of(options));
   const ipc::Fd step = std::move(packet.attached);
   packet = next(control);
   EXPECT_EQ(packet.text("do"), "link_cache");
