@@ -45,9 +45,10 @@ class RankLinks {
     front_.push_back(std::move(link));
   }
   void drop_decode_front() { front_.erase(front_.begin() + 1, front_.end()); }
-  /// That front has ended.
+  /// That front has ended, and so has its supervisor: the engine ends its sequences.
   void decode_front_reaped() {
     for (std::size_t i = 1; i < front_.size(); ++i) front_[i].reaped(ipc::Side::upper);
+    drop_decode_front();
   }
 
   /// The front has ended and was waited for: the engine ends its sequences.
