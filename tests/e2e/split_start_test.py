@@ -45,8 +45,9 @@ class SplitStart(unittest.TestCase):
         self.home = home.name
         self.queue = free_port()
         self.shared = set(os.listdir("/dev/shm"))
+        self.addCleanup(self.check_left)  # behind the ends of the servers
 
-    def tearDown(self):
+    def check_left(self):
         left = [str(p) for p in pathlib.Path(self.home, "run").rglob("*") if not p.is_dir()]
         self.assertEqual(left, [])
         self.assertEqual(set(os.listdir("/dev/shm")) - self.shared, set())
