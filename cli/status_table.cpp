@@ -96,6 +96,14 @@ Result<std::string> status_table(std::string_view json) {
     out +=
         shown(member(blocks, part)) + " " + part + (std::string_view(part) == "moving" ? " blocks\n" : " · ");
   }
+  for (const JsonValue& peer : member(status, "peers")) {
+    const bool prefill = member(peer, "role") == "prefill";
+    out += "peer    " + shown(member(peer, "role")) + " instance" +
+           (prefill ? " at queue port " + shown(member(peer, "port")) : "") + " · " +
+           shown(member(peer, "state")) +
+           (member(peer, "pid") != 0 ? " · pid " + shown(member(peer, "pid")) : "") +
+           (member(peer, "why") != "" ? " · " + shown(member(peer, "why")) : "") + "\n";
+  }
   const JsonValue& tokens = member(status, "tokens");
   out += "tokens  " + shown(member(tokens, "prompt_per_s")) + " prompt tokens/s · " +
          shown(member(tokens, "generated_per_s")) + " output tokens/s · since the engine's start " +

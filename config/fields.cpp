@@ -464,6 +464,7 @@ std::vector<Field> fields(Options& options) {
   add(all, "HTTP", http_fields(options.http));
   add(all, "Device and memory", device_fields(options.device));
   add(all, "Several ranks", parallel_fields(options.parallel));
+  add(all, "Prefill and decode apart", split_fields(options.split));
   add(all, "Quantisation", quantization_fields(options.quantization));
   add(all, "Scheduling", scheduler_fields(options.scheduler));
   add(all, "Speculation", speculation_fields(options.speculation));

@@ -19,6 +19,7 @@ std::vector<Field> limit_fields(LimitOptions& options);
 std::vector<Field> quantization_fields(QuantizationOptions& options);
 std::vector<Field> media_fields(MediaOptions& options);
 std::vector<Field> speculation_fields(SpeculationOptions& options);
+std::vector<Field> split_fields(SplitOptions& options);
 
 /// Flags that nothing reads, of one server, and of several devices or servers. Without slots.
 std::vector<Field> unread_fields();

@@ -135,6 +135,53 @@ Status check_ports(const Options& o) {
   return status;
 }
 
+constexpr std::size_t kMostPrefillPorts = 4;
+
+Status check_prefill_ports(const Options& o) {
+  const std::vector<int>& ports = o.split.prefill_ports;
+  const auto refused = [](const std::string& what) { return conflict(what, "innode-prefill-ports"); };
+  if (!ports.empty() && o.split.role != SplitRole::decode) {
+    const char* role = o.split.role == SplitRole::prefill ? "prefill" : "mixed";
+    return refused("got " + std::to_string(ports.front()) +
+                   ", which needs --splitwise-role decode, but that is " + role);
+  }
+  if (ports.size() > kMostPrefillPorts) {
+    return refused("got " + std::to_string(ports.size()) + " ports, expected at most " +
+                   std::to_string(kMostPrefillPorts));
+  }
+  std::map<int, std::string> own = {{o.http.port, "port"}};
+  if (o.http.metrics_port) own.emplace(*o.http.metrics_port, "metrics-port");
+  for (const int port : o.process.engine_worker_queue_ports) own.emplace(port, "engine-worker-queue-port");
+  for (const int port : o.process.cache_queue_ports) own.emplace(port, "cache-queue-port");
+  for (auto port = ports.begin(); port != ports.end(); ++port) {
+    if (const auto it = own.find(*port); it != own.end()) {
+      return refused("got " + std::to_string(*port) + ", which is this server's own --" + it->second +
+                     "; expected the --engine-worker-queue-port of a prefill instance");
+    }
+    if (std::find(ports.begin(), port, *port) != port)
+      return refused("got " + std::to_string(*port) + " twice, expected one port of each prefill instance");
+  }
+  return {};
+}
+
+Status check_split(const Options& o) {
+  if (Status status = check_prefill_ports(o); !status.ok() || o.split.role == SplitRole::mixed) return status;
+  const std::string role = o.split.role == SplitRole::prefill ? "prefill" : "decode";
+  if (o.parallel.data_parallel_size > 1) {
+    return conflict("got " + role + ", which is not available with --data-parallel-size " +
+                        std::to_string(o.parallel.data_parallel_size) +
+                        " yet; start several prefill instances instead",
+                    "splitwise-role");
+  }
+  if (!o.cache.enable_prefix_caching) {
+    return conflict("got " + role +
+                        ", which needs --enable-prefix-caching: what the other instance has computed is "
+                        "found in its prefix cache",
+                    "splitwise-role");
+  }
+  return {};
+}
+
 Status check_guards(const HttpOptions& http) {
   for (const std::string& key : http.api_keys) {
     if (key.find_first_not_of(" \t\r\n") == key.npos)
@@ -224,7 +271,7 @@ Status validate(const Options& given) {
   for (Status status :
        {check_step(options.scheduler), check_shared_gpus(options), check_engines(options.parallel),
         check_blocks(options), check_ratio(options.scheduler), check_swap(options.cache),
-        check_ports(options), check_guards(options.http), check_origins(options.http),
+        check_ports(options), check_split(options), check_guards(options.http), check_origins(options.http),
         check_logs(options.log), check_runtime_dir(options.process.runtime_dir), check_prefills(options),
         check_unread(options), check_quantization_options(options.quantization)}) {
     if (!status.ok()) return status;

@@ -38,8 +38,9 @@ std::uint32_t LinkMonitor::reaped(Side side) {
   SideWords& words = header().sides[static_cast<int>(side)];
   words.heartbeat_ns.store(0, std::memory_order_relaxed);
   words.joined.store(0, std::memory_order_relaxed);
-  const std::uint32_t next = LinkMonitor::epoch() + 1;
-  set_epoch(next);
+  // The two ends of a link may have supervisors of their own.
+  const std::uint32_t next = header().epoch.fetch_add(1, std::memory_order_acq_rel) + 1;
+  for (Doorbell& bell : header().doorbells) bell.shout();
   return next;
 }
 

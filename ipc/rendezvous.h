@@ -1,8 +1,9 @@
 #pragma once
 // How an instance is found by its port numbers. Each port is a pair of files in the runtime directory:
 // KIND-PORT.lock holds the owner's pid and is locked by it (fcntl, F_OFD_SETLK); KIND-PORT.sock is its unix
-// socket. At the HTTP port's socket the owner answers `troupe status`; the others only keep the port. The
-// directory has mode 0700 and its owner is checked; the peer's uid is checked as well.
+// socket. At the HTTP port's socket the owner answers `troupe status`, at that of an engine-worker-queue port
+// a decode instance that wants its prompts computed; the others only keep the port. The directory has mode
+// 0700 and its owner is checked; the peer's uid is checked as well.
 //
 // The lock says whether the owner is alive, not the file: files of a dead owner are taken over. The owner
 // removes both files when it releases the port; if it was killed they stay until the next instance starts, on

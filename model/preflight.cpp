@@ -69,6 +69,19 @@ Status check_speculation(const config::SpeculationOptions& speculation, config::
   return {};
 }
 
+Status not_available(const config::SplitOptions& split, const std::string& where) {
+  const char* role = split.role == config::SplitRole::prefill ? "prefill" : "decode";
+  return {Code::unsupported, std::string("--splitwise-role ") + role + ": not available " + where,
+          "splitwise-role", "not_available_yet"};
+}
+
+Status check_split(const config::SplitOptions& split, config::Device device) {
+  if (split.role == config::SplitRole::mixed || device == config::Device::cpu) return {};
+  if (device == config::Device::echo)
+    return not_available(split, "on the echo device, which has no KV memory; --device cpu runs it");
+  return not_available(split, "on a GPU yet; --device cpu runs it");
+}
+
 // "bfloat16 41.2 GiB, wint8 20.9 GiB (in use), wint4 10.9 GiB".
 std::string sizes_text(const std::vector<FormatSize>& sizes) {
   std::string text;
@@ -176,6 +189,7 @@ Result<Preflight> preflight(const config::Options& options, const GpuProbes& pro
     made.device = gpus.absent.ok() ? config::Device::cuda : config::Device::cpu;
   }
   if (Status s = check_speculation(options.speculation, made.device); !s.ok()) return s;
+  if (Status s = check_split(options.split, made.device); !s.ok()) return s;
   const bool on_gpu = made.device == config::Device::cuda;
   const CudaProbe& gpu = gpus.each;
   HostMemory memory = on_gpu ? HostMemory(gpu.free) : host_memory();
@@ -197,6 +211,8 @@ Result<Preflight> preflight(const config::Options& options, const GpuProbes& pro
     if (const Result<ModelFiles> its = open_model(options.model, other, options.speculation); !its)
       return its.status();
   }
+  if (files->spec.vision && options.split.role != config::SplitRole::mixed)
+    return not_available(options.split, "with a model that sees images yet; leave it out");
   if (files->spec.vision && made.device == config::Device::cpu) {
     memory.reserved += static_cast<std::uint64_t>(options.media.memory_bytes) / workers;
     made.reserved_bytes = std::min(memory.reserved, memory.available);

@@ -25,6 +25,13 @@ std::string in_seconds(Duration d) {
 
 }  // namespace
 
+ChildLimits ChildLimits::of(const config::ProcessOptions& process, RestartLimits restarts) {
+  restarts.max_restarts = process.max_restarts;
+  restarts.window = std::chrono::seconds(process.restart_window_s);
+  return {restarts, std::chrono::seconds(process.start_timeout_s),
+          std::chrono::seconds(process.engine_timeout_s), std::chrono::seconds(process.worker_timeout_s)};
+}
+
 Status Children::start(std::vector<Child> children, ServerLinks& links, const OpenLog& open_log) {
   all_ = std::move(children);
   for (Child& child : all_) {
@@ -82,6 +89,12 @@ Status Children::ask_to_restart(Child& child, TimePoint by, const nlohmann::json
   if (!child.running() || !child.ready || child.restart_by) {
     return failure(Code::unavailable, child.name + " is " + child.state + ", so it cannot be restarted now");
   }
+  return replace(child, by, order);
+}
+
+Status Children::replace(Child& child, TimePoint by, const nlohmann::json& order) {
+  if (!child.running() || child.restart_by)
+    return failure(Code::unavailable, child.name + " is being restarted already");
   if (child.kind == ChildKind::media) {
     child.process.kill(SIGTERM);  // nothing else is said to it
   } else if (Status status = child.control.send(order); !status.ok()) {

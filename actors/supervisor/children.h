@@ -18,6 +18,9 @@
 namespace troupe::supervisor {
 
 struct ChildLimits {
+  /// Those that were asked for; of `restarts` the delays.
+  static ChildLimits of(const config::ProcessOptions& process, RestartLimits restarts);
+
   RestartLimits restarts;
   Duration start_timeout{};   ///< a child that is not ready by then is killed
   Duration engine_timeout{};  ///< a ready front or engine without a heartbeat for this long is killed
@@ -61,6 +64,9 @@ class Children {
   /// Asks a child that runs to end; it is started again at once, which counts as no death. Killed when it has
   /// not ended by then. Not ok: it does not run, or is being restarted already.
   Status ask_to_restart(Child& child, TimePoint by, const nlohmann::json& order);
+
+  /// As ask_to_restart(), for a child that may not be ready yet.
+  Status replace(Child& child, TimePoint by, const nlohmann::json& order);
 
   /// Starts the children whose delay is over. A failure as of plan_restart().
   Status restart_due(TimePoint now);

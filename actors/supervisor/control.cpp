@@ -22,9 +22,16 @@ struct Ancillary {
 ipc::Fd attached_to(msghdr& header) {
   const cmsghdr* const rights = CMSG_FIRSTHDR(&header);
   if (rights == nullptr || rights->cmsg_level != SOL_SOCKET || rights->cmsg_type != SCM_RIGHTS) return {};
-  int fd = -1;
-  std::memcpy(&fd, CMSG_DATA(rights), sizeof fd);
-  return ipc::Fd(fd);
+  // The room is aligned, so that more than one may fit.
+  ipc::Fd first;
+  const std::size_t bytes = rights->cmsg_len - CMSG_LEN(0);
+  for (std::size_t at = 0; at + sizeof(int) <= bytes; at += sizeof(int)) {
+    int fd = -1;
+    std::memcpy(&fd, CMSG_DATA(rights) + at, sizeof fd);
+    ipc::Fd one(fd);
+    if (!first) first = std::move(one);
+  }
+  return first;
 }
 
 }  // namespace
@@ -39,14 +46,18 @@ std::int64_t Packet::number(const char* member, std::int64_t otherwise) const {
   return it != message.end() && it->is_number_integer() ? it->get<std::int64_t>() : otherwise;
 }
 
-Status Control::send(const nlohmann::json& message, int attached) const {
-  std::string text = message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  if (text.size() > kMaxPacketBytes) {
-    return failure(Code::too_large, "a control message has " + std::to_string(text.size()) +
-                                        " bytes; at most " + std::to_string(kMaxPacketBytes) +
-                                        " are allowed");
+std::map<std::string, std::string> Packet::texts(const char* member) const {
+  std::map<std::string, std::string> all;
+  const auto it = message.find(member);
+  if (it == message.end() || !it->is_object()) return all;
+  for (const auto& [name, value] : it->items()) {
+    if (value.is_string()) all.emplace(name, value.get<std::string>());
   }
-  iovec part{text.data(), text.size()};
+  return all;
+}
+
+ssize_t send_attached(int socket, const char* data, std::size_t size, int attached) {
+  iovec part{const_cast<char*>(data), size};
   msghdr header{};
   header.msg_iov = &part;
   header.msg_iovlen = 1;
@@ -61,8 +72,32 @@ Status Control::send(const nlohmann::json& message, int attached) const {
     std::memcpy(CMSG_DATA(rights), &attached, sizeof attached);
   }
   ssize_t sent;
-  do sent = ::sendmsg(socket_.get(), &header, MSG_DONTWAIT | MSG_NOSIGNAL);
+  do sent = ::sendmsg(socket, &header, MSG_DONTWAIT | MSG_NOSIGNAL);
   while (sent < 0 && errno == EINTR);
+  return sent;
+}
+
+ssize_t receive_attached(int socket, char* data, std::size_t size, ipc::Fd& attached) {
+  iovec part{data, size};
+  Ancillary ancillary;
+  msghdr header{};
+  header.msg_iov = &part;
+  header.msg_iovlen = 1;
+  header.msg_control = ancillary.bytes;
+  header.msg_controllen = sizeof ancillary.bytes;
+  const ssize_t n = ::recvmsg(socket, &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (n >= 0) attached = attached_to(header);
+  return n;
+}
+
+Status Control::send(const nlohmann::json& message, int attached) const {
+  std::string text = message.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  if (text.size() > kMaxPacketBytes) {
+    return failure(Code::too_large, "a control message has " + std::to_string(text.size()) +
+                                        " bytes; at most " + std::to_string(kMaxPacketBytes) +
+                                        " are allowed");
+  }
+  const ssize_t sent = send_attached(socket_.get(), text.data(), text.size(), attached);
   if (sent >= 0) return {};
   if (errno == EAGAIN || errno == ENOBUFS) return failure(Code::overloaded, "the control channel is full");
   return failure(Code::unavailable, std::string("the control channel is closed: ") + std::strerror(errno));
@@ -71,19 +106,13 @@ Status Control::send(const nlohmann::json& message, int attached) const {
 Packet Control::receive(TimePoint deadline) {
   std::string buffer(kMaxPacketBytes, '\0');
   for (;;) {
-    iovec part{buffer.data(), buffer.size()};
-    Ancillary ancillary;
-    msghdr header{};
-    header.msg_iov = &part;
-    header.msg_iovlen = 1;
-    header.msg_control = ancillary.bytes;
-    header.msg_controllen = sizeof ancillary.bytes;
-    const ssize_t n = recvmsg(socket_.get(), &header, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+    ipc::Fd attached;
+    const ssize_t n = receive_attached(socket_.get(), buffer.data(), buffer.size(), attached);
     if (n > 0) {
       Packet packet{
           Packet::Kind::message,
           nlohmann::json::parse(buffer.begin(), buffer.begin() + n, nullptr, /*allow_exceptions=*/false),
-          attached_to(header)};
+          std::move(attached)};
       if (packet.message.is_object()) return packet;
       continue;
     }
@@ -94,6 +123,12 @@ Packet Control::receive(TimePoint deadline) {
     pollfd wait{socket_.get(), POLLIN, 0};
     poll(&wait, 1, static_cast<int>(std::min<std::int64_t>(left, 1'000'000)));
   }
+}
+
+int pid_of_peer(int socket) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 ? peer.pid : 0;
 }
 
 Result<ControlPair> make_control_pair() {

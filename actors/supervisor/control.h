@@ -24,6 +24,8 @@
 //   {"event":"fatal","message":…}
 // from a worker
 //   {"event":"loading","done_bytes":n,"total_bytes":n}   of its weights; a few times a second
+//   {"event":"memory","life":"<decimal>","blocks":n,"block_bytes":n}
+//                                                        right before "ready", with the file of its KV memory
 //   {"event":"state","state":"ready"}                    weights are loaded, plans are served
 //   {"event":"fatal","message":…}
 // from a text process
@@ -40,12 +42,19 @@
 //                                                        the PEM files hold now
 //   {"do":"processes","processes":[{"name","pid","restarts"}]}   all of them, whenever one has changed
 //   {"do":"drain","deadline_s":30}                       refuse new requests, finish the open ones, exit 0
+// to a worker of a decode instance, when it is ready
+//   {"do":"peer_memory","peer":n,"life":"<decimal>","blocks":n,"block_bytes":n}
+//                                                        with the file of the KV memory of its rank in the
+//                                                        n-th prefill instance; again when that comes anew
+//   {"do":"peer_gone","peer":n}                          that instance has ended: its memory is of no use
 // to the engine, a worker or a text process
 //   {"do":"stop"}                                        finish the step, exit 0
 //
 // Both ignore unknown events and members. When the channel is closed (Packet::Kind::closed) the other process
 // is gone; a child then ends at once.
+#include <map>
 #include <nlohmann/json.hpp>
+#include <string>
 
 #include "base/clock.h"
 #include "base/status.h"
@@ -62,6 +71,8 @@ struct Packet {
   /// A member, or the given value when it is absent or of another type.
   std::string text(const char* member) const;
   std::int64_t number(const char* member, std::int64_t otherwise = 0) const;
+  /// The texts among the members of a member that is an object.
+  std::map<std::string, std::string> texts(const char* member) const;
 };
 
 class Control {
@@ -88,6 +99,16 @@ class Control {
  private:
   ipc::Fd socket_;
 };
+
+/// Sends bytes with a duplicate of the descriptor `attached`, unless it is -1. Never waits; the result and
+/// errno are those of sendmsg(2).
+ssize_t send_attached(int socket, const char* data, std::size_t size, int attached);
+
+/// Receives bytes and the descriptor that came with them, if one did. Never waits; as recvmsg(2).
+ssize_t receive_attached(int socket, char* data, std::size_t size, ipc::Fd& attached);
+
+/// The process that made the socket's other end, of a pair: that made the pair. 0: not known.
+int pid_of_peer(int socket);
 
 struct ControlPair {
   Control ours;

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <sstream>
 
+#include "actors/supervisor/control.h"
 #include "actors/supervisor/restart_request.h"
 #include "ipc/rendezvous.h"
 
@@ -21,8 +22,10 @@ Result<LocalRequest> parse_local_request(const std::string& line) {
   if (what == "restart") {
     request.kind = LocalRequest::Kind::restart;
     words >> request.child >> request.wire >> request.messages;
+  } else if (what == "join") {
+    request.kind = LocalRequest::Kind::join;
   } else if (what != "status") {
-    return invalid("\"" + what.substr(0, 32) + "\" is no request: known are status and restart");
+    return invalid("\"" + what.substr(0, 32) + "\" is no request: known are status, restart and join");
   }
   if (words.fail()) return invalid("the request is not complete: restart NAME WIRE MESSAGES");
   return request;
@@ -30,12 +33,13 @@ Result<LocalRequest> parse_local_request(const std::string& line) {
 
 std::string to_line(const LocalRequest& request) {
   if (request.kind == LocalRequest::Kind::status) return "status\n";
+  if (request.kind == LocalRequest::Kind::join) return "join\n";
   return "restart " + request.child + " " + std::to_string(request.wire) + " " +
          std::to_string(request.messages) + "\n";
 }
 
 void LocalRequests::add(ipc::Fd client, TimePoint now) {
-  if (waiting_.size() < kMost) waiting_.push_back({std::move(client), now + kPatience, {}});
+  if (waiting_.size() < kMost) waiting_.push_back({std::move(client), now + kPatience, {}, {}});
 }
 
 std::vector<int> LocalRequests::descriptors() const {
@@ -44,13 +48,15 @@ std::vector<int> LocalRequests::descriptors() const {
   return all;
 }
 
-std::optional<std::pair<LocalRequest, ipc::Fd>> LocalRequests::read(int fd) {
+std::optional<ReceivedRequest> LocalRequests::read(int fd) {
   const auto it = std::find_if(waiting_.begin(), waiting_.end(),
                                [fd](const Waiting& one) { return one.client.get() == fd; });
   if (it == waiting_.end()) return std::nullopt;
   std::array<char, kLongest> part{};
-  const ssize_t n = recv(fd, part.data(), part.size(), MSG_DONTWAIT);
+  ipc::Fd attached;
+  const ssize_t n = receive_attached(fd, part.data(), part.size(), attached);
   if (n < 0 && (errno == EINTR || errno == EAGAIN)) return std::nullopt;
+  if (attached) it->attached = std::move(attached);
   if (n > 0) it->text.append(part.data(), static_cast<std::size_t>(n));
   const std::size_t end = it->text.find('\n');
   const bool over = n <= 0 || it->text.size() > kLongest;
@@ -63,7 +69,11 @@ std::optional<std::pair<LocalRequest, ipc::Fd>> LocalRequests::read(int fd) {
     answer(done.client, restart_answer(request.status()));
     return std::nullopt;
   }
-  return std::pair(*std::move(request), std::move(done.client));
+  if ((request->kind == LocalRequest::Kind::join) != done.attached.valid()) {
+    answer(done.client, restart_answer(invalid("a descriptor comes with join, and with nothing else")));
+    return std::nullopt;
+  }
+  return ReceivedRequest{*std::move(request), std::move(done.client), std::move(done.attached)};
 }
 
 void LocalRequests::expire(TimePoint now) {

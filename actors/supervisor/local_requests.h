@@ -1,15 +1,16 @@
 #pragma once
-// What a process of the same user asks the supervisor, at the unix socket of its HTTP port: one line,
-// answered by one line.
+// What a process of the same user asks the supervisor, at the unix socket of its HTTP port or of an
+// engine-worker-queue port: one line, answered by one line.
 //
 //   status                               the status page, as JSON
 //   restart NAME WIRE MESSAGES           replaces the child NAME; the numbers are the versions of the wire
 //   format and of
 //                                        the link's messages that the caller was built with: those of the
 //                                        program that will run. Answered by {"ok":true} or {"error":"…"}
+//   join                                 a decode instance, with one end of a control channel (control.h)
+//                                        attached; answered there
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -19,11 +20,18 @@
 namespace troupe::supervisor {
 
 struct LocalRequest {
-  enum class Kind { status, restart };
+  enum class Kind { status, restart, join };
   Kind kind = Kind::status;
   std::string child;  ///< of a restart
   std::uint32_t wire = 0;
   std::uint32_t messages = 0;
+};
+
+/// A request that has come.
+struct ReceivedRequest {
+  LocalRequest request;
+  ipc::Fd client;
+  ipc::Fd attached;  ///< the descriptor that came with it: valid for a join, and for no other
 };
 
 /// invalid_argument for a line that is no request.
@@ -43,7 +51,7 @@ class LocalRequests {
   std::vector<int> descriptors() const;
   /// Reads what has come on this descriptor. The request and its connection, when the line is complete; a
   /// connection that sends no request is closed.
-  std::optional<std::pair<LocalRequest, ipc::Fd>> read(int fd);
+  std::optional<ReceivedRequest> read(int fd);
   /// Closes those that have waited for too long.
   void expire(TimePoint now);
   std::optional<TimePoint> deadline() const;
@@ -53,6 +61,7 @@ class LocalRequests {
     ipc::Fd client;
     TimePoint until;
     std::string text;
+    ipc::Fd attached;
   };
   std::vector<Waiting> waiting_;
 };

@@ -147,6 +147,7 @@ Result<Ports> take_ports(config::Options& options, const ProcessCounts& counts, 
   config::ProcessOptions& process = options.process;
   for (const int port : process.engine_worker_queue_ports) used.insert(port);
   for (const int port : process.cache_queue_ports) used.insert(port);
+  for (const int port : options.split.prefill_ports) used.insert(port);  // others'
   if (Status s = take_queues(dir, PortKind::engine_worker_queue, counts, http.port, used,
                              process.engine_worker_queue_ports, ports.step_queues);
       !s.ok()) {

@@ -11,10 +11,9 @@
 namespace troupe::supervisor {
 
 struct Ports {
-  ipc::PortLock http;                  ///< its socket answers `troupe status`
-  std::vector<ipc::PortLock> metrics;  ///< none or one
-  std::vector<ipc::PortLock>
-      step_queues;  ///< one for each worker; held so that no other instance takes the port
+  ipc::PortLock http;                       ///< its socket answers `troupe status`
+  std::vector<ipc::PortLock> metrics;       ///< none or one
+  std::vector<ipc::PortLock> step_queues;   ///< one for each worker; their sockets answer decode instances
   std::vector<ipc::PortLock> cache_queues;  ///< likewise
   ipc::Fd listen;                           ///< HTTP; outlives every engine
   ipc::Fd metrics_listen;                   ///< -1 when /metrics is on the HTTP port

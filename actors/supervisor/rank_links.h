@@ -38,11 +38,24 @@ class RankLinks {
 
   const ipc::LinkMonitor& front() const { return front_.front(); }
 
+  /// The link to the front of a decode instance, of which this server has the engine's end. Its front's end
+  /// is another supervisor's to tell of while that lives.
+  void set_decode_front(ipc::LinkMonitor link) {
+    drop_decode_front();
+    front_.push_back(std::move(link));
+  }
+  void drop_decode_front() { front_.erase(front_.begin() + 1, front_.end()); }
+  /// That front has ended, and so has its supervisor: the engine ends its sequences.
+  void decode_front_reaped() {
+    for (std::size_t i = 1; i < front_.size(); ++i) front_[i].reaped(ipc::Side::upper);
+    drop_decode_front();
+  }
+
   /// The front has ended and was waited for: the engine ends its sequences.
   void front_reaped() { front_.front().reaped(ipc::Side::upper); }
   /// The engine has ended and was waited for. Returns the new epoch of the ranks' links.
   std::uint32_t engine_reaped() {
-    front_.front().reaped(ipc::Side::lower);
+    for (ipc::LinkMonitor& front : front_) front.reaped(ipc::Side::lower);
     return raise([this](std::size_t) { return true; }, ipc::Side::upper);
   }
   /// A worker has.
@@ -68,7 +81,7 @@ class RankLinks {
   }
 
   std::vector<ipc::LinkMonitor> links_;
-  std::vector<ipc::LinkMonitor> front_;  // one, or none before there are links
+  std::vector<ipc::LinkMonitor> front_;  // one, with a decode instance's two; none before there are links
   std::function<void(std::uint32_t)> tell_ranks_;
 };
 
@@ -76,17 +89,21 @@ class ServerLinks {
  public:
   void add_engine(RankLinks links) { engines_.push_back(std::move(links)); }
   void add_text(ipc::LinkMonitor link) { texts_.push_back(std::move(link)); }
+  /// The link between the front of this decode instance and the engine of a prefill instance.
+  void add_peer(ipc::LinkMonitor link) { peers_.push_back(std::move(link)); }
   void add_media(MediaSocket socket) { media_.push_back(std::move(socket)); }
 
   std::size_t engines() const { return engines_.size(); }
   RankLinks& engine(std::size_t index) { return engines_[index]; }
   const RankLinks& engine(std::size_t index) const { return engines_[index]; }
   const ipc::LinkMonitor& text(std::size_t index) const { return texts_[index]; }
+  ipc::LinkMonitor& peer(std::size_t index) { return peers_[index]; }
   const std::vector<MediaSocket>& media() const { return media_; }
 
   /// The front has ended and was waited for. Engines end its sequences, and text processes drop its texts.
   void front_reaped() {
     for (RankLinks& engine : engines_) engine.front_reaped();
+    for (ipc::LinkMonitor& peer : peers_) peer.reaped(ipc::Side::upper);
     for (ipc::LinkMonitor& text : texts_) text.reaped(ipc::Side::upper);
     for (const MediaSocket& socket : media_) socket.front_ended();
   }
@@ -95,7 +112,8 @@ class ServerLinks {
 
  private:
   std::vector<RankLinks> engines_;       // by index
-  std::vector<ipc::LinkMonitor> texts_;  // likewise
+  std::vector<ipc::LinkMonitor> peers_;  // by port of a prefill instance
+  std::vector<ipc::LinkMonitor> texts_;  // by index
   std::vector<MediaSocket> media_;       // likewise
 };
 

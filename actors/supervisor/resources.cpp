@@ -89,6 +89,7 @@ Result<Resources> Resources::take(config::Options options, const ProcessCounts& 
                  std::move(*worker_file),
                  {},
                  {},
+                 {},
                  0,
                  {},
                  {},
@@ -99,6 +100,14 @@ Result<Resources> Resources::take(config::Options options, const ProcessCounts& 
     if (!engine.ok()) return engine.status();
     made.engines.push_back(std::move(engine->resources));
     made.monitors.add_engine(std::move(engine->monitors));
+  }
+  for (const int port : made.options.split.prefill_ports) {
+    auto link = make_link(kFrontLink);
+    if (!link.ok()) return link.status();
+    auto names = ipc::BlockNames::create(ipc::BlockNames::kMostBlocks, *key);
+    if (!names.ok()) return names.status();
+    made.peers.push_back({port, std::move(link->fds), std::move(*names)});
+    made.monitors.add_peer(std::move(link->monitor));
   }
   for (int text = 0; text < counts.texts; ++text) {
     auto link = make_link(kTextLink);
@@ -146,7 +155,11 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
   for (const EngineResources& engine : engines) {
     give(engine.front_link, front.link_step_fds, front.link_cache_fds);
     // To choose by; and images are named with the same key.
-    if (engines.size() > 1 || patches) front.names_fds.push_back(engine.block_names.get());
+    if (engines.size() > 1 || patches || !peers.empty()) front.names_fds.push_back(engine.block_names.get());
+  }
+  for (const PeerResources& peer : peers) {
+    give(peer.link, front.link_step_fds, front.link_cache_fds);
+    front.names_fds.push_back(peer.block_names.get());
   }
   front.patches_fd = patches.get();
   for (const ipc::LinkFds& link : text_links) give(link, front.text_step_fds, front.text_cache_fds);
@@ -160,6 +173,7 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
     number(child, i, 0);
     give(engines[i].front_link, child.arguments.link_step_fds, child.arguments.link_cache_fds);
     child.arguments.names_fds.push_back(engines[i].block_names.get());
+    for (const PeerResources& peer : peers) child.arguments.peer_names_fds.push_back(peer.block_names.get());
     for (const ipc::LinkFds& link : engines[i].links)
       give(link, child.arguments.step_fds, child.arguments.cache_fds);
   }
@@ -218,11 +232,33 @@ std::string absolute_path(const std::string& path) {
 
 }  // namespace
 
+namespace {
+
+std::string split_summary(const config::SplitOptions& split) {
+  switch (split.role) {
+    case config::SplitRole::mixed: break;
+    case config::SplitRole::prefill:
+      return "role      prefill: computes prompts for a decode instance that names the engine-worker-queue "
+             "port\n";
+    case config::SplitRole::decode:
+      if (split.prefill_ports.empty())
+        return "role      decode without --innode-prefill-ports: computes every prompt itself, as mixed\n";
+      return "role      decode: computes every prompt itself, as mixed, until a prefill instance joins at "
+             "queue port " +
+             numbers(split.prefill_ports) + "; then those of less than " +
+             std::to_string(split.min_prompt_tokens) + " tokens\n";
+  }
+  return "";
+}
+
+}  // namespace
+
 std::string Resources::summary() const {
   const StatusPage p = page();
   return "ports     http " + std::to_string(p.http_port) + ", metrics " + std::to_string(p.metrics_port) +
          ", engine-worker-queue " + numbers(p.engine_worker_queue_ports) + ", cache-queue " +
-         numbers(p.cache_queue_ports) + "\nlogs      " + options.log.dir + "\n";
+         numbers(p.cache_queue_ports) + "\n" + split_summary(options.split) + "logs      " + options.log.dir +
+         "\n";
 }
 
 StatusPage Resources::page() const {

@@ -22,12 +22,21 @@ struct EngineResources {
   ipc::Fd ranks_memory;             ///< in which several ranks meet; invalid where one runs
 };
 
+/// What a decode instance shares with one prefill instance. It is made at the start and outlives every
+/// instance that has the port.
+struct PeerResources {
+  int port = 0;         ///< the engine-worker-queue port of the prefill instance
+  ipc::LinkFds link;    ///< between the front here and the engine there
+  ipc::Fd block_names;  ///< ipc::BlockNames that the engine there writes, with the key of those here
+};
+
 struct Resources {
   config::Options options;  ///< with the ports that were chosen
   Ports ports;
   ipc::Fd options_file;                  ///< the front's
   ipc::Fd worker_options_file;           ///< the same without keys
   std::vector<EngineResources> engines;  ///< by index
+  std::vector<PeerResources> peers;      ///< by prefill port
   std::vector<ipc::LinkFds> text_links;  ///< between the front and the text processes, by index
   int pictures = 0;      ///< so many of the media processes are for pictures, the others for videos
   ipc::Fd vocabulary;    ///< what the model's tokens print, for all that need it; invalid: each has its own

@@ -28,6 +28,11 @@ std::string to_json(const StatusPage& page) {
                              {"state", row.state},
                              {"last_end", row.last_end}});
   }
+  Json peers = Json::array();
+  for (const PeerRow& row : page.peers) {
+    peers.push_back(Json{
+        {"role", row.role}, {"port", row.port}, {"pid", row.pid}, {"state", row.state}, {"why", row.why}});
+  }
   Json queues = Json::array();
   for (const QueueRow& row : page.queues) {
     queues.push_back(Json{{"name", row.name}, {"depth", row.depth}, {"capacity", row.capacity}});
@@ -42,6 +47,8 @@ std::string to_json(const StatusPage& page) {
                                  {"engine_worker_queue", one_or_all(page.engine_worker_queue_ports)},
                                  {"cache_queue", one_or_all(page.cache_queue_ports)}}},
                   {"logs", Json{{"dir", page.logs.dir}, {"actor_dirs", page.logs.actor_dirs}}},
+                  {"role", page.role},
+                  {"peers", peers},
                   {"processes", processes},
                   {"queues", queues},
                   {"tokens", Json{{"prompt", page.tokens.prompt},

@@ -2,6 +2,7 @@
 // What `troupe status` shows, as one JSON object:
 //   {"model","state","url","ports":{"http","metrics","engine_worker_queue","cache_queue"},
 //    "logs":{"dir","actor_dirs":{ACTOR: DIRECTORY}},
+//    "role":"mixed"|"prefill"|"decode","peers":[{"role","port","pid","state","why"}],
 //    "processes":[{"name","pid","uptime_s","restarts","state","last_end"}],
 //    "queues":[{"name","depth","capacity"}],
 //    "tokens":{"prompt","generated","prompt_per_s","generated_per_s"},
@@ -12,9 +13,9 @@
 //    "media":{"file_bytes","file_limit","patch_bytes","patch_limit","cached_bytes","cached_limit",
 //             "cached_entries","hits","misses","decodes_running","decodes_waiting","requests_waiting",
 //             "refused"}}
-// engine_worker_queue and cache_queue are numbers; of several ranks, one for each, in a list. url is where a
-// client on this machine reaches the server; paths are absolute. Depth and capacity of a ring are bytes;
-// those of the engine's own queues are requests.
+// A peer's role is its own. engine_worker_queue and cache_queue are numbers; of several ranks, one for each,
+// in a list. url is where a client on this machine reaches the server; paths are absolute. Depth and capacity
+// of a ring are bytes; those of the engine's own queues are requests.
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -33,6 +34,15 @@ struct ProcessRow {
   int restarts = 0;
   std::string state;
   std::string last_end;  ///< why it was restarted last; empty: it was not
+};
+
+/// Another instance that this one shares its work with.
+struct PeerRow {
+  std::string role;      ///< the other's: prefill or decode
+  int port = 0;          ///< of a prefill instance: its engine-worker-queue port; 0 of a decode instance
+  std::int64_t pid = 0;  ///< of its supervisor; 0: none is known
+  std::string state;     ///< absent, refused, joining, joined
+  std::string why;       ///< it was refused
 };
 
 struct QueueRow {
@@ -103,6 +113,8 @@ struct StatusPage {
   int metrics_port = 0;                        ///< the HTTP port when it has none of its own
   std::vector<int> engine_worker_queue_ports;  ///< by rank
   std::vector<int> cache_queue_ports;          ///< likewise
+  std::string role = "mixed";                  ///< --splitwise-role
+  std::vector<PeerRow> peers;
   std::vector<ProcessRow> processes;
   std::vector<QueueRow> queues;
   TokenTotals tokens;

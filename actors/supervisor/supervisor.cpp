@@ -17,6 +17,7 @@
 #include "actors/supervisor/children.h"
 #include "actors/supervisor/descriptor_limit.h"
 #include "actors/supervisor/local_requests.h"
+#include "actors/supervisor/peers.h"
 #include "actors/supervisor/resources.h"
 #include "actors/supervisor/restart_request.h"
 #include "actors/supervisor/service_manager.h"
@@ -49,22 +50,13 @@ std::string in_seconds(Duration d) {
   return text;
 }
 
-ChildLimits limits_of(const SupervisorSetup& setup) {
-  const config::ProcessOptions& process = setup.options.process;
-  RestartLimits restarts = setup.restarts;
-  restarts.max_restarts = process.max_restarts;
-  restarts.window = std::chrono::seconds(process.restart_window_s);
-  return {restarts, std::chrono::seconds(process.start_timeout_s),
-          std::chrono::seconds(process.engine_timeout_s), std::chrono::seconds(process.worker_timeout_s)};
-}
-
 class Supervisor {
  public:
   explicit Supervisor(SupervisorSetup setup)
       : setup_(std::move(setup)),
         console_(setup_.console),
         status_requests_(setup_.status_patience),
-        children_(setup_.executable, limits_of(setup_), setup_.log) {}
+        children_(setup_.executable, ChildLimits::of(setup_.options.process, setup_.restarts), setup_.log) {}
 
   int run() {
     signals_ = TakenSignals::take();
@@ -91,7 +83,7 @@ class Supervisor {
   void on_hangup();
   Status renew_credentials();
   void on_control(Child& child);
-  void on_message(Child& child, const Packet& packet);
+  void on_message(Child& child, Packet& packet);
   void on_ready(Child& child);
   void on_exit(Child& child);
   void on_local_request(int fd);
@@ -122,6 +114,7 @@ class Supervisor {
   TakenSignals signals_;
   std::optional<Resources> resources_;
   Children children_;
+  std::optional<Peers> peers_;
 
   Phase phase_ = Phase::running;
   int exit_code_ = 0;
@@ -161,6 +154,7 @@ Status Supervisor::prepare() {
   setup_.log(LogLevel::info, "started",
              {kv("pid", getpid()), kv("port", resources_->options.http.port),
               kv("model", resources_->page().model)});
+  peers_.emplace(*resources_, children_, console_, setup_.log, setup_.grace);
   return children_.start(resources_->make_children(setup_.words_before), resources_->monitors,
                          setup_.open_log);
 }
@@ -187,10 +181,15 @@ void Supervisor::poll_once() {
   for (Child& child : children_.all()) {
     if (child.running()) add(child.process.pidfd(), [this, &child] { on_exit(child); });
   }
-  add(resources_->ports.http.listen_fd(), [this] {
-    if (ipc::Fd client = resources_->ports.http.accept_peer(); client.valid())
-      local_requests_.add(std::move(client), Clock::now());
-  });
+  peers_->poll(add);
+  const auto listen = [&](const ipc::PortLock& port) {
+    add(port.listen_fd(), [this, &port] {
+      if (ipc::Fd client = port.accept_peer(); client.valid())
+        local_requests_.add(std::move(client), Clock::now());
+    });
+  };
+  listen(resources_->ports.http);
+  for (const ipc::PortLock& port : resources_->ports.step_queues) listen(port);
   for (const int fd : local_requests_.descriptors()) add(fd, [this, fd] { on_local_request(fd); });
 
   const auto wait = std::chrono::ceil<std::chrono::milliseconds>(next_deadline() - Clock::now()).count();
@@ -259,7 +258,7 @@ Status Supervisor::renew_credentials() {
 
 void Supervisor::on_control(Child& child) {
   for (;;) {
-    const Packet packet = child.control.receive(TimePoint{});
+    Packet packet = child.control.receive(TimePoint{});
     if (packet.kind == Packet::Kind::timeout) return;
     if (packet.kind == Packet::Kind::closed) {
       child.control.close();  // its exit follows through the pidfd
@@ -269,7 +268,7 @@ void Supervisor::on_control(Child& child) {
   }
 }
 
-void Supervisor::on_message(Child& child, const Packet& packet) {
+void Supervisor::on_message(Child& child, Packet& packet) {
   const std::string event = packet.text("event");
   if (event == "state") {
     child.state = packet.text("state");
@@ -294,6 +293,8 @@ void Supervisor::on_message(Child& child, const Packet& packet) {
     children_.distrust(packet.text("child"), packet.text("why"));
   } else if (event == "served") {
     children_.served();
+  } else if (event == "memory" && child.kind == ChildKind::worker) {
+    peers_->on_memory(child, packet);
   } else if (event == "fatal") {
     child.fatal = packet.text("message");
     setup_.log(LogLevel::error, "child_fatal", {kv("child", child.name), kv("message", child.fatal)});
@@ -348,7 +349,9 @@ void Supervisor::on_exit(Child& child) {
 void Supervisor::on_local_request(int fd) {
   auto request = local_requests_.read(fd);
   if (!request) return;
-  auto& [what, client] = *request;
+  auto& [what, client, attached] = *request;
+  if (what.kind == LocalRequest::Kind::join)
+    return peers_->join(*std::move(request), phase_ == Phase::running, Clock::now());
   if (what.kind == LocalRequest::Kind::status) {
     const Control& front = children_.front().control;
     status_requests_.ask(std::move(client), front.open() ? &front : nullptr, Clock::now());
@@ -393,6 +396,7 @@ void Supervisor::on_time(TimePoint now) {
     }
   }
   children_.watch(now, kWatchPeriod);
+  if (phase_ != Phase::stopping) peers_->tick(now);
   tell_processes();
   if (phase_ == Phase::draining && now >= drain_until_) begin_stop();
   if (phase_ == Phase::stopping) continue_stop(now);
@@ -471,6 +475,7 @@ StatusPage Supervisor::page(bool engine_answered) {
   const TimePoint now = Clock::now();
   StatusPage page = resources_->page();
   page.state = state();
+  peers_->fill(page);
   page.processes.push_back({"supervisor", getpid(), seconds(now - began_), 0, page.state, ""});
   for (const Child& child : children_.all()) {
     page.processes.push_back({child.name, child.process.pid(),

@@ -48,6 +48,21 @@ TEST(StatusTable, ShowsEveryPart) {
       "  plans  1      65536     bytes\n");
 }
 
+TEST(StatusTable, PeersHaveALineEach) {
+  const auto text = status_table(R"({"role": "decode", "peers": [
+    {"role": "prefill", "port": 7013, "pid": 42, "state": "joined", "why": ""},
+    {"role": "prefill", "port": 7023, "pid": 0, "state": "absent", "why": ""},
+    {"role": "prefill", "port": 7033, "pid": 43, "state": "refused", "why": "model differs"},
+    {"role": "decode", "port": 0, "pid": 44, "state": "joined", "why": ""}]})");
+  ASSERT_TRUE(text.ok());
+  EXPECT_NE(text->find("peer    prefill instance at queue port 7013 · joined · pid 42\n"
+                       "peer    prefill instance at queue port 7023 · absent\n"
+                       "peer    prefill instance at queue port 7033 · refused · pid 43 · model differs\n"
+                       "peer    decode instance · joined · pid 44\n"),
+            std::string::npos)
+      << *text;
+}
+
 TEST(StatusTable, MissingAndOddPartsAreDashes) {
   const auto text = status_table(R"({"model": null, "ports": 7, "processes": "none", "queues": [1]})");
   ASSERT_TRUE(text.ok());

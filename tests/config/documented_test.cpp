@@ -102,7 +102,7 @@ const Documented kDocumented[] = {
     --cache-queue-port 7015 \
     --splitwise-role "prefill" \
 )",
-     {"--splitwise-role prefill"},
+     {},
      {{"max-model-len", "131072"},
       {"max-num-seqs", "20"},
       {"num-gpu-blocks-override", "40000"},
@@ -125,7 +125,7 @@ const Documented kDocumented[] = {
     --cache-queue-port 8015 \
     --innode-prefill-ports 7013 \
     --splitwise-role "decode")",
-     {"--splitwise-role decode"},
+     {},
      {{"gpu-memory-utilization", "0.85"},
       {"kv-cache-ratio", "0.1"},
       {"port", "9012"},
@@ -133,6 +133,7 @@ const Documented kDocumented[] = {
       {"metrics-port", "8014"},
       {"cache-queue-port", "8015"},
       {"innode-prefill-ports", "7013"},
+      {"splitwise-role", "decode"},
       {"log-dir", "decode_log"}}},
     {"Basic_0_3B",
      {},
@@ -170,8 +171,12 @@ const Documented kDocumented[] = {
        --tensor-parallel-size 4 \
        --quantization wint4 \
        --splitwise-role "prefill")",
-     {"--splitwise-role prefill"},
-     {{"port", "8180"}, {"metrics-port", "8181"}, {"cache-queue-port", "8183"}, {"log-dir", "log_prefill"}}},
+     {},
+     {{"port", "8180"},
+      {"metrics-port", "8181"},
+      {"cache-queue-port", "8183"},
+      {"splitwise-role", "prefill"},
+      {"log-dir", "log_prefill"}}},
     {"Decode_300B",
      {{"FD_LOG_DIR", "log_decode"}, {"CUDA_VISIBLE_DEVICES", "4,5,6,7"}},
      R"(troupe serve \
@@ -183,8 +188,11 @@ const Documented kDocumented[] = {
        --quantization wint4 \
        --innode-prefill-ports 8182 \
        --splitwise-role "decode")",
-     {"--splitwise-role decode"},
-     {{"model", "baidu/ERNIE-4.5-300B-A47B-Paddle"}, {"port", "8184"}, {"innode-prefill-ports", "8182"}}},
+     {},
+     {{"model", "baidu/ERNIE-4.5-300B-A47B-Paddle"},
+      {"port", "8184"},
+      {"splitwise-role", "decode"},
+      {"innode-prefill-ports", "8182"}}},
     {"Thinking_21B",
      {},
      R"(troupe serve \

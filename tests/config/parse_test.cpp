@@ -235,21 +235,78 @@ TEST(Parse, SwapSpace) {
 
 TEST(Parse, AllUnavailableFlagsAreRefusedInOneMessage) {
   const std::string message =
-      option_error({"--quantization", "w4a8", "--num-servers", "2", "--splitwise-role", "decode"}, {}, 3);
+      option_error({"--quantization", "w4a8", "--num-servers", "2", "--router", "127.0.0.1:9000"}, {}, 3);
   EXPECT_NE(message.find("not available yet: --quantization w4a8: "), std::string::npos);
   EXPECT_NE(message.find("not available yet: --num-servers 2: "), std::string::npos);
-  EXPECT_NE(message.find("not available yet: --splitwise-role decode"), std::string::npos);
+  EXPECT_NE(message.find("not available yet: --router 127.0.0.1:9000"), std::string::npos);
   std::istringstream lines(message);
   for (std::string line; std::getline(lines, line);) {
     EXPECT_TRUE(line.ends_with("; leave it out") || line.ends_with("; wint8 and wint4 are")) << line;
   }
-  option_error({"--splitwise-role", "decode"}, {}, 3);
   EXPECT_NE(option_error({"--guided-decoding-backend", "guidance"}, {}, 3)
                 .find("auto, xgrammar and off are available"),
             std::string::npos);
   option_error({"--dynamic-load-weight"}, {}, 3);
   option_error({"--block-size", "128"}, {}, 3);
   parsed({"--runner", "generate", "--convert", "none", "--splitwise-role", "mixed", "--block-size", "64"});
+}
+
+TEST(Parse, RolesOfPrefillAndDecode) {
+  EXPECT_EQ(parsed({}).split.role, SplitRole::mixed);
+  EXPECT_EQ(parsed({"--splitwise-role", "prefill"}).split.role, SplitRole::prefill);
+  const SplitOptions split = parsed({"--splitwise_role", "decode", "--inner-prefill-ports", "7013",
+                                     "--innode-prefill-ports", "7023,7033", "--prefill-min-tokens", "100"})
+                                 .split;
+  EXPECT_EQ(split.role, SplitRole::decode);
+  EXPECT_EQ(split.prefill_ports, (std::vector<int>{7013, 7023, 7033}));
+  EXPECT_EQ(split.min_prompt_tokens, 100);
+  EXPECT_TRUE(parsed({"--splitwise-role", "decode"}).split.prefill_ports.empty()) << "it serves mixed";
+  EXPECT_EQ(option_error({"--splitwise-role", "router"}),
+            "--splitwise-role: got \"router\", expected mixed, prefill or decode");
+  option_error({"--prefill-min-tokens", "0"});
+}
+
+TEST(Parse, PrefillPortsAreThoseOfOtherInstances) {
+  const auto refused = [](std::vector<std::string> flags) {
+    flags.insert(flags.end(), {"--innode-prefill-ports", "7013"});
+    return option_error(flags);
+  };
+  EXPECT_EQ(refused({}),
+            "--innode-prefill-ports: got 7013, which needs --splitwise-role decode, but that is mixed");
+  EXPECT_EQ(refused({"--splitwise-role", "prefill"}),
+            "--innode-prefill-ports: got 7013, which needs --splitwise-role decode, but that is prefill");
+  for (const std::string own : {"port", "metrics-port", "engine-worker-queue-port", "cache-queue-port"}) {
+    EXPECT_EQ(refused({"--splitwise-role", "decode", "--" + own, "7013"}),
+              "--innode-prefill-ports: got 7013, which is this server's own --" + own +
+                  "; expected the --engine-worker-queue-port of a prefill instance");
+  }
+  EXPECT_EQ(refused({"--splitwise-role", "decode", "--innode-prefill-ports", "7013"}),
+            "--innode-prefill-ports: got 7013 twice, expected one port of each prefill instance");
+  EXPECT_EQ(refused({"--splitwise-role", "decode", "--innode-prefill-ports", "1,2,3,4"}),
+            "--innode-prefill-ports: got 5 ports, expected at most 4");
+}
+
+TEST(Parse, WhatARoleCannotBeUsedWith) {
+  for (const std::string role : {"prefill", "decode"}) {
+    EXPECT_EQ(option_error({"--splitwise-role", role, "--data-parallel-size", "2"}),
+              "--splitwise-role: got " + role +
+                  ", which is not available with --data-parallel-size 2 yet; start several prefill instances "
+                  "instead");
+    EXPECT_EQ(option_error({"--splitwise-role", role, "--no-enable-prefix-caching"})
+                  .find("--splitwise-role: got " + role + ", which needs --enable-prefix-caching"),
+              0u);
+  }
+}
+
+TEST(Parse, WhatHasNoMeaningBetweenInstancesOfOneMachineIsHarmless) {
+  const auto read =
+      parse({"--pd-comm-port", "2334", "--rdma-comm-ports", "7671", "--cache-transfer-protocol", "ipc"}, {});
+  ASSERT_TRUE(read.ok()) << read.status().message;
+  ASSERT_EQ(read->warnings.size(), 3u);
+  for (const std::string& warning : read->warnings) {
+    EXPECT_NE(warning.find("go between instances of one machine through shared memory"), warning.npos)
+        << warning;
+  }
 }
 
 TEST(Parse, ParsingDoesNotCheckThatTheDeviceExists) {

@@ -315,6 +315,30 @@ TEST_F(PreflightTest, SpeculationThatIsNotOffered) {
   EXPECT_TRUE(preflight(options, probes).ok());
 }
 
+TEST_F(PreflightTest, WhereNoRoleIsAvailable) {
+  GpuProbes probes;
+  probes.gpu = [&](int) {
+    return CudaProbe{.name = "GPU", .free = 8ull << 30, .total = 8ull << 30, .capability = 90, .devices = 1};
+  };
+  for (const auto& [role, name] :
+       {std::pair(config::SplitRole::prefill, "prefill"), std::pair(config::SplitRole::decode, "decode")}) {
+    const std::string flag = std::string("--splitwise-role ") + name + ": not available ";
+    options.split.role = role;
+    options.device.device = config::Device::cpu;
+    EXPECT_TRUE(preflight(options).ok());
+    for (const config::Device device : {config::Device::cuda, config::Device::automatic}) {
+      options.device.device = device;
+      EXPECT_EQ(preflight(options, probes).status().message, flag + "on a GPU yet; --device cpu runs it");
+    }
+    options.device.device = config::Device::echo;
+    refused(Code::unsupported, flag + "on the echo device, which has no KV memory; --device cpu runs it");
+    config::Options sees = options;
+    sees.device.device = config::Device::cpu;
+    sees.model.directory = golden_directory("vision_small").string();
+    EXPECT_EQ(preflight(sees).status().message, flag + "with a model that sees images yet; leave it out");
+  }
+}
+
 TEST_F(PreflightTest, EchoNeedsNoModel) {
   options.device = {.device = config::Device::echo};
   options.model = {};

@@ -215,7 +215,8 @@ int main(int argc, char** argv) {
     how = script.substr(begin, script.find(',', begin) - begin);
   }
   if ((who == "front") != (arguments->listen_fd >= 0)) return 5;
-  if (who == "engine" && arguments->link_step_fds.size() != 1) return 5;
+  if (who == "engine" && (arguments->link_step_fds.size() < 1 || arguments->link_step_fds.size() > 2))
+    return 5;
   const bool text = who.starts_with("text-");
   if (text && (arguments->link_step_fds.size() != 1 || !arguments->step_fds.empty())) return 5;
   Control control{ipc::Fd(arguments->control_fd)};

@@ -129,6 +129,7 @@ TEST(ChildArguments, GoThroughWordsAndBack) {
   sent.options_fd = sent.metrics_fd = fds[0];
   sent.control_fd = sent.ranks_fd = sent.vocabulary_fd = sent.patches_fd = fds[1];
   sent.names_fds = sent.step_fds = {fds[0], fds[1]};
+  sent.peer_names_fds = {fds[1]};
   sent.cache_fds = {fds[1], fds[0]};
   sent.rank = 3;
   sent.engine = 2;
@@ -136,6 +137,7 @@ TEST(ChildArguments, GoThroughWordsAndBack) {
   ASSERT_TRUE(got.ok()) << got.status().message;
   EXPECT_EQ(got->options_fd, fds[0]);
   EXPECT_EQ(got->control_fd, fds[1]);
+  EXPECT_EQ(got->peer_names_fds, std::vector<int>{fds[1]});
   EXPECT_EQ(got->listen_fd, -1);
   EXPECT_EQ(got->metrics_fd, fds[0]);
   EXPECT_EQ(got->ranks_fd, fds[1]);
@@ -412,6 +414,8 @@ TEST(StatusPage, HasExactlyTheDocumentedMembers) {
   page.metrics_port = 2;
   page.engine_worker_queue_ports = {3};
   page.cache_queue_ports = {4};
+  page.role = "decode";
+  page.peers.push_back({"prefill", 7013, 78, "refused", "model differs"});
   page.processes.push_back({"engine", 77, 1.26, 2, "ready", "engine was killed by signal 9"});
   page.queues.push_back({"plan", 5, 6});
   page.tokens = {7000, 300};
@@ -424,6 +428,8 @@ TEST(StatusPage, HasExactlyTheDocumentedMembers) {
             R"({"model":"demo","state":"ready","url":"http://127.0.0.1:1",)"
             R"("ports":{"http":1,"metrics":2,"engine_worker_queue":3,"cache_queue":4},)"
             R"("logs":{"dir":"/log","actor_dirs":{"cache":"/other"}},)"
+            R"("role":"decode","peers":[{"role":"prefill","port":7013,"pid":78,"state":"refused",)"
+            R"("why":"model differs"}],)"
             R"("processes":[{"name":"engine","pid":77,"uptime_s":1.3,"restarts":2,"state":"ready",)"
             R"("last_end":"engine was killed by signal 9"}],)"
             R"("queues":[{"name":"plan","depth":5,"capacity":6}],)"

@@ -83,6 +83,24 @@ TEST_F(RankLinksTest, TheFrontsLossIsTheEnginesToLearnAndTheEnginesTheFronts) {
   EXPECT_EQ(links.front().epoch(), 3u);
 }
 
+TEST_F(RankLinksTest, ADecodeInstancesFrontLearnsOfTheEnginesEndAndTheEngineOfThatFronts) {
+  const auto made = ipc::create_link();
+  ASSERT_TRUE(made.ok());
+  const auto attach = [&] { return *ipc::LinkMonitor::attach(made->step.get(), made->cache.get()); };
+  const ipc::LinkMonitor theirs = attach();
+  RankLinks& links = resources->monitors.engine(0);
+  links.set_decode_front(attach());
+  links.engine_reaped();
+  EXPECT_EQ(theirs.epoch(), 2u);
+  links.front_reaped();
+  EXPECT_EQ(theirs.epoch(), 2u) << "that is the other front";
+  links.decode_front_reaped();
+  EXPECT_EQ(theirs.epoch(), 3u);
+  EXPECT_EQ(links.front().epoch(), 3u);
+  links.engine_reaped();
+  EXPECT_EQ(theirs.epoch(), 3u) << "it is none of this server's any more";
+}
+
 TEST_F(RankLinksTest, WhatARankHasJoinedIsForgottenWithIt) {
   RankLinks& links = resources->monitors.engine(0);
   EXPECT_EQ(links[3].joined(ipc::Side::lower), 0u);

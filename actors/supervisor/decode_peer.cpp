@@ -1,0 +1,182 @@
+#include "actors/supervisor/decode_peer.h"
+
+#include <poll.h>
+
+#include <unistd.h>
+#include <algorithm>
+#include <charconv>
+
+#include "ipc/block_names.h"
+
+namespace troupe::supervisor {
+
+namespace {
+
+constexpr int kMostPackets = 64;
+
+bool has_ended(const ipc::Fd& pidfd) {
+  pollfd ended{pidfd.get(), POLLIN, 0};
+  return !pidfd || (poll(&ended, 1, 0) == 1 && ended.revents != 0);
+}
+
+std::uint64_t life_of(const PeerMemory& memory) {
+  std::uint64_t life = 0;
+  std::from_chars(memory.life.data(), memory.life.data() + memory.life.size(), life);
+  return life;
+}
+
+}  // namespace
+
+void DecodePeer::join(ipc::Fd control, TimePoint now) {
+  if (waiting_.size() >= kMostWaiting) return;
+  Waiting& waiting = waiting_.emplace_back();
+  waiting.pid = pid_of_peer(control.get());
+  waiting.control = Control(std::move(control));
+  waiting.until = now + kPatience;
+  if (read(waiting, now)) waiting_.pop_back();
+}
+
+std::vector<int> DecodePeer::descriptors() const {
+  std::vector<int> all;
+  for (const Waiting& waiting : waiting_) all.push_back(waiting.control.fd());
+  if (control_.open()) all.push_back(control_.fd());
+  if (!control_.open() && front_) all.push_back(front_.get());
+  return all;
+}
+
+void DecodePeer::on_readable(int fd, TimePoint now) {
+  if (control_.open() && control_.fd() == fd) return read_accepted();
+  if (!control_.open() && front_ && front_.get() == fd) return end_of_front();
+  const auto it = std::find_if(waiting_.begin(), waiting_.end(),
+                               [fd](const Waiting& one) { return one.control.fd() == fd; });
+  if (it != waiting_.end() && read(*it, now)) waiting_.erase(it);
+}
+
+void DecodePeer::tick(TimePoint now) {
+  std::erase_if(waiting_, [now](const Waiting& one) { return now >= one.until; });
+  tell_memories();
+}
+
+bool DecodePeer::read(Waiting& waiting, TimePoint now) {
+  for (int i = 0; i < kMostPackets; ++i) {
+    Packet packet = waiting.control.receive(TimePoint{});
+    if (packet.kind == Packet::Kind::timeout) return now >= waiting.until;
+    if (packet.kind == Packet::Kind::closed) return true;
+    const std::string order = packet.text("do");
+    if (order == "offer") {
+      waiting.facts = packet.texts("facts");
+      waiting.link.step = std::move(packet.attached);
+      if (!setup_.cannot.empty()) return refuse(waiting, setup_.cannot), true;
+    } else if (order == "link_cache") {
+      waiting.link.cache = std::move(packet.attached);
+    } else if (order == "names") {
+      consider(waiting, std::move(packet.attached));
+      return true;
+    }
+  }
+  return false;
+}
+
+void DecodePeer::consider(Waiting& waiting, ipc::Fd block_names) {
+  if (control_.open()) {
+    return refuse(waiting, "the prefill instance (pid " + std::to_string(getpid()) +
+                               ") computes for another decode instance already (pid " + std::to_string(pid_) +
+                               "), not also for that with pid " + std::to_string(waiting.pid));
+  }
+  if (const std::string differs = difference(setup_.facts, getpid(), waiting.facts, waiting.pid);
+      !differs.empty()) {
+    return refuse(waiting, differs);
+  }
+  auto monitor = ipc::LinkMonitor::attach(waiting.link.step.get(), waiting.link.cache.get());
+  if (!monitor.ok()) return refuse(waiting, "its link cannot be used: " + monitor.status().message);
+  if (const auto names = ipc::BlockNames::attach(block_names.get()); !names.ok())
+    return refuse(waiting, "its table of block names cannot be used: " + names.status().message);
+  if (!waiting.control.send({{"event", "accepted"}}).ok()) return;  // it has gone meanwhile
+  control_ = std::move(waiting.control);
+  pid_ = waiting.pid;
+  told_engine_ = 0;
+  told_life_ = 0;
+  front_.reset();
+  last_refusal_.clear();
+  setup_.log(LogLevel::info, "decode_joined", {kv("pid", pid_)});
+  setup_.tell("joined    the decode instance with pid " + std::to_string(pid_) +
+              "; the engine is started again for it\n");
+  events_.accepted({std::move(waiting.link), std::move(block_names), *std::move(monitor)});
+}
+
+// It asks again and again: that is said once.
+void DecodePeer::refuse(const Waiting& waiting, const std::string& why) {
+  waiting.control.tell({{"event", "refused"}, {"why", why}});
+  if (why == last_refusal_) return;
+  last_refusal_ = why;
+  setup_.log(LogLevel::warning, "decode_refused", {kv("pid", waiting.pid), kv("why", why)});
+}
+
+void DecodePeer::read_accepted() {
+  for (int i = 0; i < kMostPackets; ++i) {
+    Packet packet = control_.receive(TimePoint{});
+    if (packet.kind == Packet::Kind::timeout) return;
+    if (packet.kind == Packet::Kind::closed) return on_lost();
+    if (packet.text("do") == "front" && packet.attached) front_ = std::move(packet.attached);
+  }
+}
+
+// Its front ends with it, and may still use the link until then.
+void DecodePeer::on_lost() {
+  setup_.log(LogLevel::warning, "decode_lost", {kv("pid", pid_)});
+  setup_.warn("troupe: the decode instance with pid " + std::to_string(pid_) + " is gone");
+  control_.close();
+  pid_ = 0;
+  events_.lost();
+  if (has_ended(front_)) end_of_front();
+}
+
+void DecodePeer::end_of_front() {
+  front_.reset();
+  events_.front_ended();
+}
+
+void DecodePeer::tell_engine(int pid, int pidfd) {
+  if (!control_.open() || pid == told_engine_) return;
+  if (control_.send({{"event", "engine"}}, pidfd).ok()) told_engine_ = pid;
+}
+
+void DecodePeer::set_memory(int rank, int pid, PeerMemory memory) {
+  if (rank < 0 || rank >= setup_.ranks) return;
+  memories_.resize(static_cast<std::size_t>(setup_.ranks));
+  memories_[static_cast<std::size_t>(rank)] = {pid, std::move(memory)};
+  tell_memories();
+}
+
+void DecodePeer::keep_memory_of(int rank, int pid) {
+  if (rank < 0 || static_cast<std::size_t>(rank) >= memories_.size()) return;
+  Memory& of = memories_[static_cast<std::size_t>(rank)];
+  if (of.pid != pid) of.memory.reset();
+}
+
+void DecodePeer::tell_memories() {
+  if (!control_.open() || memories_.empty()) return;
+  std::uint64_t life = 0;
+  for (std::size_t rank = 0; rank < memories_.size(); ++rank) {
+    if (!memories_[rank].memory) return;
+    const std::uint64_t own = life_of(*memories_[rank].memory);
+    life = rank == 0 ? own : ipc::lives_together(life, own);
+  }
+  if (life == told_life_) return;
+  for (std::size_t rank = 0; rank < memories_.size(); ++rank) {
+    const PeerMemory& memory = *memories_[rank].memory;
+    nlohmann::json event = memory.members();
+    event["event"] = "memory";
+    event["rank"] = rank;
+    event["life"] = std::to_string(life);
+    if (!control_.send(event, memory.file.get()).ok()) return;  // tried again
+  }
+  told_life_ = life;
+}
+
+std::vector<PeerRow> DecodePeer::rows() const {
+  if (!control_.open()) return {};
+  return {{"decode", 0, pid_, told_engine_ != 0 ? "joined" : "joining", ""}};
+}
+
+}  // namespace troupe::supervisor

@@ -1,0 +1,89 @@
+#include "actors/supervisor/peer_facts.h"
+
+#include <algorithm>
+#include <cctype>
+
+#include "config/fields.h"
+#include "ipc/wire.h"
+
+namespace troupe::supervisor {
+
+namespace {
+
+constexpr const char* kBuild = "build";
+constexpr const char* kWire = "version of the wire format";
+constexpr const char* kMessages = "version of the link's messages";
+constexpr const char* kModel = "model";
+constexpr const char* kDraftLayer = "draft layer";
+
+// Flags that decide what is in a KV block, and how blocks lie in the workers' memory.
+constexpr const char* kFlags[] = {
+    "model-config-name", "load-choices",   "dtype",      "quantization",         "quantization-group",
+    "lm-head-dtype",     "kv-cache-dtype", "block-size", "tensor-parallel-size", "enable-expert-parallel"};
+
+// In the order in which they are compared.
+constexpr const char* kFirst[] = {kBuild, kWire, kMessages, kModel};
+
+constexpr std::size_t kLongestShown = 200;
+
+std::string draft_layer(const config::SpeculationOptions& speculation) {
+  if (speculation.method != config::DraftMethod::mtp) return "none";
+  std::string text = speculation.draft_model.empty() ? "the model's own" : speculation.draft_model;
+  if (!speculation.quantization.empty()) text += ", " + speculation.quantization;
+  return text;
+}
+
+/// The other side's text comes from another process: it is cut, and without control characters.
+std::string shown(const PeerFacts& facts, const std::string& name) {
+  const auto it = facts.find(name);
+  if (it == facts.end()) return "unknown";
+  std::string text = it->second.empty() ? "unset" : it->second;
+  if (text.size() > kLongestShown) text = text.substr(0, kLongestShown) + "…";
+  std::replace_if(
+      text.begin(), text.end(), [](unsigned char c) { return std::iscntrl(c) != 0; }, '?');
+  return text;
+}
+
+bool are_same(const PeerFacts& a, const PeerFacts& b, const std::string& name) {
+  const auto left = a.find(name), right = b.find(name);
+  return left != a.end() && right != b.end() && left->second == right->second;
+}
+
+}  // namespace
+
+PeerFacts facts_of(const config::Options& options) {
+  config::Options copy = options;
+  const std::vector<config::Field> fields = config::fields(copy);
+  const auto value = [&fields](const std::string& name) {
+    const auto it = std::find_if(fields.begin(), fields.end(),
+                                 [&name](const config::Field& field) { return field.name == name; });
+    return it == fields.end() ? std::string() : config::show_value(*it);
+  };
+  PeerFacts facts{{kBuild, TROUPE_VERSION},
+                  {kWire, std::to_string(wire::kVersion)},
+                  {kMessages, std::to_string(wire::kMessagesVersion)},
+                  {kModel, options.model.directory},
+                  {kDraftLayer, draft_layer(options.speculation)}};
+  for (const char* flag : kFlags) facts[std::string("--") + flag] = value(flag);
+  // Random weights come from it.
+  if (options.model.load_choices == config::LoadChoice::dummy) facts["--seed"] = value("seed");
+  return facts;
+}
+
+std::string difference(const PeerFacts& prefill, int prefill_pid, const PeerFacts& decode, int decode_pid) {
+  std::vector<std::string> names(std::begin(kFirst), std::end(kFirst));
+  for (const PeerFacts* side : {&prefill, &decode}) {
+    for (const auto& [name, value] : *side) {
+      if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+    }
+  }
+  for (const std::string& name : names) {
+    if (are_same(prefill, decode, name)) continue;
+    return name.substr(0, kLongestShown) + " differs: the prefill instance (pid " +
+           std::to_string(prefill_pid) + ") has " + shown(prefill, name) + ", the decode instance (pid " +
+           std::to_string(decode_pid) + ") " + shown(decode, name);
+  }
+  return "";
+}
+
+}  // namespace troupe::supervisor

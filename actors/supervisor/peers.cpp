@@ -1,0 +1,132 @@
+#include "actors/supervisor/peers.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "actors/supervisor/peer_facts.h"
+
+namespace troupe::supervisor {
+
+namespace {
+
+const char* name_of(config::SplitRole role) {
+  switch (role) {
+    case config::SplitRole::mixed: return "mixed";
+    case config::SplitRole::prefill: return "prefill";
+    case config::SplitRole::decode: return "decode";
+  }
+  return "";
+}
+
+/// Why an instance of this role computes no prompts for others; empty: it does.
+std::string cannot_prefill(config::SplitRole role) {
+  if (role == config::SplitRole::prefill) return "";
+  return "the instance at that queue port (pid " + std::to_string(getpid()) + ") has --splitwise-role " +
+         name_of(role) + ", a prefill instance is needed";
+}
+
+PrefillPeers::Setup prefill_setup(const Resources& resources, Console& console, const LogEvent& log) {
+  return {.runtime_dir = resources.options.process.runtime_dir,
+          .facts = facts_of(resources.options),
+          .ranks = resources.options.parallel.tensor_parallel_size,
+          .log = log,
+          .tell = [&console](const std::string& line) { console.tell(line); },
+          .warn = [&console](const std::string& line) { console.warn(line); }};
+}
+
+DecodePeer::Setup decode_setup(const Resources& resources, Console& console, const LogEvent& log) {
+  return {.facts = facts_of(resources.options),
+          .cannot = cannot_prefill(resources.options.split.role),
+          .ranks = resources.options.parallel.tensor_parallel_size,
+          .log = log,
+          .tell = [&console](const std::string& line) { console.tell(line); },
+          .warn = [&console](const std::string& line) { console.warn(line); }};
+}
+
+}  // namespace
+
+Peers::Peers(Resources& resources, Children& children, Console& console, LogEvent log, Duration grace)
+    : resources_(resources),
+      children_(children),
+      grace_(grace),
+      prefills_(prefill_setup(resources, console, log), resources.peers, resources.monitors),
+      decode_(decode_setup(resources, console, log),
+              {.accepted = [this](DecodePeer::Offer offer) { accept(std::move(offer)); },
+               .lost = [this] { forget_decode_front(); },
+               .front_ended = [this] { resources_.monitors.engine(0).decode_front_reaped(); }}) {}
+
+void Peers::poll(const Add& add) {
+  for (const int fd : prefills_.descriptors())
+    add(fd, [this, fd] { prefills_.on_readable(fd, Clock::now()); });
+  for (const int fd : decode_.descriptors()) add(fd, [this, fd] { decode_.on_readable(fd, Clock::now()); });
+}
+
+void Peers::join(ReceivedRequest request, bool running, TimePoint now) {
+  if (!running) decode_.refuse_all("the prefill instance (pid " + std::to_string(getpid()) + ") is ending");
+  decode_.join(std::move(request.attached), now);
+}
+
+void Peers::on_memory(const Child& worker, Packet& packet) {
+  if (resources_.options.split.role != config::SplitRole::prefill) return;
+  if (auto memory = memory_of(packet))
+    decode_.set_memory(worker.rank, worker.process.pid(), *std::move(memory));
+}
+
+void Peers::tick(TimePoint now) {
+  const Child& front = children_.front();
+  prefills_.tick(now, front.running() ? front.process.pidfd() : -1, front.process.pid());
+  for (const Child& child : children_.all()) {
+    if (child.kind != ChildKind::worker) continue;
+    decode_.keep_memory_of(child.rank, child.process.pid());
+    if (!child.running() || !child.ready) continue;
+    prefills_.tell_worker(child.rank, child.process.pid(), [&child](const nlohmann::json& order, int file) {
+      return child.control.send(order, file).ok();
+    });
+  }
+  decode_.tick(now);
+  Child& own = engine();
+  if (engine_before_ != 0 && own.running() && own.process.pid() == engine_before_) {
+    // Not ok while it is being restarted already, for which the arguments are right.
+    (void)children_.replace(own, now + grace_, {{"do", "stop"}});
+  } else if (own.running()) {
+    engine_before_ = 0;
+    decode_.tell_engine(own.process.pid(), own.process.pidfd());
+  }
+}
+
+void Peers::accept(DecodePeer::Offer offer) {
+  Child& own = engine();
+  engine_before_ = own.running() ? own.process.pid() : 0;
+  link_ = std::move(offer.link);
+  block_names_ = std::move(offer.block_names);
+  resources_.monitors.engine(0).set_decode_front(std::move(offer.monitor));
+  ChildArguments& arguments = own.arguments;
+  arguments.link_step_fds.resize(1);
+  arguments.link_cache_fds.resize(1);
+  arguments.link_step_fds.push_back(link_.step.get());
+  arguments.link_cache_fds.push_back(link_.cache.get());
+  arguments.names_fds = {block_names_.get()};
+}
+
+// An engine that runs keeps its mapping, and goes on without that front.
+void Peers::forget_decode_front() {
+  ChildArguments& arguments = engine().arguments;
+  arguments.link_step_fds.resize(1);
+  arguments.link_cache_fds.resize(1);
+  link_ = {};
+}
+
+Child& Peers::engine() {
+  return *std::find_if(children_.all().begin(), children_.all().end(),
+                       [](const Child& child) { return child.kind == ChildKind::engine; });
+}
+
+void Peers::fill(StatusPage& page) const {
+  page.role = name_of(resources_.options.split.role);
+  page.peers = prefills_.rows();
+  for (PeerRow& row : decode_.rows()) page.peers.push_back(std::move(row));
+}
+
+}  // namespace troupe::supervisor

@@ -1,0 +1,52 @@
+#pragma once
+// The other instances with which this one shares its work (--splitwise-role): what its supervisor does for
+// them. An instance of role mixed tells those that ask it what it is.
+#include <functional>
+#include <memory>
+#include <optional>
+
+#include "actors/supervisor/children.h"
+#include "actors/supervisor/console.h"
+#include "actors/supervisor/decode_peer.h"
+#include "actors/supervisor/local_requests.h"
+#include "actors/supervisor/prefill_peers.h"
+#include "actors/supervisor/resources.h"
+
+namespace troupe::supervisor {
+
+class Peers {
+ public:
+  /// All are borrowed.
+  Peers(Resources& resources, Children& children, Console& console, LogEvent log, Duration grace);
+
+  using Add = std::function<void(int fd, std::function<void()> action)>;
+  /// Names the descriptors to be polled and what to do when one is readable.
+  void poll(const Add& add);
+
+  /// A `join` with the control channel that came with it. `state` is that of the server.
+  void join(ReceivedRequest request, bool running, TimePoint now);
+
+  /// A worker of this instance has said where its KV memory is.
+  void on_memory(const Child& worker, Packet& packet);
+
+  /// Call it whenever a child may have been started or has become ready, and at least once a second.
+  void tick(TimePoint now);
+
+  void fill(StatusPage& page) const;
+
+ private:
+  void accept(DecodePeer::Offer offer);
+  void forget_decode_front();
+  Child& engine();
+
+  Resources& resources_;
+  Children& children_;
+  Duration grace_;
+  PrefillPeers prefills_;
+  DecodePeer decode_;
+  ipc::LinkFds link_;      // from the decode instance
+  ipc::Fd block_names_;    // likewise: the engine's table, also when that instance has gone
+  int engine_before_ = 0;  // process that was started without them; 0: none has to be replaced
+};
+
+}  // namespace troupe::supervisor

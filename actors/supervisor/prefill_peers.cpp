@@ -1,0 +1,232 @@
+#include "actors/supervisor/prefill_peers.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+
+#include "actors/supervisor/local_requests.h"
+#include "base/json.h"
+#include "ipc/rendezvous.h"
+
+namespace troupe::supervisor {
+
+namespace {
+
+// A unix socket accepts at once unless its owner is stopped.
+constexpr Duration kConnectPatience = std::chrono::milliseconds(5);
+// Packets taken at a time, so that an instance that floods its channel holds up no other.
+constexpr int kMostPackets = 64;
+
+std::string name_of(int port) { return "the prefill instance at queue port " + std::to_string(port); }
+
+}  // namespace
+
+std::optional<PeerMemory> memory_of(Packet& packet) {
+  PeerMemory memory{packet.text("life"), packet.number("blocks"), packet.number("block_bytes"),
+                    std::move(packet.attached)};
+  std::uint64_t life = 0;
+  const char* const end = memory.life.data() + memory.life.size();
+  const auto read = std::from_chars(memory.life.data(), end, life);
+  struct stat st {};
+  if (read.ec != std::errc() || read.ptr != end || life == 0 || memory.blocks <= 0 ||
+      memory.block_bytes <= 0 || !memory.file || fstat(memory.file.get(), &st) != 0 ||
+      st.st_size / memory.block_bytes < memory.blocks) {
+    return std::nullopt;
+  }
+  return memory;
+}
+
+PrefillPeers::PrefillPeers(Setup setup, const std::vector<PeerResources>& peers, ServerLinks& links)
+    : setup_(std::move(setup)), links_(links) {
+  for (const PeerResources& resources : peers) {
+    Peer& peer = peers_.emplace_back();
+    peer.index = peers_.size() - 1;
+    peer.resources = &resources;
+    peer.ranks.resize(static_cast<std::size_t>(setup_.ranks));
+  }
+}
+
+std::vector<int> PrefillPeers::descriptors() const {
+  std::vector<int> all;
+  for (const Peer& peer : peers_) {
+    if (peer.control.open()) all.push_back(peer.control.fd());
+    if (peer.state == State::leaving) all.push_back(peer.engine.get());
+  }
+  return all;
+}
+
+void PrefillPeers::on_readable(int fd, TimePoint now) {
+  for (Peer& peer : peers_) {
+    if (peer.state == State::leaving && peer.engine.get() == fd) return end_of_engine(peer, now);
+    if (!peer.control.open() || peer.control.fd() != fd) continue;
+    for (int i = 0; i < kMostPackets && peer.control.open(); ++i) {
+      Packet packet = peer.control.receive(TimePoint{});
+      if (packet.kind == Packet::Kind::timeout) return;
+      if (packet.kind == Packet::Kind::closed) return on_closed(peer, now);
+      take(peer, packet, now);
+    }
+    return;
+  }
+}
+
+void PrefillPeers::tick(TimePoint now, int front, int front_pid) {
+  for (Peer& peer : peers_) {
+    const bool apart = peer.state == State::absent || peer.state == State::refused;
+    if (apart && now >= peer.try_at) join(peer, now);
+    if (peer.state == State::offered && now >= peer.answer_by) {
+      refuse(peer, name_of(peer.resources->port) + " (pid " + std::to_string(peer.pid) + ") does not answer",
+             now);
+    }
+    if (peer.is_in() && front >= 0 && peer.told_front != front_pid &&
+        peer.control.send({{"do", "front"}}, front).ok()) {
+      peer.told_front = front_pid;
+    }
+  }
+}
+
+void PrefillPeers::join(Peer& peer, TimePoint now) {
+  peer.try_at = now + kRetry;
+  auto connection = ipc::connect_port(setup_.runtime_dir, ipc::PortKind::engine_worker_queue,
+                                      peer.resources->port, Clock::now() + kConnectPatience);
+  if (!connection.ok()) {
+    peer.state = State::absent;
+    peer.pid = 0;
+    peer.why.clear();
+    return;
+  }
+  auto pair = make_control_pair();
+  if (!pair.ok()) return;
+  const std::string line = to_line({.kind = LocalRequest::Kind::join});
+  if (send_attached(connection->get(), line.data(), line.size(), pair->theirs.get()) !=
+      static_cast<ssize_t>(line.size())) {
+    return;
+  }
+  const PeerResources& shared = *peer.resources;
+  if (!pair->ours.send({{"do", "offer"}, {"facts", setup_.facts}}, shared.link.step.get()).ok() ||
+      !pair->ours.send({{"do", "link_cache"}}, shared.link.cache.get()).ok() ||
+      !pair->ours.send({{"do", "names"}}, shared.block_names.get()).ok()) {
+    return;
+  }
+  peer.state = State::offered;
+  peer.pid = pid_of_peer(connection->get());
+  peer.asked = *std::move(connection);
+  peer.control = std::move(pair->ours);
+  peer.told_front = 0;
+  peer.answer_by = now + kPatience;
+}
+
+void PrefillPeers::take(Peer& peer, Packet& packet, TimePoint now) {
+  const std::string event = packet.text("event");
+  if (event == "refused" && peer.state == State::offered) {
+    refuse(peer, packet.text("why").substr(0, 1000), now);
+  } else if (event == "accepted" && peer.state == State::offered) {
+    peer.state = State::accepted;
+    peer.asked.reset();
+  } else if (event == "engine" && peer.is_in() && packet.attached) {
+    peer.engine = std::move(packet.attached);
+    if (peer.state == State::joined) return;
+    peer.state = State::joined;
+    peer.why.clear();
+    setup_.log(LogLevel::info, "prefill_joined", {kv("port", peer.resources->port), kv("pid", peer.pid)});
+    setup_.tell("joined    " + name_of(peer.resources->port) + " (pid " + std::to_string(peer.pid) + ")\n");
+  } else if (event == "memory" && peer.is_in()) {
+    const std::int64_t rank = packet.number("rank", -1);
+    auto memory = memory_of(packet);
+    if (rank < 0 || rank >= setup_.ranks || !memory) {
+      setup_.log(LogLevel::warning, "prefill_memory_ignored",
+                 {kv("port", peer.resources->port), kv("rank", rank)});
+      return;
+    }
+    Rank& of = peer.ranks[static_cast<std::size_t>(rank)];
+    of.memory = std::move(memory);
+    ++of.change;
+  }
+}
+
+// An older program answers the line on its connection, and closes both.
+void PrefillPeers::on_closed(Peer& peer, TimePoint now) {
+  if (peer.state != State::offered) return leave(peer, now);
+  std::array<char, 1000> answer{};
+  const ssize_t n = recv(peer.asked.get(), answer.data(), answer.size(), MSG_DONTWAIT);
+  const auto said = json::parse({answer.data(), static_cast<std::size_t>(std::max<ssize_t>(n, 0))});
+  if (const std::string* error = said ? json::text(json::member(*said, "error")) : nullptr)
+    return refuse(peer, *error, now);
+  peer.control.close();
+  peer.asked.reset();
+  peer.state = State::absent;
+  peer.pid = 0;
+  peer.try_at = now + kRetry;
+}
+
+void PrefillPeers::refuse(Peer& peer, std::string why, TimePoint now) {
+  peer.control.close();
+  peer.asked.reset();
+  peer.state = State::refused;
+  peer.try_at = now + kRetryRefused;
+  if (peer.why == why) return;  // it was said
+  peer.why = std::move(why);
+  setup_.log(LogLevel::warning, "prefill_refused",
+             {kv("port", peer.resources->port), kv("pid", peer.pid), kv("why", peer.why)});
+  setup_.warn("troupe: " + name_of(peer.resources->port) + " has not joined: " + peer.why +
+              "; prompts are computed here");
+}
+
+// Its engine ends with it, and may still use the link until then.
+void PrefillPeers::leave(Peer& peer, TimePoint now) {
+  setup_.log(LogLevel::warning, "prefill_lost", {kv("port", peer.resources->port), kv("pid", peer.pid)});
+  setup_.warn("troupe: " + name_of(peer.resources->port) + " (pid " + std::to_string(peer.pid) +
+              ") is gone; prompts are computed here until one is there again");
+  peer.control.close();
+  for (Rank& rank : peer.ranks) {
+    rank.memory.reset();
+    ++rank.change;
+  }
+  peer.state = State::leaving;
+  pollfd ended{peer.engine.get(), POLLIN, 0};
+  if (!peer.engine || (poll(&ended, 1, 0) == 1 && ended.revents != 0)) end_of_engine(peer, now);
+}
+
+void PrefillPeers::end_of_engine(Peer& peer, TimePoint now) {
+  links_.peer(peer.index).reaped(ipc::Side::lower);
+  peer.engine.reset();
+  peer.state = State::absent;
+  peer.pid = 0;
+  peer.try_at = now;
+}
+
+void PrefillPeers::tell_worker(int rank, int pid, const SendMemory& send) {
+  for (Peer& peer : peers_) {
+    Rank& of = peer.ranks[static_cast<std::size_t>(rank)];
+    if (of.told_pid == pid && of.told_change == of.change) continue;
+    bool sent = true;
+    if (of.memory) {
+      nlohmann::json order = of.memory->members();
+      order["do"] = "peer_memory";
+      order["peer"] = peer.index;
+      sent = send(order, of.memory->file.get());
+    } else if (of.told_pid == pid) {  // it may have that of an instance that is gone
+      sent = send({{"do", "peer_gone"}, {"peer", peer.index}}, -1);
+    }
+    if (!sent) continue;
+    of.told_pid = pid;
+    of.told_change = of.change;
+  }
+}
+
+std::vector<PeerRow> PrefillPeers::rows() const {
+  std::vector<PeerRow> rows;
+  for (const Peer& peer : peers_) {
+    const char* state = peer.state == State::joined     ? "joined"
+                        : peer.state == State::accepted ? "joining"
+                        : !peer.why.empty()             ? "refused"
+                                                        : "absent";
+    rows.push_back({"prefill", peer.resources->port, peer.pid, state, peer.is_in() ? "" : peer.why});
+  }
+  return rows;
+}
+
+}  // namespace troupe::supervisor

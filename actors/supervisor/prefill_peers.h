@@ -1,0 +1,121 @@
+#pragma once
+// A decode instance's side of its prefill instances: finds them by their engine-worker-queue ports, offers
+// each a link to the front and a table of block names, and learns of their engines and their KV memory.
+//
+// On the control channel (control.h), which this side makes and sends with `join` (local_requests.h):
+// from here
+//   {"do":"offer","facts":{…}}                 with the link's step segment; peer_facts.h
+//   {"do":"link_cache"}                        with its cache segment
+//   {"do":"names"}                             with the table of block names; the offer is whole
+//   {"do":"front"}                             with a pidfd of the front, whenever that has been started
+// from the prefill instance
+//   {"event":"refused","why":…}                one sentence; it closes the channel
+//   {"event":"accepted"}                       its engine is started again with the link and the table
+//   {"event":"engine"}                         with a pidfd of its engine, whenever that has been started
+//   {"event":"memory","rank":r,"life":"<decimal>","blocks":n,"block_bytes":n}
+//                                              with the memory file of a worker's KV blocks: of all ranks,
+//                                              whenever one has come anew. The life is that of all together
+// Both ignore what they do not know. Only the end of an instance closes a channel that was accepted.
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "actors/supervisor/control.h"
+#include "actors/supervisor/log_event.h"
+#include "actors/supervisor/peer_facts.h"
+#include "actors/supervisor/rank_links.h"
+#include "actors/supervisor/resources.h"
+#include "actors/supervisor/status_page.h"
+#include "base/clock.h"
+
+namespace troupe::supervisor {
+
+/// The KV memory of a worker of another instance.
+struct PeerMemory {
+  std::string life;  ///< of the memories of all ranks together, decimal
+  std::int64_t blocks = 0;
+  std::int64_t block_bytes = 0;
+  ipc::Fd file;
+
+  /// As the orders and events have it.
+  nlohmann::json members() const {
+    return {{"life", life}, {"blocks", blocks}, {"block_bytes", block_bytes}};
+  }
+};
+
+/// Of an event "memory". None when a member or the file is missing, or the file is shorter than the blocks.
+std::optional<PeerMemory> memory_of(Packet& packet);
+
+class PrefillPeers {
+ public:
+  static constexpr Duration kRetry = std::chrono::seconds(1);
+  static constexpr Duration kRetryRefused = std::chrono::seconds(5);
+  static constexpr Duration kPatience = std::chrono::seconds(10);  ///< for the answer to an offer
+
+  struct Setup {
+    std::string runtime_dir;
+    PeerFacts facts;
+    int ranks = 1;
+    LogEvent log;
+    std::function<void(const std::string&)> tell;  ///< a line for people: what goes well
+    std::function<void(const std::string&)> warn;  ///< what does not
+  };
+
+  /// `peers` and `links` are borrowed.
+  PrefillPeers(Setup setup, const std::vector<PeerResources>& peers, ServerLinks& links);
+
+  /// To be polled.
+  std::vector<int> descriptors() const;
+  /// Takes what has come on one of them. Never waits.
+  void on_readable(int fd, TimePoint now);
+
+  /// Tries to join instances that are not there, and gives up on those that do not answer. `front` is a pidfd
+  /// of the front; -1 while it does not run. Call it at least once a second, and when the front was started.
+  void tick(TimePoint now, int front, int front_pid);
+
+  /// Gives what is known of the memories to this instance's worker of that rank, unless process `pid` has it
+  /// already. `send` returns whether the worker has been sent it.
+  using SendMemory = std::function<bool(const nlohmann::json& order, int file)>;
+  void tell_worker(int rank, int pid, const SendMemory& send);
+
+  std::vector<PeerRow> rows() const;
+
+ private:
+  enum class State { absent, offered, accepted, joined, refused, leaving };
+  struct Rank {
+    std::optional<PeerMemory> memory;
+    std::uint64_t change = 0;       // of `memory`
+    int told_pid = 0;               // the worker process here that knows
+    std::uint64_t told_change = 0;  // so much
+  };
+  struct Peer {
+    std::size_t index = 0;
+    const PeerResources* resources = nullptr;
+    State state = State::absent;
+    std::string why;  // it was refused
+    int pid = 0;
+    ipc::Fd asked;  // the connection that has carried `join`
+    Control control;
+    ipc::Fd engine;  // pidfd
+    int told_front = 0;
+    TimePoint try_at{}, answer_by{};
+    std::vector<Rank> ranks;
+
+    bool is_in() const { return state == State::accepted || state == State::joined; }
+  };
+
+  void join(Peer& peer, TimePoint now);
+  void take(Peer& peer, Packet& packet, TimePoint now);
+  void on_closed(Peer& peer, TimePoint now);
+  void refuse(Peer& peer, std::string why, TimePoint now);
+  void leave(Peer& peer, TimePoint now);
+  void end_of_engine(Peer& peer, TimePoint now);
+
+  Setup setup_;
+  ServerLinks& links_;
+  std::vector<Peer> peers_;
+};
+
+}  // namespace troupe::supervisor
