@@ -326,19 +326,26 @@ void Session::hand_over(Effects& effects) {
   }
   if (!some || !submitted_) return;
   submitted_ = hands_over_ = false;
-  handed_over_ = !given_back_;
+  handed_over_ = true;
   if (grammar_ != 0) effects.grammars.push_back({engine_, std::exchange(grammar_, 0)});
-  effects.handed_over.push_back({ask_.exchange, ask_.request_id, engine_, given_back_});
+  effects.handed_over.push_back({ask_.exchange, ask_.request_id, engine_});
 }
 
 /// What a prefill instance fails at, another engine may not.
 void Session::give_up(SessionSequence& failed, Effects& effects) {
-  failed.handed_over = given_back_ = true;
-  for (SessionSequence& sequence : content_.sequences) {
-    if (sequence.ended || std::exchange(sequence.handed_over, true)) continue;
-    effects.cancel.push_back({engine_, sequence.key});
+  failed.handed_over = true;
+  leave_engine(effects);
+  effects.handed_over.push_back({ask_.exchange, ask_.request_id, engine_, true});
+}
+
+void Session::leave_engine(Effects& effects) {
+  for (const SessionSequence& sequence : content_.sequences) {
+    const bool runs = submitted_ && !sequence.ended && !sequence.handed_over;
+    if (runs) effects.cancel.push_back({engine_, sequence.key});
   }
-  hand_over(effects);
+  submitted_ = false;
+  give_back();
+  if (grammar_ != 0) effects.grammars.push_back({engine_, std::exchange(grammar_, 0)});
 }
 
 void Session::flush(std::int64_t now_ns, const Slice& slice, Effects& effects) {

@@ -184,6 +184,9 @@ class Session {
   /// The engine has refused what it was submitted last, and another one is to be asked.
   void take_back(Effects& effects);
 
+  /// Its prefill instance need not compute it any more: it is given to another engine.
+  void leave_engine(Effects& effects);
+
   /// An entry about sequence number `place` of sequences(). False when it was dropped: it is of another
   /// attempt, or does not go on where the last one ended.
   bool take(std::size_t place, const SequenceTokens& tokens, const StepTokens& step, std::int64_t now_ns,

@@ -63,7 +63,8 @@ class SessionBook {
   std::optional<Compile> take_compile(std::uint64_t exchange);
 
   /// The answer to take_compile(), given by the process that was engine_of() then and runs now; returns
-  /// submit(). What a prefill instance cannot compile is to be given to another engine by take_compile().
+  /// submit(). An answer of another process than that of the last take_compile() is dropped. What a prefill
+  /// instance cannot compile is to be given to another engine by take_compile().
   Submit compiled(std::uint64_t exchange, const EngineProcess& by, const Compiled& compiled,
                   std::int64_t now_ns, Effects& effects);
 
@@ -92,6 +93,11 @@ class SessionBook {
   /// What waits for a process of this or a later epoch waits for no certain engine any more: returns the
   /// exchanges to take_compile() or submit(), in order of arrival. Nothing happens when one has come.
   std::vector<std::uint64_t> stop_waiting(const EngineProcess& process);
+
+  /// Takes sessions back from prefill instances that have given no sign of life for long, where another
+  /// engine can have them: returns the exchanges to take_compile() or submit(), in order of arrival. Call it
+  /// about once a second.
+  std::vector<std::uint64_t> leave_silent(std::int64_t now_ns, Effects& effects);
 
   /// The process that has the session's sequences or is to get them; nothing when it is not up, or the
   /// session has not been given to an engine.
@@ -151,6 +157,7 @@ class SessionBook {
   struct Engine {
     std::optional<std::uint32_t> epoch;  ///< of its last process
     bool up = false;                     ///< that has not ended
+    std::int64_t silent_ns = 0;  ///< when it was first found to give no sign of life; 0: it gives some
   };
 
   /// Does `work` for a session; a session that throws fails with that, the others go on. False then.

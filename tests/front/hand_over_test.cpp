@@ -98,9 +98,19 @@ class Play {
     if (late) deliver(engine, last);
   }
 
-  bool is_up(std::uint32_t engine) const { return engines_[engine] != nullptr; }
+  /// The prefill instance gives no sign of life any more, though it has not ended.
+  void silence() {
+    responds_ = false;
+    EXPECT_TRUE(book_.leave_silent(1'000'000'000, effects_).empty());
+    EXPECT_TRUE(book_.leave_silent(1'500'000'000, effects_).empty()) << "it may be slow";
+    const std::vector<std::uint64_t> left = book_.leave_silent(2'000'000'000, effects_);
+    carry_out();
+    bring_all(left);
+  }
+
   bool refuses_ = false;  ///< the prefill instance
   bool fails_ = false;    ///< likewise, in its first step
+  bool compiles_ = true;  ///< likewise
   const std::vector<Submit>& submits(std::uint32_t engine) const { return submits_[engine]; }
   const Effects& effects() const { return effects_; }
 
@@ -128,6 +138,11 @@ class Play {
   void bring() {
     if (book_.take_compile(5)) {
       const EngineProcess process = *book_.engine_of(5);
+      if (process.engine == kPrefill && !compiles_) {
+        const Status status = failure(Code::unsupported, "it knows no forms");
+        EXPECT_TRUE(book_.compiled(5, process, {status, 0}, 10, effects_).sequences.empty());
+        return bring();
+      }
       const std::uint64_t grammar = ++next_grammar_;
       grammars_[process.engine] = {grammar};
       return give(book_.compiled(5, process, {{}, grammar}, 10, effects_));
@@ -180,7 +195,9 @@ class Play {
 
   const AnswerCase& case_;
   Script script_;
-  std::shared_ptr<EngineRouter> router_ = testing::make_prefill_router();
+  bool responds_ = true;  // the prefill instance
+  std::shared_ptr<EngineRouter> router_ =
+      testing::make_prefill_router([this](std::uint32_t engine) { return engine == kOwn || responds_; });
   SessionBook book_{testing::parsing_context(), KeySource({1, 0}), {}, nullptr, router_};
   Effects effects_;
   std::array<std::unique_ptr<ScriptedEngine>, 2> engines_;
@@ -266,6 +283,43 @@ TEST_P(HandOverTest, APrefillInstanceMayEndAtAnyStep) {
       }
     }
   }
+}
+
+TEST_P(HandOverTest, APrefillInstanceMayFallSilentAtAnyStep) {
+  for (const AnswerCase& one : all_cases(GetParam())) {
+    const std::string expected = undisturbed(one);
+    for (int at = 0; at < 6; ++at) {
+      const auto disturb = [&](Play& play, int step) {
+        if (step == at) play.silence();
+      };
+      ASSERT_EQ(handed_over(one, disturb), expected) << one.name << " at " << at;
+    }
+  }
+}
+
+TEST_P(HandOverTest, WithoutAnotherEngineASilentPrefillInstanceIsWaitedFor) {
+  const std::vector<AnswerCase> all = all_cases(GetParam());
+  Play play(all.front());
+  play.up(kPrefill);
+  EXPECT_EQ(play.run([](Play& play, int step) {
+    if (step == 1) play.silence();
+  }),
+            undisturbed(all.front()));
+}
+
+TEST_P(HandOverTest, AFormThatAPrefillInstanceCannotCompileIsCompiledHere) {
+  int forms = 0;
+  for (const AnswerCase& one : all_cases(GetParam())) {
+    if (std::string(one.name) != "form" && std::string(one.name) != "thinking budget") continue;
+    Play play(one);
+    play.compiles_ = false;
+    play.up(kOwn);
+    play.up(kPrefill);
+    ASSERT_EQ(play.run(), undisturbed(one)) << one.name;
+    EXPECT_TRUE(play.submits(kPrefill).empty());
+    ++forms;
+  }
+  EXPECT_EQ(forms, 2);
 }
 
 TEST_P(HandOverTest, AnEngineMayEndAtAnyStepAndComeBack) {
