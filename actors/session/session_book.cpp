@@ -295,6 +295,11 @@ bool SessionBook::refused(const Refused& refused, std::int64_t now_ns, Effects& 
   return false;
 }
 
+bool SessionBook::is_handed_over(std::uint64_t exchange, std::uint32_t attempt) const {
+  const auto it = sessions_.find(exchange);
+  return it != sessions_.end() && it->second.session->is_handed_over(attempt);
+}
+
 void SessionBook::take(const StepTokens& step, std::int64_t now_ns, const Slice& slice, Effects& effects) {
   ++takes_;
   touched_.clear();

@@ -116,6 +116,9 @@ class SessionBook {
   /// sequence.
   std::uint64_t dropped() const { return dropped_; }
 
+  /// The session's submission of this number goes on with what a prefill instance has handed over.
+  bool is_handed_over(std::uint64_t exchange, std::uint32_t attempt) const;
+
   bool is_prefill(std::uint32_t engine) const { return router_->is_prefill(engine); }
 
   /// One step's tokens of all sessions. Those that Effects::handed_over names have no engine any more.

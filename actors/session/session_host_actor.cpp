@@ -102,7 +102,7 @@ void fail(SessionHostSelf self, std::uint64_t exchange, const Status& status) {
 void submit(SessionHostSelf self, Submit&& sequences) {
   auto& state = self->state;
   if (!sequences.sequences.empty()) {
-    if (sequences.attempt > 0) {
+    if (sequences.attempt > 0 && !state.book->is_handed_over(sequences.exchange, sequences.attempt)) {
       state.parts.log.info("resubmitted",
                            {kv("req", sequences.request_id), kv("attempt", sequences.attempt),
                             kv("sequences", sequences.sequences.size()), kv("alone", sequences.alone)});
