@@ -152,6 +152,7 @@ Status Front::Impl::build(const FrontFds& fds) {
     if (!names.ok()) return names.status();
     front.block_names.push_back(std::make_shared<ipc::BlockNames>(*std::move(names)));
   }
+  if (front.block_names.size() != engines.size()) front.block_names.clear();  // they go by the engine's index
   const std::size_t prefills = options.split.prefill_ports.size();
   if (engines.size() <= prefills)
     return failure(Code::internal, "the front needs a link to an engine that is no prefill instance's");

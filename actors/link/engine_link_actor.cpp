@@ -11,6 +11,9 @@
 namespace troupe {
 namespace {
 
+/// How often a broken link to another instance's engine is looked at.
+constexpr auto kLookForPeer = std::chrono::milliseconds(20);
+
 using EngineLinkSelf = engine_link_actor::stateful_pointer<EngineLinkState>;
 
 /// Runs in the receiving thread.
@@ -21,18 +24,31 @@ class Receiver {
 
   void operator()(const std::stop_token& stop) {
     greet();
-    parts_.link->receive(
-        stop, *parts_.receiver_pulse,
-        {[this](const Arrival& arrival) { take(arrival); }, [this](std::uint32_t epoch) { lost(epoch); },
-         [this](const std::string& why) { broken(why); }});
+    do {
+      parts_.link->receive(
+          stop, *parts_.receiver_pulse,
+          {[this](const Arrival& arrival) { take(arrival); }, [this](std::uint32_t epoch) { lost(epoch); },
+           [this](const std::string& why) { broken(why); }});
+    } while (parts_.is_peer && outlast(stop));
   }
 
  private:
+  /// Waits until another instance's engine whose link is broken has gone. False: asked to stop.
+  bool outlast(const std::stop_token& stop) {
+    ipc::LinkEnd& end = parts_.link->end();
+    while (!stop.stop_requested() && end.LinkMonitor::epoch() == end.epoch()) {
+      parts_.receiver_pulse->beat();
+      std::this_thread::sleep_for(kLookForPeer);
+    }
+    return !stop.stop_requested();
+  }
+
   void greet() {
     parts_.link->send(MessageType::greeting, 0, encoded_view(Greeting{wire::kMessagesVersion, parts_.build}));
   }
 
   void take(const Arrival& arrival) {
+    if (distrusts_) return;
     switch (arrival.type) {
       case MessageType::step_tokens: return tokens(arrival);
       case MessageType::refused: return refused(arrival);
@@ -127,6 +143,7 @@ class Receiver {
 
   void lost(std::uint32_t epoch) {
     const std::string why = "the engine was restarted";
+    distrusts_ = false;
     parts_.log.warning("engine_lost", {kv("engine", parts_.engine), kv("epoch", epoch)});
     serves(false);
     for (const auto& host : front_.hosts) caf::anon_send(host, EngineDown{parts_.engine, epoch, why});
@@ -139,13 +156,18 @@ class Receiver {
 
   void broken(const std::string& why) {
     parts_.log.error("link_broken", {kv("engine", parts_.engine), kv("why", why)});
-    caf::anon_send(actor_, LinkBroken{why});
+    if (!parts_.is_peer) return caf::anon_send(actor_, LinkBroken{why});
+    distrusts_ = true;
+    serves(false);
+    const std::uint32_t next = up_in_ + 1;
+    for (const auto& host : front_.hosts) caf::anon_send(host, EngineDown{parts_.engine, next, why});
   }
 
   engine_link_actor actor_;
   const EngineLinkParts parts_;
   const FrontActors front_;
   std::uint32_t up_in_ = 0;  // the last epoch in which the engine could serve
+  bool distrusts_ = false;   // another instance's engine has sent what it should not
 };
 
 /// Asks the engine; the answer comes as an Answer.

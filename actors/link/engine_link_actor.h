@@ -62,7 +62,8 @@ struct EngineLinkState {
 
 /// ENGINE LINK: the front's end of the link to an engine. Tokens, refusals and the engine's state go from the
 /// receiving thread straight to those that they are for; the actor asks the engine's actors what is answered.
-/// A corrupt ring, or an engine of another build, ends the actor, and with it the front.
+/// A corrupt ring, or an engine of another build, ends the actor, and with it the front; if the engine is
+/// another instance's, the front goes on without it until its next process.
 engine_link_actor::behavior_type engine_link_behavior(
     engine_link_actor::stateful_pointer<EngineLinkState> self, EngineLinkParts parts);
 

@@ -155,7 +155,7 @@ EngineRouter::Names EngineRouter::names_of(const Request& request) const {
 std::vector<std::uint32_t> EngineRouter::able(std::span<const std::uint32_t> candidates) {
   std::vector<std::uint32_t> out;
   for (const std::uint32_t engine : candidates) {
-    if (at(engine).serves && (!setup_.responds || setup_.responds(engine))) out.push_back(engine);
+    if (at(engine).serves && responds(engine)) out.push_back(engine);
   }
   return out;
 }

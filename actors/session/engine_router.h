@@ -104,6 +104,9 @@ class EngineRouter : public std::enable_shared_from_this<EngineRouter> {
 
   bool is_prefill(std::uint32_t engine) const { return engine >= setup_.first_prefill; }
 
+  /// The engine gives signs of life, as far as is known.
+  bool responds(std::uint32_t engine) const { return !setup_.responds || setup_.responds(engine); }
+
   /// Tokens that the engine has to compute, as far as is known here.
   std::int64_t load(std::uint32_t engine);
 

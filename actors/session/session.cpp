@@ -204,7 +204,7 @@ EngineRouter::Request Session::wanted() const {
   wanted.together = ask_.together;
   // The blocks of what was handed over are copied.
   for (const SessionPrompt& prompt : content_.prompts)
-    wanted.prompt_tokens += handed_over_ ? 0 : prompt.tokens;
+    wanted.prompt_tokens += is_handed_over(attempts_) ? 0 : prompt.tokens;
   wanted.begun = first_token_ns_ > 0;
   wanted.hands_over =
       !wanted.begun && !given_back_ && !lives_.suspect() && ask_.prefix.enabled && !has_media();
@@ -326,19 +326,26 @@ void Session::hand_over(Effects& effects) {
   }
   if (!some || !submitted_) return;
   submitted_ = hands_over_ = false;
-  handed_over_ = !given_back_;
+  handed_over_ = attempts_;
   if (grammar_ != 0) effects.grammars.push_back({engine_, std::exchange(grammar_, 0)});
-  effects.handed_over.push_back({ask_.exchange, ask_.request_id, engine_, given_back_});
+  effects.handed_over.push_back({ask_.exchange, ask_.request_id, engine_});
 }
 
 /// What a prefill instance fails at, another engine may not.
 void Session::give_up(SessionSequence& failed, Effects& effects) {
-  failed.handed_over = given_back_ = true;
-  for (SessionSequence& sequence : content_.sequences) {
-    if (sequence.ended || std::exchange(sequence.handed_over, true)) continue;
-    effects.cancel.push_back({engine_, sequence.key});
+  failed.handed_over = true;
+  leave_engine(effects);
+  effects.handed_over.push_back({ask_.exchange, ask_.request_id, engine_, true});
+}
+
+void Session::leave_engine(Effects& effects) {
+  for (const SessionSequence& sequence : content_.sequences) {
+    const bool runs = submitted_ && !sequence.ended && !sequence.handed_over;
+    if (runs) effects.cancel.push_back({engine_, sequence.key});
   }
-  hand_over(effects);
+  submitted_ = false;
+  give_back();
+  if (grammar_ != 0) effects.grammars.push_back({engine_, std::exchange(grammar_, 0)});
 }
 
 void Session::flush(std::int64_t now_ns, const Slice& slice, Effects& effects) {
@@ -443,7 +450,7 @@ void Session::close(Ending unfinished, std::int64_t now_ns, Effects& effects) {
   stats.ttft_s = seconds(ask_.arrived_ns, first_token_ns_);
   stats.decode_s = seconds(first_token_ns_, now_ns);
   stats.e2e_s = seconds(ask_.arrived_ns, now_ns);
-  stats.handed_over = handed_over_;
+  stats.handed_over = handed_over_ > 0;
   stats.given_back = given_back_;
   effects.finished.push_back({ask_.request_id, stats, take_logged()});
 }

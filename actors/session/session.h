@@ -4,7 +4,7 @@
 //
 //   opened ──[measured()]──encoded()──[prepared()]──▶ ready ──[compiled()]──submission()──▶ running
 //                                                       ▲                                     │  │
-//                                                       └──engine_ended(), handed_over()────────┘  │
+//                                                       └──engine_ended(), or handed over──────┘  │
 //                                                            closed ◀──────────────…take()───────┘
 //
 // With images it is measured before its text becomes ids, so that these have as many placeholders as the
@@ -184,6 +184,12 @@ class Session {
   /// The engine has refused what it was submitted last, and another one is to be asked.
   void take_back(Effects& effects);
 
+  /// The submission of this number goes on with what a prefill instance has handed over.
+  bool is_handed_over(std::uint32_t attempt) const { return attempt > 0 && attempt == handed_over_; }
+
+  /// Its prefill instance need not compute it any more: it is given to another engine.
+  void leave_engine(Effects& effects);
+
   /// An entry about sequence number `place` of sequences(). False when it was dropped: it is of another
   /// attempt, or does not go on where the last one ended.
   bool take(std::size_t place, const SequenceTokens& tokens, const StepTokens& step, std::int64_t now_ns,
@@ -236,13 +242,13 @@ class Session {
   bool unfinished_ = false;         ///< resume() will be called
   std::vector<std::string> parts_;  ///< of a whole answer, as far as it is written
   std::size_t part_bytes_ = 0;
-  std::uint32_t engine_ = 0;    ///< index of the one that it was given to
-  std::uint64_t grammar_ = 0;   ///< of that engine's present process
-  bool submitted_ = false;      ///< to that process
-  std::uint32_t attempts_ = 0;  ///< submissions so far
-  bool hands_over_ = false;     ///< the engine that it was given to is to hand it over
-  bool handed_over_ = false;    ///< one has
-  bool given_back_ = false;     ///< one has refused or failed to
+  std::uint32_t engine_ = 0;       ///< index of the one that it was given to
+  std::uint64_t grammar_ = 0;      ///< of that engine's present process
+  bool submitted_ = false;         ///< to that process
+  std::uint32_t attempts_ = 0;     ///< submissions so far
+  bool hands_over_ = false;        ///< the engine that it was given to is to hand it over
+  std::uint32_t handed_over_ = 0;  ///< number of the submission that goes on behind one; 0: none does
+  bool given_back_ = false;        ///< one has refused or failed to
   EngineLives lives_;
   metrics::GapCounts gaps_;
   std::int64_t scheduled_ns_ = 0;

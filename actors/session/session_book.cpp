@@ -6,6 +6,10 @@
 namespace troupe {
 namespace {
 
+/// Prefill instances that have given no sign of life for so long, after the time in which EngineRouter takes
+/// one to be slow, are not waited for.
+constexpr std::int64_t kSilence = 900'000'000;
+
 Status poison() {
   return {Code::internal,
           "Engines ended again and again while they worked on this request, the last time while they worked "
@@ -106,13 +110,13 @@ std::optional<Compile> SessionBook::take_compile(std::uint64_t exchange) {
 Submit SessionBook::compiled(std::uint64_t exchange, const EngineProcess& by, const Compiled& compiled,
                              std::int64_t now_ns, Effects& effects) {
   const auto it = sessions_.find(exchange);
-  if (it == sessions_.end()) {  // the client has left
+  // The client has left, or another engine compiles it by now.
+  if (it == sessions_.end() || !it->second.compiling || it->second.engine != by.engine) {
     if (compiled.grammar != 0) effects.grammars.push_back({by.engine, compiled.grammar});
     return {};
   }
   it->second.compiling = false;
-  if (!compiled.status.ok() && is_prefill(by.engine) && it->second.engine == by.engine &&
-      refused_by_engine(it->second)) {
+  if (!compiled.status.ok() && is_prefill(by.engine) && refused_by_engine(it->second)) {
     it->second.session->give_back();
     return {};
   }
@@ -208,7 +212,7 @@ std::vector<std::uint64_t> SessionBook::engine_up(const EngineProcess& process, 
     return {};
   if (engine.up) engine_down({process.engine, *engine.epoch}, now_ns, effects);
   if (is_prefill(process.engine)) stop_waiting(process);
-  engine = {process.epoch, true};
+  engine = {process.epoch, true, 0};
   std::set<Arrival> ready;
   for (const auto& [exchange, open] : sessions_) {
     if (open.session->ready() && open.engine.value_or(process.engine) == process.engine) {
@@ -251,6 +255,29 @@ std::vector<std::uint64_t> SessionBook::stop_waiting(const EngineProcess& proces
   return exchanges(ready);
 }
 
+std::vector<std::uint64_t> SessionBook::leave_silent(std::int64_t now_ns, Effects& effects) {
+  bool others = false;
+  std::set<std::uint32_t> silent;
+  for (std::uint32_t engine = 0; engine < engines_.size(); ++engine) {
+    Engine& one = engines_[engine];
+    if (!one.up) continue;
+    const bool responds = router_->responds(engine);
+    others = others || (responds && !is_prefill(engine));
+    if (responds || one.silent_ns == 0) one.silent_ns = responds ? 0 : now_ns;
+    if (is_prefill(engine) && !responds && now_ns - one.silent_ns >= kSilence) silent.insert(engine);
+  }
+  std::set<Arrival> ready;
+  if (!others || silent.empty()) return {};
+  for (auto& [exchange, open] : sessions_) {
+    if (!open.engine || !silent.contains(*open.engine)) continue;
+    open.session->leave_engine(effects);
+    open.compiling = false;
+    take_from_engine(open);
+    if (open.session->ready()) ready.emplace(open.arrived_ns, exchange);
+  }
+  return exchanges(ready);
+}
+
 bool SessionBook::refused(const Refused& refused, std::int64_t now_ns, Effects& effects) {
   const auto it = sessions_.find(refused.exchange);
   if (it == sessions_.end()) return false;
@@ -266,6 +293,11 @@ bool SessionBook::refused(const Refused& refused, std::int64_t now_ns, Effects& 
   open.session->refused(refused.attempt, refused.status, now_ns, effects);
   settle(refused.exchange);
   return false;
+}
+
+bool SessionBook::is_handed_over(std::uint64_t exchange, std::uint32_t attempt) const {
+  const auto it = sessions_.find(exchange);
+  return it != sessions_.end() && it->second.session->is_handed_over(attempt);
 }
 
 void SessionBook::take(const StepTokens& step, std::int64_t now_ns, const Slice& slice, Effects& effects) {

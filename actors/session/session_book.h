@@ -63,7 +63,8 @@ class SessionBook {
   std::optional<Compile> take_compile(std::uint64_t exchange);
 
   /// The answer to take_compile(), given by the process that was engine_of() then and runs now; returns
-  /// submit(). What a prefill instance cannot compile is to be given to another engine by take_compile().
+  /// submit(). An answer of another process than that of the last take_compile() is dropped. What a prefill
+  /// instance cannot compile is to be given to another engine by take_compile().
   Submit compiled(std::uint64_t exchange, const EngineProcess& by, const Compiled& compiled,
                   std::int64_t now_ns, Effects& effects);
 
@@ -93,6 +94,11 @@ class SessionBook {
   /// exchanges to take_compile() or submit(), in order of arrival. Nothing happens when one has come.
   std::vector<std::uint64_t> stop_waiting(const EngineProcess& process);
 
+  /// Takes sessions back from prefill instances that have given no sign of life for long, where another
+  /// engine can have them: returns the exchanges to take_compile() or submit(), in order of arrival. Call it
+  /// about once a second.
+  std::vector<std::uint64_t> leave_silent(std::int64_t now_ns, Effects& effects);
+
   /// The process that has the session's sequences or is to get them; nothing when it is not up, or the
   /// session has not been given to an engine.
   std::optional<EngineProcess> engine_of(std::uint64_t exchange) const;
@@ -109,6 +115,9 @@ class SessionBook {
   /// Entries of StepTokens that were dropped so far: of another attempt, or not the next ones of their
   /// sequence.
   std::uint64_t dropped() const { return dropped_; }
+
+  /// The session's submission of this number goes on with what a prefill instance has handed over.
+  bool is_handed_over(std::uint64_t exchange, std::uint32_t attempt) const;
 
   bool is_prefill(std::uint32_t engine) const { return router_->is_prefill(engine); }
 
@@ -151,6 +160,7 @@ class SessionBook {
   struct Engine {
     std::optional<std::uint32_t> epoch;  ///< of its last process
     bool up = false;                     ///< that has not ended
+    std::int64_t silent_ns = 0;  ///< when it was first found to give no sign of life; 0: it gives some
   };
 
   /// Does `work` for a session; a session that throws fails with that, the others go on. False then.

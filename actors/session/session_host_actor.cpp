@@ -102,7 +102,7 @@ void fail(SessionHostSelf self, std::uint64_t exchange, const Status& status) {
 void submit(SessionHostSelf self, Submit&& sequences) {
   auto& state = self->state;
   if (!sequences.sequences.empty()) {
-    if (sequences.attempt > 0) {
+    if (sequences.attempt > 0 && !state.book->is_handed_over(sequences.exchange, sequences.attempt)) {
       state.parts.log.info("resubmitted",
                            {kv("req", sequences.request_id), kv("attempt", sequences.attempt),
                             kv("sequences", sequences.sequences.size()), kv("alone", sequences.alone)});
@@ -164,7 +164,9 @@ void compile(SessionHostSelf self, std::uint64_t exchange, Compile job) {
         end_deadline();
         if (!self->state.book->runs(process)) return;
         if (is_lost(compiled.status)) return lost();
-        const bool open = self->state.compiling.erase(exchange) > 0;
+        const auto asked = self->state.compiling.find(exchange);
+        const bool open = asked != self->state.compiling.end() && asked->second == process;
+        if (open) self->state.compiling.erase(asked);
         Effects effects;
         Submit sequences = self->state.book->compiled(exchange, process, compiled, now_ns(), effects);
         act(self, effects);
@@ -351,7 +353,13 @@ void expire(SessionHostSelf self) {
     state.deadlines.erase(state.deadlines.begin());
     state.book->expire(exchange, now, begin_slice(self), effects);
   }
+  const std::vector<std::uint64_t> left = state.book->leave_silent(now, effects);
   act(self, effects);
+  if (!left.empty()) state.parts.log.warning("prefill_instance_silent", {kv("requests", left.size())});
+  for (const std::uint64_t exchange : left) {
+    state.compiling.erase(exchange);
+    bring(self, exchange);
+  }
   if (state.next_look_ns <= now) state.next_look_ns = 0;
   look_at_deadlines(self);
 }

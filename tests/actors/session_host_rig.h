@@ -188,6 +188,7 @@ class SessionHostRig : public ActorWorld {
         std::find_if(submits_.rbegin(), submits_.rend(), [](const Submit& one) { return one.exchange == 3; });
     ASSERT_NE(of, submits_.rend());
     StepTokens step;
+    step.engine = submitted_to_.at(static_cast<std::size_t>(submits_.rend() - of) - 1);
     SequenceTokens sequence;
     sequence.key = of->sequences.at(0).key;
     sequence.attempt = of->attempt;

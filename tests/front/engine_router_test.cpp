@@ -232,7 +232,7 @@ class PrefillRouterTest : public EngineRouterTest {
   PrefillRouterTest() {
     setup_.first_prefill = 1;
     setup_.min_prompt_tokens = 40;
-    const auto fd = ipc::BlockNames::create(64, {3, 5});
+    const auto fd = ipc::BlockNames::create(64, ipc::NamesKey{3, 5});
     setup_.names.push_back(
         std::make_shared<ipc::BlockNames>(*ipc::BlockNames::attach(fd->get(), ipc::Access::read)));
   }
@@ -265,8 +265,14 @@ TEST_F(PrefillRouterTest, ALongPromptIsComputedElsewhere) {
 TEST_F(PrefillRouterTest, WhatIsCachedHereIsNoReason) {
   cache(0, prompt(100, 80));
   cache(1, prompt(100, 80));
-  EXPECT_EQ(give(prompt(100, 119)), Choice(0, false)) << "39 tokens are to be computed";
-  EXPECT_EQ(give(prompt(100, 120)), Choice(1, true));
+  const auto with_tail = [](TokenId first, std::size_t tokens) {
+    std::vector<TokenId> ids = prompt(100, 80);
+    const std::vector<TokenId> tail = prompt(first, tokens);
+    ids.insert(ids.end(), tail.begin(), tail.end());
+    return ids;
+  };
+  EXPECT_EQ(give(with_tail(1000, 39)), Choice(0, false));
+  EXPECT_EQ(give(with_tail(2000, 40)), Choice(1, true));
   EXPECT_EQ(router().load(1), 40) << "it has the others too";
 }
 
@@ -283,7 +289,7 @@ TEST_F(PrefillRouterTest, AQueueThatIsLongForThePromptIsAvoided) {
   for (int i = 1; i < 8; ++i) give(prompt(10'000 * i, 400));
   EXPECT_LE(router().load(1), 5 * 400 + 100) << "the others are computed here";
   places_.clear();
-  EXPECT_EQ(give(prompt(2000, 99)), Choice(1, true));
+  EXPECT_EQ(give(prompt(2500, 99)), Choice(1, true));
 }
 
 TEST_F(PrefillRouterTest, TheOneWithTheLeastToDoIsChosen) {

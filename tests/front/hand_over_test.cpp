@@ -13,6 +13,7 @@
 #include "actors/session/session_book.h"
 #include "support/answer_cases.h"
 #include "support/parsing_context.h"
+#include "support/prefill_router.h"
 #include "support/scripted_engine.h"
 
 namespace troupe {
@@ -24,17 +25,28 @@ using testing::ScriptedEngine;
 
 constexpr std::uint32_t kOwn = 0, kPrefill = 1;
 
-/// Own engines and prefill instances, of each one, with tables of names in which nothing is cached.
-std::shared_ptr<EngineRouter> make_router(std::int64_t min_prompt_tokens = 0) {
-  EngineRouter::Setup setup;
-  for (int engine = 0; engine < 2; ++engine) {
-    const auto fd = ipc::BlockNames::create(8, {3, 5});
-    setup.names.push_back(
-        std::make_shared<ipc::BlockNames>(*ipc::BlockNames::attach(fd->get(), ipc::Access::read)));
+/// The events of a record, choice by choice: choices do not wait for one another, so how their events lie
+/// beside each other, in one output or several, and what a usage between them counts, is nobody's promise.
+std::string by_choice(const std::string& record) {
+  std::map<std::string, std::string> choices;
+  std::string others;
+  for (std::size_t at = 0; at < record.size();) {
+    const std::size_t end = std::min(record.find("\n\n", at), record.size() - 2);
+    std::string event = record.substr(at, end - at);
+    at = end + 2;
+    event.erase(0, std::min(event.find("data: "), event.size()));
+    const std::string begin = R"("choices":[{"index":)";
+    const std::size_t index = event.find(begin);
+    if (index == std::string::npos) {
+      others += event + "\n";
+    } else {
+      event.erase(std::min(event.find(R"(,"usage":{)"), event.size()));
+      choices[event.substr(index + begin.size(), 2)] += event + "\n";
+    }
   }
-  setup.first_prefill = kPrefill;
-  setup.min_prompt_tokens = min_prompt_tokens;
-  return std::make_shared<EngineRouter>(setup);
+  std::string out;
+  for (const auto& [index, events] : choices) out += events;
+  return out + others + record.substr(record.rfind('\n', record.size() - 2));
 }
 
 /// A request that is played to its end. `disturb` is called before each step of the engines.
@@ -61,11 +73,12 @@ class Play {
       }
     }
     for (const std::uint32_t engine : {kPrefill, kOwn}) {
-      if (engines_[engine]) EXPECT_TRUE(engines_[engine]->idle()) << engine;
+      EXPECT_TRUE(!engines_[engine] || engines_[engine]->idle()) << engine;
       EXPECT_TRUE(grammars_[engine].empty()) << engine;
       EXPECT_EQ(router_->load(engine), 0) << engine;
     }
-    return testing::record(effects_);
+    const std::string record = testing::record(effects_);
+    return case_.ask.answer.stream ? by_choice(record) : record;
   }
 
   void up(std::uint32_t engine) {
@@ -85,9 +98,19 @@ class Play {
     if (late) deliver(engine, last);
   }
 
-  bool is_up(std::uint32_t engine) const { return engines_[engine] != nullptr; }
+  /// The prefill instance gives no sign of life any more, though it has not ended.
+  void silence() {
+    responds_ = false;
+    EXPECT_TRUE(book_.leave_silent(1'000'000'000, effects_).empty());
+    EXPECT_TRUE(book_.leave_silent(1'500'000'000, effects_).empty()) << "it may be slow";
+    const std::vector<std::uint64_t> left = book_.leave_silent(2'000'000'000, effects_);
+    carry_out();
+    bring_all(left);
+  }
+
   bool refuses_ = false;  ///< the prefill instance
   bool fails_ = false;    ///< likewise, in its first step
+  bool compiles_ = true;  ///< likewise
   const std::vector<Submit>& submits(std::uint32_t engine) const { return submits_[engine]; }
   const Effects& effects() const { return effects_; }
 
@@ -115,6 +138,11 @@ class Play {
   void bring() {
     if (book_.take_compile(5)) {
       const EngineProcess process = *book_.engine_of(5);
+      if (process.engine == kPrefill && !compiles_) {
+        const Status status = failure(Code::unsupported, "it knows no forms");
+        EXPECT_TRUE(book_.compiled(5, process, {status, 0}, 10, effects_).sequences.empty());
+        return bring();
+      }
       const std::uint64_t grammar = ++next_grammar_;
       grammars_[process.engine] = {grammar};
       return give(book_.compiled(5, process, {{}, grammar}, 10, effects_));
@@ -167,7 +195,9 @@ class Play {
 
   const AnswerCase& case_;
   Script script_;
-  std::shared_ptr<EngineRouter> router_ = make_router();
+  bool responds_ = true;  // the prefill instance
+  std::shared_ptr<EngineRouter> router_ =
+      testing::make_prefill_router([this](std::uint32_t engine) { return engine == kOwn || responds_; });
   SessionBook book_{testing::parsing_context(), KeySource({1, 0}), {}, nullptr, router_};
   Effects effects_;
   std::array<std::unique_ptr<ScriptedEngine>, 2> engines_;
@@ -181,6 +211,12 @@ class Play {
 /// Kinds of answers that end in whole or in part with their first token, beside those of other tests.
 std::vector<AnswerCase> all_cases(bool stream) {
   std::vector<AnswerCase> all = testing::answer_cases(stream);
+  for (AnswerCase& one : all) {
+    // In a stream, events of other choices wait for the scores of the prompt, and are then fewer.
+    if (!stream || std::string(one.name) != "echo") continue;
+    one.ask.generation.choices = one.ask.generation.best_of = 1;
+    one.lines.pop_back();
+  }
   const auto add = [&](const char* name, std::vector<std::string> lines) -> Ask& {
     const auto choices = static_cast<std::int32_t>(lines.size());
     AnswerCase one{name, testing::basic_ask(Api::completions, stream), {"abc"}, std::move(lines)};
@@ -247,6 +283,43 @@ TEST_P(HandOverTest, APrefillInstanceMayEndAtAnyStep) {
       }
     }
   }
+}
+
+TEST_P(HandOverTest, APrefillInstanceMayFallSilentAtAnyStep) {
+  for (const AnswerCase& one : all_cases(GetParam())) {
+    const std::string expected = undisturbed(one);
+    for (int at = 0; at < 6; ++at) {
+      const auto disturb = [&](Play& play, int step) {
+        if (step == at) play.silence();
+      };
+      ASSERT_EQ(handed_over(one, disturb), expected) << one.name << " at " << at;
+    }
+  }
+}
+
+TEST_P(HandOverTest, WithoutAnotherEngineASilentPrefillInstanceIsWaitedFor) {
+  const std::vector<AnswerCase> all = all_cases(GetParam());
+  Play play(all.front());
+  play.up(kPrefill);
+  EXPECT_EQ(play.run([](Play& play, int step) {
+    if (step == 1) play.silence();
+  }),
+            undisturbed(all.front()));
+}
+
+TEST_P(HandOverTest, AFormThatAPrefillInstanceCannotCompileIsCompiledHere) {
+  int forms = 0;
+  for (const AnswerCase& one : all_cases(GetParam())) {
+    if (std::string(one.name) != "form" && std::string(one.name) != "thinking budget") continue;
+    Play play(one);
+    play.compiles_ = false;
+    play.up(kOwn);
+    play.up(kPrefill);
+    ASSERT_EQ(play.run(), undisturbed(one)) << one.name;
+    EXPECT_TRUE(play.submits(kPrefill).empty());
+    ++forms;
+  }
+  EXPECT_EQ(forms, 2);
 }
 
 TEST_P(HandOverTest, AnEngineMayEndAtAnyStepAndComeBack) {
