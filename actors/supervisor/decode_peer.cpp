@@ -12,8 +12,6 @@ namespace troupe::supervisor {
 
 namespace {
 
-constexpr int kMostPackets = 64;
-
 bool has_ended(const ipc::Fd& pidfd) {
   pollfd ended{pidfd.get(), POLLIN, 0};
   return !pidfd || (poll(&ended, 1, 0) == 1 && ended.revents != 0);
@@ -58,7 +56,7 @@ void DecodePeer::tick(TimePoint now) {
 }
 
 bool DecodePeer::read(Waiting& waiting, TimePoint now) {
-  for (int i = 0; i < kMostPackets; ++i) {
+  for (int i = 0; i < kMostPeerPackets; ++i) {
     Packet packet = waiting.control.receive(TimePoint{});
     if (packet.kind == Packet::Kind::timeout) return now >= waiting.until;
     if (packet.kind == Packet::Kind::closed) return true;
@@ -113,7 +111,7 @@ void DecodePeer::refuse(const Waiting& waiting, const std::string& why) {
 }
 
 void DecodePeer::read_accepted() {
-  for (int i = 0; i < kMostPackets; ++i) {
+  for (int i = 0; i < kMostPeerPackets; ++i) {
     Packet packet = control_.receive(TimePoint{});
     if (packet.kind == Packet::Kind::timeout) return;
     if (packet.kind == Packet::Kind::closed) return on_lost();

@@ -18,8 +18,6 @@ namespace {
 
 // A unix socket accepts at once unless its owner is stopped.
 constexpr Duration kConnectPatience = std::chrono::milliseconds(5);
-// Packets taken at a time, so that an instance that floods its channel holds up no other.
-constexpr int kMostPackets = 64;
 
 std::string name_of(int port) { return "the prefill instance at queue port " + std::to_string(port); }
 
@@ -63,7 +61,7 @@ void PrefillPeers::on_readable(int fd, TimePoint now) {
   for (Peer& peer : peers_) {
     if (peer.state == State::leaving && peer.engine.get() == fd) return end_of_engine(peer, now);
     if (!peer.control.open() || peer.control.fd() != fd) continue;
-    for (int i = 0; i < kMostPackets && peer.control.open(); ++i) {
+    for (int i = 0; i < kMostPeerPackets && peer.control.open(); ++i) {
       Packet packet = peer.control.receive(TimePoint{});
       if (packet.kind == Packet::Kind::timeout) return;
       if (packet.kind == Packet::Kind::closed) return on_closed(peer, now);

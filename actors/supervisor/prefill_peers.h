@@ -32,6 +32,9 @@
 
 namespace troupe::supervisor {
 
+/// Packets taken from a channel at a time, so that an instance that floods it holds up no other.
+inline constexpr int kMostPeerPackets = 64;
+
 /// The KV memory of a worker of another instance.
 struct PeerMemory {
   std::string life;  ///< of the memories of all ranks together, decimal
