@@ -1,17 +1,16 @@
 #include "model/cpu_executor.h"
 
 #include <algorithm>
-#include <boost/interprocess/mapped_region.hpp>
 #include <utility>
 
 #include "base/usable_cores.h"
 #include "gpu/cpu.h"
-#include "ipc/memory_file.h"
 #include "model/decoder.h"
 #include "model/drafts/make_drafter.h"
 #include "model/queued_executor.h"
 #include "model/ranks/part.h"
 #include "model/ranks/patience.h"
+#include "model/shared_memory.h"
 #include "model/sizing.h"
 #include "model/swap/swap_sizing.h"
 #include "model/vision/encoder_outputs.h"
@@ -23,34 +22,15 @@ namespace {
 
 using Tower = VisionTower<Cpu>;
 
-/// KV memory that other processes may map; without a file it is the decoder's own.
-struct SharedBlocks {
-  ipc::Fd file;
-  ipc::MappedRegion region;
-
-  void* data() const { return region ? region->get_address() : nullptr; }
-};
-
-Result<SharedBlocks> share_blocks(std::uint64_t bytes) {
-  SharedBlocks made;
-  auto file = ipc::make_memory_file("troupe-kv", bytes);
-  if (!file) return file.status();
-  auto region = ipc::map_memory_file(file->get(), bytes);
-  if (!region) return region.status();
-  made.file = std::move(*file);
-  made.region = std::move(*region);
-  return made;
-}
-
 class CpuExecutor final : public QueuedExecutor {
  public:
   CpuExecutor(const wire::Capacity& capacity, std::unique_ptr<Cpu> device,
               std::unique_ptr<Collective<Cpu>> ranks, std::unique_ptr<Decoder<Cpu>> decoder,
               std::unique_ptr<SwapCopier> swap, std::unique_ptr<Tower> tower, std::int32_t kept_tokens,
-              std::unique_ptr<Drafter> drafter, SharedBlocks shared)
+              std::unique_ptr<Drafter> drafter, SharedMemory kv)
       : QueuedExecutor(capacity, swap.get(), decoder->spec().vision, tower ? capacity.frame_patches : 0,
                        std::move(drafter)),
-        shared_(std::move(shared)),
+        shared_kv_(std::move(kv)),
         device_(std::move(device)),
         ranks_(std::move(ranks)),
         decoder_(std::move(decoder)),
@@ -63,7 +43,7 @@ class CpuExecutor final : public QueuedExecutor {
 
   std::string device() const override { return device_->describe(); }
   void count_progress(std::atomic<std::int64_t>& word) override { device_->pool().count_progress(&word); }
-  int kv_memory_fd() const override { return shared_.file.get(); }
+  int kv_memory_fd() const override { return shared_kv_.fd(); }
   Status attach_peer(std::uint32_t peer, PeerKvMemory memory) override {
     const std::size_t own = decoder_->kv().block_bytes();
     if (!swap_) return Executor::attach_peer(peer, std::move(memory));
@@ -110,7 +90,7 @@ class CpuExecutor final : public QueuedExecutor {
     if (ranks_ != nullptr) ranks_->begin_epoch(epoch);
   }
 
-  SharedBlocks shared_;                     // outlives the decoder
+  SharedMemory shared_kv_;                  // outlives the decoder; none: the KV memory is its own
   std::unique_ptr<Cpu> device_;             // outlives the decoder's memory
   std::unique_ptr<Collective<Cpu>> ranks_;  // null: alone
   std::unique_ptr<Decoder<Cpu>> decoder_;
@@ -155,12 +135,13 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, con
   // Before the device pins this thread.
   if (*store || options.split.role == config::SplitRole::decode)
     swap = std::make_unique<SwapCopier>(std::move(*store));
-  SharedBlocks shared;
+  SharedMemory shared_kv;
   if (options.split.role == config::SplitRole::prefill) {
-    Result<SharedBlocks> made = share_blocks(static_cast<std::uint64_t>(capacity.kv_blocks) *
-                                             kv_shape(*part, files.formats).block_bytes());
+    const std::size_t bytes =
+        static_cast<std::size_t>(capacity.kv_blocks) * kv_shape(*part, files.formats).block_bytes();
+    Result<SharedMemory> made = SharedMemory::make("troupe-kv", bytes);
     if (!made) return made.status();
-    shared = std::move(*made);
+    shared_kv = std::move(*made);
   }
   auto device = std::make_unique<Cpu>(cpu_of(options, place));
   std::unique_ptr<Collective<Cpu>> ranks;
@@ -188,7 +169,7 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, con
                           .kv_blocks = capacity.kv_blocks,
                           .kv_format = files.formats.kv,
                           .tops = most_tops(capacity)},
-                         shared.data(), ranks.get());
+                         shared_kv.data(), ranks.get());
   if (!decoder) return decoder.status();
   std::unique_ptr<Tower> tower;
   if (part->vision) {
@@ -201,7 +182,7 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, con
   std::unique_ptr<Drafter> drafter = make_drafter(options.speculation, capacity, decoder->get());
   return std::unique_ptr<Executor>(std::make_unique<CpuExecutor>(
       capacity, std::move(device), std::move(ranks), std::move(*decoder), std::move(swap), std::move(tower),
-      kept_media_tokens(options, capacity), std::move(drafter), std::move(shared)));
+      kept_media_tokens(options, capacity), std::move(drafter), std::move(shared_kv)));
 }
 
 }  // namespace troupe::model

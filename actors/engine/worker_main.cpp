@@ -1,4 +1,3 @@
-#include <boost/interprocess/mapped_region.hpp>
 #include <charconv>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -75,17 +74,11 @@ void attach_peer(const supervisor::Packet& packet, Executor& executor, const Log
   Status status = invalid("the supervisor describes it badly");
   if (peer >= 0 && read.ec == std::errc() && id != 0 && blocks > 0 && block_bytes > 0) {
     const auto bytes = static_cast<std::uint64_t>(blocks) * static_cast<std::uint64_t>(block_bytes);
-    auto region = ipc::map_memory_file(packet.attached.get(), bytes, ipc::Access::read);
-    if (region.ok()) {
-      const std::shared_ptr<boost::interprocess::mapped_region> owner = *std::move(region);
-      status = executor.attach_peer(static_cast<std::uint32_t>(peer),
-                                    {{static_cast<const std::byte*>(owner->get_address()), bytes},
-                                     static_cast<std::size_t>(block_bytes),
-                                     id,
-                                     owner});
-    } else {
-      status = region.status();
-    }
+    auto memory = ipc::map_shared_bytes(packet.attached.get(), bytes, ipc::Access::read);
+    status = memory.ok() ? executor.attach_peer(static_cast<std::uint32_t>(peer),
+                                                {memory->bytes.first(static_cast<std::size_t>(bytes)),
+                                                 static_cast<std::size_t>(block_bytes), id, memory->owner})
+                         : memory.status();
   }
   if (status.ok()) {
     log.info("peer_memory", {kv("peer", peer), kv("blocks", blocks)});

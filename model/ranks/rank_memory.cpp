@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/pause.h"
+#include "model/shared_memory.h"
 
 namespace troupe::model {
 namespace {
@@ -65,21 +66,13 @@ Result<int> create_rank_memory(int ranks) {
     return invalid("memory for " + std::to_string(ranks) + " ranks; allowed are 1 to " +
                    std::to_string(kMostRanks));
   }
-  const int fd = memfd_create("troupe-ranks", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (fd < 0) return system_failure("no memory file can be created");
-  const auto give_up = [&](const char* what) {
-    const Status status = system_failure(what);
-    ::close(fd);
-    return status;
-  };
-  const std::size_t bytes = bytes_for(ranks);
-  if (ftruncate(fd, static_cast<off_t>(bytes)) != 0) return give_up("a memory file cannot be sized");
-  if (fcntl(fd, F_ADD_SEALS, kSeals) != 0) return give_up("a memory file cannot be sealed");
-  void* const memory = mmap(nullptr, kRankHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (memory == MAP_FAILED) return give_up("a memory file cannot be mapped");
+  auto file = make_sealed_memory("troupe-ranks", bytes_for(ranks));
+  if (!file) return file.status();
+  void* const memory = mmap(nullptr, kRankHeaderBytes, PROT_READ | PROT_WRITE, MAP_SHARED, file->get(), 0);
+  if (memory == MAP_FAILED) return system_failure("a memory file cannot be mapped");
   (new (memory) RankMemory::Header)->ranks = ranks;
   munmap(memory, kRankHeaderBytes);
-  return fd;
+  return file->release();
 }
 
 Result<RankMemory> RankMemory::attach(int fd) {

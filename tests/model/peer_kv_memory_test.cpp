@@ -1,7 +1,6 @@
 // The KV memory of a CPU worker that another instance's worker reads.
 #include <gtest/gtest.h>
 
-#include <boost/interprocess/mapped_region.hpp>
 #include <cstring>
 #include <memory>
 #include <utility>
@@ -97,10 +96,9 @@ struct Worker {
 /// The memory of `worker` as another process sees it.
 PeerKvMemory memory_of(const Worker& worker) {
   const auto bytes = kBlocks * worker.block_bytes;
-  auto region = ipc::map_memory_file(worker.executor->kv_memory_fd(), bytes, ipc::Access::read);
-  EXPECT_TRUE(region.ok()) << region.status().message;
-  const std::shared_ptr<boost::interprocess::mapped_region> owner = *std::move(region);
-  return {{static_cast<const std::byte*>(owner->get_address()), bytes}, worker.block_bytes, kLife, owner};
+  const auto memory = ipc::map_shared_bytes(worker.executor->kv_memory_fd(), bytes, ipc::Access::read);
+  EXPECT_TRUE(memory.ok()) << memory.status().message;
+  return {memory->bytes, worker.block_bytes, kLife, memory->owner};
 }
 
 TEST(PeerKvMemory, APromptGoesOnFromTheBlocksThatAnotherInstanceHasFilled) {

@@ -1,0 +1,46 @@
+#include "model/shared_memory.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+namespace troupe::model {
+
+namespace {
+
+Status cannot(const char* what) {
+  return failure(Code::internal,
+                 std::string("a memory file cannot be ") + what + ": " + std::strerror(errno));
+}
+
+}  // namespace
+
+Result<OwnedFd> make_sealed_memory(const char* name, std::size_t bytes) {
+  OwnedFd file(memfd_create(name, MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (!file) return cannot("created");
+  if (ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) return cannot("sized");
+  if (fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) return cannot("sealed");
+  return file;
+}
+
+Result<SharedMemory> SharedMemory::make(const char* name, std::size_t bytes) {
+  auto file = make_sealed_memory(name, bytes);
+  if (!file) return file.status();
+  void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file->get(), 0);
+  if (data == MAP_FAILED) return cannot("mapped");
+  SharedMemory made;
+  made.file_ = std::move(*file);
+  made.data_ = data;
+  made.bytes_ = bytes;
+  return made;
+}
+
+SharedMemory::~SharedMemory() {
+  if (data_ != nullptr) munmap(data_, bytes_);
+}
+
+}  // namespace troupe::model

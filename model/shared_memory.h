@@ -1,0 +1,43 @@
+#pragma once
+// Memory without a name that another process can map, for what a worker shares.
+#include <cstddef>
+#include <utility>
+
+#include "base/owned_fd.h"
+#include "base/status.h"
+
+namespace troupe::model {
+
+/// A memory file of zeros, sealed against shrinking, growing and further seals.
+Result<OwnedFd> make_sealed_memory(const char* name, std::size_t bytes);
+
+/// Such a file, mapped. Its pages take memory when they are touched.
+class SharedMemory {
+ public:
+  SharedMemory() = default;  ///< none
+  static Result<SharedMemory> make(const char* name, std::size_t bytes);
+
+  SharedMemory(SharedMemory&& other) noexcept { swap(other); }
+  SharedMemory& operator=(SharedMemory&& other) noexcept {
+    SharedMemory moved(std::move(other));
+    swap(moved);
+    return *this;
+  }
+  ~SharedMemory();
+
+  void* data() const { return data_; }    ///< null: there is none
+  int fd() const { return file_.get(); }  ///< -1 likewise
+
+ private:
+  void swap(SharedMemory& other) noexcept {
+    std::swap(file_, other.file_);
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+  }
+
+  OwnedFd file_;
+  void* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+}  // namespace troupe::model
