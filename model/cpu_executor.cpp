@@ -27,10 +27,10 @@ class CpuExecutor final : public QueuedExecutor {
   CpuExecutor(const wire::Capacity& capacity, std::unique_ptr<Cpu> device,
               std::unique_ptr<Collective<Cpu>> ranks, std::unique_ptr<Decoder<Cpu>> decoder,
               std::unique_ptr<SwapCopier> swap, std::unique_ptr<Tower> tower, std::int32_t kept_tokens,
-              std::unique_ptr<Drafter> drafter, SharedMemory kv)
+              std::unique_ptr<Drafter> drafter, SharedMemory shared_kv)
       : QueuedExecutor(capacity, swap.get(), decoder->spec().vision, tower ? capacity.frame_patches : 0,
                        std::move(drafter)),
-        shared_kv_(std::move(kv)),
+        shared_kv_(std::move(shared_kv)),
         device_(std::move(device)),
         ranks_(std::move(ranks)),
         decoder_(std::move(decoder)),
