@@ -88,8 +88,8 @@ class Control {
   /// As send(), for messages that may be lost.
   void tell(const nlohmann::json& message) const { (void)send(message); }
 
-  /// The next message; a deadline in the past polls. Packets that are no JSON object are skipped. One
-  /// thread at a time.
+  /// The next message; a deadline in the past polls. Packets that are no JSON object are skipped: a sender of
+  /// many makes it return early. One thread at a time.
   Packet receive(TimePoint deadline);
 
   int fd() const { return socket_.get(); }

@@ -9,10 +9,13 @@ import unittest
 
 from server import Server, children_of, free_port, has_ended, run_serve, wait_until
 from short_model import short_model
+from streams import Stream
 
 MODEL = short_model()
 FLAGS = ("--dtype", "float32", "--max-model-len", 1024, "--cpu-threads", 1, "--cpu-kv-bytes", "64MiB")
 BODY = {"prompt": "The sea has seven waves. " * 40, "max_tokens": 8, "temperature": 0}
+
+LONG = {"prompt": "The sea has seven waves. " * 20, "max_tokens": 500, "temperature": 0, "ignore_eos": True}
 
 
 class Asker:
@@ -146,6 +149,20 @@ class SplitStart(unittest.TestCase):
         finally:
             self.end(other)
         self.check_answers(asked)
+
+    def test_what_a_lost_front_had_open_is_given_back(self):
+        prefill, decode = self.prefill(), self.decode()
+        self.wait_joined(decode, prefill)
+        for kill in (lambda: os.kill(decode.process_pid("front"), signal.SIGKILL), lambda: self.kill(decode)):
+            wait_until(decode.is_ready, "the front")
+            self.wait_joined(decode, prefill)
+            streams = [Stream(decode, LONG | {"prompt": f"{i}. " + LONG["prompt"]}) for i in range(6)]
+            kill()
+            for stream in streams:
+                stream.join()
+            wait_until(lambda: prefill.status()["kv_blocks"]["leased"] == 0, "the prefill instance's blocks")
+            self.assertEqual(prefill.post("/v1/completions", BODY).status, 200)
+        self.decode()  # removes the files of the killed one
 
     def test_instances_that_differ_do_not_join_and_say_why(self):
         prefill = self.prefill("--kv-cache-dtype", "int8")

@@ -185,6 +185,65 @@ TEST_F(SplitTest, ADifferenceIsRefusedWithASentenceOnBothSides) {
   end(prefill);
 }
 
+TEST_F(SplitTest, EachOfSeveralPrefillInstancesJoinsAndLeavesByItself) {
+  SupervisorSetup other = prefill_;
+  const int other_port = free_port();
+  other.options.http.port = free_port();
+  other.options.process.engine_worker_queue_ports = {other_port};
+  other.options.log.dir = base_ + "/other";
+  std::filesystem::create_directory(other.options.log.dir);
+  setup_.options.split.prefill_ports = {queue_port_, other_port};
+  const auto become = [&](const std::string& first, const std::string& second) {
+    return eventually([&] {
+      const Json page = status();
+      return page.is_object() && page["peers"].size() == 2 && page["peers"][0]["state"] == first &&
+             page["peers"][1]["state"] == second;
+    });
+  };
+  const pid_t decode = start();
+  const pid_t second = start(other);
+  ASSERT_TRUE(become("absent", "joined")) << status();
+  const pid_t first = start(prefill_);
+  ASSERT_TRUE(become("joined", "joined")) << status();
+  EXPECT_EQ(status()["peers"][0]["pid"], first);
+  EXPECT_EQ(status()["peers"][1]["pid"], second);
+  end(second);
+  ASSERT_TRUE(become("joined", "absent")) << status();
+  end(decode);
+  end(first);
+  EXPECT_TRUE(nothing_left());
+}
+
+TEST_F(SplitTest, AKilledFrontOrEngineIsReplacedOnTheSameLink) {
+  const pid_t prefill = start(prefill_);
+  const pid_t decode = start();
+  ASSERT_TRUE(peer_becomes(prefill_, "joined", decode));
+  ASSERT_TRUE(is_ready(setup_));
+  kill(newest("front"), SIGKILL);
+  ASSERT_TRUE(eventually([&] { return pids_of("front").size() == 2; }));
+  ASSERT_TRUE(is_ready(setup_));
+  const auto engines = [&] {
+    std::vector<pid_t> pids;
+    for (const std::string& line : prefill_events()) {
+      int pid = 0;
+      if (std::sscanf(line.c_str(), "engine start %d", &pid) == 1) pids.push_back(pid);
+    }
+    return pids;
+  };
+  ASSERT_TRUE(is_ready(prefill_));
+  const std::size_t before = engines().size();
+  kill(engines().back(), SIGKILL);
+  ASSERT_TRUE(eventually([&] { return engines().size() == before + 1; }));
+  ASSERT_TRUE(is_ready(prefill_));
+  EXPECT_EQ(peer_of(setup_)["state"], "joined");
+  EXPECT_EQ(peer_of(prefill_)["state"], "joined");
+  // The decode instance knows the new engine: it waits for that one's end.
+  kill(prefill, SIGKILL);
+  wait_for(prefill);
+  ASSERT_TRUE(peer_becomes(setup_, "absent", 0));
+  end(decode);
+}
+
 TEST_F(SplitTest, AServerOfRoleMixedSaysWhatItIs) {
   prefill_.options.split.role = config::SplitRole::mixed;
   const pid_t mixed = start(prefill_);
