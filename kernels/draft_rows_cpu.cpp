@@ -8,7 +8,7 @@
 namespace troupe::kernels {
 namespace {
 
-constexpr int kRowsPerClaim = 8;
+constexpr int kDraftRowsPerClaim = 8;
 
 }  // namespace
 
@@ -22,7 +22,7 @@ void run(Cpu& device, const DraftInput& op) {
   const std::size_t half = static_cast<std::size_t>(op.cols) * size;
   // A lane's memory: a hidden row as fp32, then a norm with its padding, for which a half has no room.
   device.reserve_lanes(2 * ld * sizeof(float));
-  device.pool().for_each(op.rows, kRowsPerClaim, [&](int begin, int end, int lane) {
+  device.pool().for_each(op.rows, kDraftRowsPerClaim, [&](int begin, int end, int lane) {
     auto* const hidden = static_cast<float*>(device.lane(lane));
     auto* const normed = reinterpret_cast<std::byte*>(hidden + ld);
     for (int r = begin; r < end; ++r) {
@@ -44,7 +44,7 @@ void run(Cpu& device, const DraftInput& op) {
 void run(Cpu& device, const RoundRows& op) {
   const auto narrow = routines(device.isa()).narrow[static_cast<int>(op.dtype)];
   const auto ld = static_cast<std::size_t>(padded(op.cols));
-  device.pool().for_each(op.count, kRowsPerClaim, [&](int begin, int end, int) {
+  device.pool().for_each(op.count, kDraftRowsPerClaim, [&](int begin, int end, int) {
     for (int r = begin; r < end; ++r) {
       const auto from = static_cast<std::size_t>(op.pick != nullptr ? op.pick[r] : r);
       narrow(static_cast<std::byte*>(op.out) + static_cast<std::size_t>(r) * ld * size_of(op.dtype),

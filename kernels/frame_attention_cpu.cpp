@@ -16,7 +16,7 @@
 namespace troupe::kernels {
 namespace {
 
-constexpr int kRowsPerClaim = 32;
+constexpr int kFrameRowsPerClaim = 32;
 
 class FrameHeads {
  public:
@@ -47,13 +47,13 @@ class FrameHeads {
 
   void run() {
     const int end_of_queries = op_.first + op_.queries();
-    device_.pool().for_each(op_.first == 0 ? op_.rows : 0, kRowsPerClaim, [&](int begin, int end, int) {
+    device_.pool().for_each(op_.first == 0 ? op_.rows : 0, kFrameRowsPerClaim, [&](int begin, int end, int) {
       for (int r = begin; r < end; ++r) {
         for (int h = 0; h < 2 * op_.heads; ++h) rotate(r, h);
       }
     });
     for (int head = 0; head < op_.heads; ++head) {
-      device_.pool().for_each(op_.rows, kRowsPerClaim, [&](int begin, int end, int) {
+      device_.pool().for_each(op_.rows, kFrameRowsPerClaim, [&](int begin, int end, int) {
         for (int r = begin; r < end; ++r) pack(head, r);
       });
       const int tiles = (op_.queries() + tile_rows_ - 1) / tile_rows_;

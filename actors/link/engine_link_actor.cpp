@@ -17,9 +17,9 @@ constexpr auto kLookForPeer = std::chrono::milliseconds(20);
 using EngineLinkSelf = engine_link_actor::stateful_pointer<EngineLinkState>;
 
 /// Runs in the receiving thread.
-class Receiver {
+class EngineReceiver {
  public:
-  Receiver(engine_link_actor actor, const EngineLinkParts& parts, FrontActors front)
+  EngineReceiver(engine_link_actor actor, const EngineLinkParts& parts, FrontActors front)
       : actor_(std::move(actor)), parts_(parts), front_(std::move(front)) {}
 
   void operator()(const std::stop_token& stop) {
@@ -224,7 +224,7 @@ engine_link_actor::behavior_type engine_link_behavior(EngineLinkSelf self, Engin
   return {
       answer_beat,
       [self](const FrontActors& front) {
-        self->state.receiver = std::jthread(Receiver(self, self->state.parts, front));
+        self->state.receiver = std::jthread(EngineReceiver(self, self->state.parts, front));
         ::pthread_setname_np(self->state.receiver.native_handle(), "engine_link");
       },
       [self](const Compile& job) { return ask<Compiled>(self, MessageType::compile, job); },

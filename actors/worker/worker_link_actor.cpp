@@ -26,9 +26,9 @@ std::string refusal(const wire::Hello& hello, const WorkerLinkParts& parts) {
 
 /// Runs in the receiving thread and turns records into messages. It has the actor's handle only, not its
 /// state.
-class Receiver {
+class WorkerReceiver {
  public:
-  Receiver(worker_link_actor actor, WorkerLinkParts parts)
+  WorkerReceiver(worker_link_actor actor, WorkerLinkParts parts)
       : actor_(std::move(actor)), parts_(std::move(parts)) {}
 
   void operator()(std::stop_token stop) {
@@ -119,7 +119,7 @@ void take_masks(WorkerLinkSelf self, Bytes record) {
 }
 
 void begin_receiving(WorkerLinkSelf self) {
-  self->state.receiver = std::jthread(Receiver(self, self->state.parts));
+  self->state.receiver = std::jthread(WorkerReceiver(self, self->state.parts));
   ::pthread_setname_np(self->state.receiver.native_handle(), "worker_link");
 }
 

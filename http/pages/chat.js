@@ -1,7 +1,7 @@
 // The chat page. A chat is {id, title, used, settings, messages}; a message {role, content, images, thinking, calls, note, ...}.
 import { byId, copyButton, element, eventsOf, notice, problemOf, request, showModel } from "./common.js";
 import { markdown } from "./markdown.js";
-import { hasImages, imageRow, offerImages, takeImages } from "./chat_images.js";
+import { hasImages, imageRow, imagesRead, offerImages, takeImages } from "./chat_images.js";
 import { allChats, forgetChat, keepChat, newChat, openStore } from "./chat_store.js";
 
 const kNumbers = { temperature: [0, 2], top_p: [0, 1], max_tokens: [1, 2 ** 31 - 1], seed: [0, 2 ** 53 - 1] };
@@ -299,21 +299,25 @@ async function cutFrom(message) {
 
 function edit(message, article) {
   const area = element("textarea", { value: message.content, rows: Math.min(12, message.content.split("\n").length + 1), ariaLabel: "Question" });
+  const row = element("div", { className: "images" });
+  let images = message.images || [];
+  const showRow = () => row.replaceChildren(...imageRow(images, (i) => { images = images.filter((_, other) => other !== i); showRow(); }));
+  showRow();
   const save = element("button", { type: "button", textContent: "Ask again" });
   save.addEventListener("click", async () => {
-    const images = message.images || [];
     if (area.value.trim() === "" && images.length === 0) return;
     await cutFrom(message);
     await send(area.value, images);
   });
   const cancel = element("button", { type: "button", textContent: "Cancel", onclick: () => refresh(article, message) });
-  article.replaceChildren(area, element("div", { className: "tools" }, save, cancel));
+  article.replaceChildren(row, area, element("div", { className: "tools" }, save, cancel));
   area.focus();
 }
 
 // ---- Start ------------------------------------------------------------------------------------------
 
-function submit() {
+async function submit() {
+  await imagesRead();
   const question = byId("question");
   const text = question.value;
   if ((text.trim() === "" && !hasImages()) || answering) return;

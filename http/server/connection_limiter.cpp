@@ -15,7 +15,7 @@ Status too_many(const std::string& whose, const char* flag, int limit) {
           "too_many_connections"};
 }
 
-std::string_view trimmed(std::string_view text) {
+std::string_view without_blanks(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
   while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
   return text;
@@ -91,7 +91,7 @@ std::string ConnectionLimiter::client_of(std::string_view forwarded_for) const {
   while (!forwarded_for.empty()) {
     const std::size_t comma = forwarded_for.rfind(',');
     const std::size_t begin = comma == forwarded_for.npos ? 0 : comma + 1;
-    const std::string_view name = without_port(trimmed(forwarded_for.substr(begin)));
+    const std::string_view name = without_port(without_blanks(forwarded_for.substr(begin)));
     forwarded_for = forwarded_for.substr(0, comma == forwarded_for.npos ? 0 : comma);
     const auto address = parse_address(name);
     if (!address) return {};  // what stands before it was not written by a proxy that is trusted

@@ -15,10 +15,10 @@ namespace {
 using JsonValue = nlohmann::json;
 
 constexpr std::string_view kRegex = "re:";
-constexpr const char* kInstead = "; use the checkpoint in bfloat16 with --quantization wint8 or wint4";
+constexpr const char* kOtherwise = "; use the checkpoint in bfloat16 with --quantization wint8 or wint4";
 
 Status unsupported(const std::string& where, const std::string& what) {
-  return failure(Code::unsupported, where + ": quantization_config " + what + kInstead + ".");
+  return failure(Code::unsupported, where + ": quantization_config " + what + kOtherwise + ".");
 }
 
 std::string text_of(const JsonValue& object, const char* key) {

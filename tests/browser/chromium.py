@@ -104,6 +104,8 @@ class Page:
         self.last_id = 0
         self.problems = []  # uncaught exceptions, and what the browser itself logs as errors
         self.dialogs = []   # texts of confirm(); they are accepted
+        self.sent = []      # (request id, method, URL) of every request, for body_of
+        self.choosers = []  # what the browser says of each file chooser that it would have shown
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
 
@@ -127,6 +129,10 @@ class Page:
             self.problems.append(details.get("exception", {}).get("description") or details["text"])
         elif method == "Log.entryAdded" and parameters["entry"]["level"] == "error":
             self.problems.append(parameters["entry"]["text"] + " " + parameters["entry"].get("url", ""))
+        elif method == "Network.requestWillBeSent":
+            self.sent.append((parameters["requestId"], parameters["request"]["method"], parameters["request"]["url"]))
+        elif method == "Page.fileChooserOpened":
+            self.choosers.append(parameters)
         elif method == "Page.javascriptDialogOpening":
             self.dialogs.append(parameters["message"])
             self.last_id += 1
@@ -185,6 +191,43 @@ class Page:
 
     def tab(self):
         self.press("Tab", 9)
+
+    def click(self, element):
+        """With the mouse, in the middle of what the expression names: as a person's hand, without which a page may neither open a
+        file chooser nor copy."""
+        box = self.eval(f"(() => {{ const e = {element}; e.scrollIntoView({{block: 'center'}}); "
+                        "const r = e.getBoundingClientRect(); return {x: r.x + r.width / 2, y: r.y + r.height / 2}; })()")
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=box["x"], y=box["y"], button="left", clickCount=1)
+
+    def choose_files(self, element, paths):
+        """Clicks what opens a file chooser, and answers that with files."""
+        self.call("Page.setInterceptFileChooserDialog", enabled=True)
+        self.click(element)
+        end = time.monotonic() + PATIENCE
+        while not self.choosers:
+            if time.monotonic() > end:
+                raise TimeoutError(f"{element} opens no file chooser")
+            self.eval("new Promise((done) => setTimeout(done, 20))")
+        self.call("DOM.setFileInputFiles", files=[str(p) for p in paths], backendNodeId=self.choosers.pop()["backendNodeId"])
+
+    def drop_files(self, element, paths):
+        """Files dragged from outside the browser over the element and let go there."""
+        box = self.eval(f"(() => {{ const r = {element}.getBoundingClientRect(); "
+                        "return {x: r.x + r.width / 2, y: r.y + r.height / 2}; })()")
+        for kind in ("dragEnter", "dragOver", "drop"):
+            self.call("Input.dispatchDragEvent", type=kind, x=box["x"], y=box["y"],
+                      data={"items": [], "files": [str(p) for p in paths], "dragOperationsMask": 1})
+
+    def paste(self):
+        """What lies in the clipboard, as with Ctrl+V."""
+        self.call("Input.dispatchKeyEvent", type="keyDown", key="v", code="KeyV", windowsVirtualKeyCode=86, modifiers=2, commands=["paste"])
+        self.call("Input.dispatchKeyEvent", type="keyUp", key="v", code="KeyV", windowsVirtualKeyCode=86, modifiers=2)
+
+    def body_of(self, path):
+        """The JSON body of the last POST to this path."""
+        request = [identity for identity, method, url in self.sent if method == "POST" and url.endswith(path)][-1]
+        return json.loads(self.call("Network.getRequestPostData", requestId=request)["postData"])
 
     def screenshot(self, path):
         data = self.call("Page.captureScreenshot", format="png", optimizeForSpeed=False)["data"]

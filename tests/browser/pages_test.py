@@ -1,83 +1,16 @@
 """The pages in a headless Chromium. Run by tools/test-pages; TROUPE_PICTURES names a folder for pictures of them."""
 import json
 import os
-import pathlib
 import signal
 import sys
 import threading
 import time
 import unittest
 
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-sys.path[:0] = [str(ROOT / "tests" / "e2e"), str(ROOT / "tools" / "generate")]
-import make_scripted_model  # noqa: E402  (found by the line above)
-from chromium import Chromium, binary  # noqa: E402
-from scripted import PARIS, THOUGHT, call_json, scripted_model  # noqa: E402
-from server import Server, wait_until  # noqa: E402
-
-KEY = "key-of-the-pages"
-ADMIN_KEY = "admin-key-of-the-pages"
-HOSTILE = ("<img src=x onerror=\"window.hit=1\"><script>window.hit=2</script>[click](javascript:window.hit=3) "
-           "[two](data:text/html,x) ![i](https://a.example/x.png) <a href='javascript:window.hit=4'>x</a>\n\n"
-           "```html\n</code></pre><script>window.hit=5</script>\n```\n\n# <b onmouseover=window.hit=6>T</b>\n\n| <i>a</i> | b |\n|---|---|\n| <svg onload=window.hit=7> | 2 |\n")
-SCRIPTS = {
-    "a": f"{THOUGHT}\n</think>\n\n<response>\nHello **world**, with `code`:\n\n```python\nprint(\"hi\")\n```\n\n- one\n- two\n</response>\n",
-    "b": "I count.\n</think>\n\n<response>\n" + "word " * 190 + "end\n</response>\n",
-    "c": "I need the weather.\n</think>\n\n\n" + call_json("get_weather", PARIS),
-    "d": f"{THOUGHT}\n</think>\n\n<response>\n{HOSTILE}\n</response>\n",
-    "e": "I never end.\n</think>\n\n<response>\n" + "word " * 40,
-}
-ENDLESS = ("e",)  # an answer that a test stops must not end by itself before
-DOT = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
-FLAGS = ("--reasoning-parser", "ernie_x1", "--tool-call-parser", "ernie_x1", "--max-restarts", 5)
-DONE = "document.getElementById('stop').hidden && document.querySelector('article.assistant:last-child .figures-of-answer')?.textContent.includes('tokens')"
-
-
-def answers(count):
-    return f"document.querySelectorAll('article.assistant').length === {count} && {DONE}"
-
-
-def picture(page, name):
-    if folder := os.environ.get("TROUPE_PICTURES"):
-        page.screenshot(pathlib.Path(folder, name + ".png"))
-
-
-class BrowserCase(unittest.TestCase):
-    scripts, api_key = SCRIPTS, None
-
-    @classmethod
-    def setUpClass(cls):
-        cls.folder = scripted_model(cls.scripts, endless=ENDLESS)
-        cls.addClassCleanup(cls.folder.cleanup)
-        admin = ("--admin-api-key", ADMIN_KEY) if cls.api_key else ()
-        cls.server = Server(*FLAGS, *admin, model=f"{cls.folder.name}/model", api_key=cls.api_key)
-        cls.addClassCleanup(cls.server.stop)
-        cls.browser = Chromium()
-        cls.addClassCleanup(cls.browser.close)
-
-    def open(self, path="/"):
-        page = self.browser.open(self.server.url + path)
-        self.addCleanup(page.call, "Page.close")
-        page.size(1100, 760)
-        return page
-
-    def chat(self):
-        """A page with no chats from the tests before."""
-        page = self.open()
-        page.eval("new Promise(done => { const all = indexedDB.deleteDatabase('troupe'); all.onsuccess = all.onblocked = done; })")
-        page.reload()
-        page.wait("document.getElementById('model').textContent !== ''")
-        page.eval("document.getElementById('question').focus()")
-        return page
-
-    def ask(self, page, text):
-        page.eval("document.getElementById('question').focus()")
-        page.type(text)
-        page.enter()
-
-    def sound(self, page):
-        self.assertEqual(page.problems, [])
-        self.assertTrue(page.eval("window.hit === undefined"))
+from browser_case import ADMIN_KEY, HOSTILE, KEY, BrowserCase, answers, picture
+from chromium import Chromium, binary
+from images_test import SeeingModel, TextModel  # noqa: F401  (run with those below)
+from server import Server, wait_until
 
 
 class Chat(BrowserCase):
@@ -157,36 +90,6 @@ class Chat(BrowserCase):
         page.wait(answers(2))
         self.sound(page)
 
-    def test_images_are_shown_and_sent_or_the_model_cannot_see(self):
-        page = self.chat()
-        give = """(kind) => {
-            const data = new DataTransfer();
-            const png = Uint8Array.from(atob('%s'), (c) => c.charCodeAt(0));
-            data.items.add(new File([png], 'dot.png', {type: 'image/png'}));
-            document.dispatchEvent(kind === 'paste' ? new ClipboardEvent('paste', {clipboardData: data, bubbles: true})
-                                                    : new DragEvent('drop', {dataTransfer: data, bubbles: true, cancelable: true}));
-        }""" % DOT
-        self.assertTrue(page.eval("document.getElementById('add-image').hidden"))
-        for kind in ("paste", "drop"):
-            page.eval("document.getElementById('notice').hidden = true")
-            page.eval(f"({give})('{kind}')")
-            page.wait("document.getElementById('notice').textContent.includes('cannot see images')")
-        self.assertTrue(page.eval("document.getElementById('chosen').hidden"))
-        # As with a model that sees. The server behind the page refuses the request, which it has then been sent.
-        page.eval("import('/pages/chat_images.js').then((m) => m.offerImages({id: 'eyes', capabilities: {vision: true}}))")
-        page.wait("!document.getElementById('add-image').hidden")
-        for kind in ("paste", "drop"):
-            page.eval(f"({give})('{kind}')")
-        page.wait("document.querySelectorAll('#chosen img').length === 2")
-        page.eval("document.querySelector('#chosen button').click()")
-        self.assertEqual(page.eval("document.querySelectorAll('#chosen img').length"), 1)
-        self.ask(page, "What is this?")
-        page.wait("document.querySelector('article.user .images img')?.naturalWidth === 1")
-        page.wait("document.querySelector('article.assistant .problem')?.textContent.includes('image_url')")
-        self.assertTrue(page.eval("document.getElementById('chosen').hidden"))
-        page.reload()
-        page.wait("document.querySelector('article.user .images img')?.naturalWidth === 1")
-
     def test_copy_buttons(self):
         page = self.chat()
         page.call("Browser.grantPermissions", origin=self.server.url, permissions=["clipboardReadWrite", "clipboardSanitizedWrite"])
@@ -195,11 +98,7 @@ class Chat(BrowserCase):
 
         def press_copy(where):
             """With the mouse: without a person's hand a page may not copy."""
-            box = page.eval(f"(() => {{ const b = [...document.querySelectorAll({json.dumps(where)})].find(b => b.textContent === 'Copy');"
-                            " b.scrollIntoView({block: 'center'}); const r = b.getBoundingClientRect();"
-                            " return {x: r.x + r.width / 2, y: r.y + r.height / 2}; })()")
-            for kind in ("mousePressed", "mouseReleased"):
-                page.call("Input.dispatchMouseEvent", type=kind, x=box["x"], y=box["y"], button="left", clickCount=1)
+            page.click(f"[...document.querySelectorAll({json.dumps(where)})].find(b => b.textContent === 'Copy')")
             page.wait(f"[...document.querySelectorAll({json.dumps(where)})].some(b => b.textContent === 'Copied')")
             return page.eval("navigator.clipboard.readText()")
 

@@ -10,7 +10,7 @@
 namespace troupe::config {
 namespace {
 
-SpeculationOptions read(const std::string& text) {
+SpeculationOptions speculation_of(const std::string& text) {
   const Result<SpeculationOptions> read = parse_speculation(text);
   EXPECT_TRUE(read.ok()) << text << ": " << read.status().message;
   EXPECT_TRUE(check_speculation(text).ok());
@@ -36,66 +36,70 @@ bool warns(const std::string& text, const std::string& key) {
 }
 
 TEST(Speculation, NothingIsAskedFor) {
-  EXPECT_EQ(read("").method, DraftMethod::none);
-  EXPECT_EQ(read("").tokens, 0);
+  EXPECT_EQ(speculation_of("").method, DraftMethod::none);
+  EXPECT_EQ(speculation_of("").tokens, 0);
   EXPECT_TRUE(speculation_warnings("").empty());
 }
 
 TEST(Speculation, Ngram) {
   for (const char* name : {"ngram", "ngram_match"}) {
-    const auto given = read(R"({"method": ")" + std::string(name) + "\"}");
+    const auto given = speculation_of(R"({"method": ")" + std::string(name) + "\"}");
     EXPECT_EQ(given.method, DraftMethod::ngram);
     EXPECT_EQ(given.tokens, 4);
     EXPECT_EQ(given.mtp_steps, 0);
     EXPECT_EQ(given.min_ngram, 2);
     EXPECT_EQ(given.max_ngram, 5);
   }
-  const auto given =
-      read(R"({"method": "ngram", "num_speculative_tokens": 8, "min_ngram_size": 1, "max_ngram_size": 3})");
+  const auto given = speculation_of(
+      R"({"method": "ngram", "num_speculative_tokens": 8, "min_ngram_size": 1, "max_ngram_size": 3})");
   EXPECT_EQ(given.tokens, 8);
   EXPECT_EQ(given.min_ngram, 1);
   EXPECT_EQ(given.max_ngram, 3);
-  EXPECT_EQ(read(R"({"method": "ngram", "max_ngram_size": 1})").min_ngram, 1) << "an unset one gives way";
-  EXPECT_EQ(read(R"({"method": "ngram", "min_ngram_size": 7})").max_ngram, 7);
-  EXPECT_EQ(read(R"({"method": "ngram", "num_speculative_tokens": null})").tokens, 4);
+  EXPECT_EQ(speculation_of(R"({"method": "ngram", "max_ngram_size": 1})").min_ngram, 1)
+      << "an unset one gives way";
+  EXPECT_EQ(speculation_of(R"({"method": "ngram", "min_ngram_size": 7})").max_ngram, 7);
+  EXPECT_EQ(speculation_of(R"({"method": "ngram", "num_speculative_tokens": null})").tokens, 4);
 }
 
 TEST(Speculation, Mtp) {
   const auto given =
-      read(R"({"method": "mtp", "num_speculative_tokens": 1, "model": "${path_to_mtp_model}"})");
+      speculation_of(R"({"method": "mtp", "num_speculative_tokens": 1, "model": "${path_to_mtp_model}"})");
   EXPECT_EQ(given.method, DraftMethod::mtp);
   EXPECT_EQ(given.tokens, 1);
   EXPECT_EQ(given.mtp_steps, 1);
   EXPECT_FALSE(given.with_ngram);
   EXPECT_EQ(given.draft_model, "${path_to_mtp_model}");
-  EXPECT_EQ(read(R"({"method": "mtp"})").tokens, 1);
-  EXPECT_EQ(read(R"({"method": "mtp"})").draft_model, "");
-  EXPECT_EQ(read(R"({"method": "mtp", "num_speculative_tokens": 3})").mtp_steps, 3);
-  EXPECT_EQ(read(R"({"method": "mtp", "num_model_steps": 2})").tokens, 2);
-  EXPECT_EQ(read(R"({"method": "mtp", "num_speculative_tokens": 5, "num_model_steps": 2})").tokens, 2);
+  EXPECT_EQ(speculation_of(R"({"method": "mtp"})").tokens, 1);
+  EXPECT_EQ(speculation_of(R"({"method": "mtp"})").draft_model, "");
+  EXPECT_EQ(speculation_of(R"({"method": "mtp", "num_speculative_tokens": 3})").mtp_steps, 3);
+  EXPECT_EQ(speculation_of(R"({"method": "mtp", "num_model_steps": 2})").tokens, 2);
+  EXPECT_EQ(speculation_of(R"({"method": "mtp", "num_speculative_tokens": 5, "num_model_steps": 2})").tokens,
+            2);
   EXPECT_TRUE(warns(R"({"method": "mtp", "num_speculative_tokens": 5, "num_model_steps": 2})",
                     "num_speculative_tokens"));
 }
 
 TEST(Speculation, NgramsAppendToTheLayersDrafts) {
-  const auto given = read(
+  const auto given = speculation_of(
       R"({"method":"mtp","num_model_steps":2,"mtp_strategy":"with_ngram","num_speculative_tokens":5,"model":"m"})");
   EXPECT_TRUE(given.with_ngram);
   EXPECT_EQ(given.tokens, 5);
   EXPECT_EQ(given.mtp_steps, 2);
-  EXPECT_EQ(read(R"({"method":"mtp","mtp_strategy":"with_ngram","num_speculative_tokens":5})").mtp_steps, 1);
+  EXPECT_EQ(
+      speculation_of(R"({"method":"mtp","mtp_strategy":"with_ngram","num_speculative_tokens":5})").mtp_steps,
+      1);
 }
 
 TEST(Speculation, QuantisationOfTheLayer) {
-  EXPECT_EQ(read(R"({"method": "mtp", "quantization": "wint4"})").quantization, "wint4");
+  EXPECT_EQ(speculation_of(R"({"method": "mtp", "quantization": "wint4"})").quantization, "wint4");
   const std::string mixed = R"({"dense_quant_type":"wint8","quantization":"mix_quant"})";
-  EXPECT_EQ(read(R"({"method": "mtp", "quantization": )" + mixed + "}").quantization, mixed);
+  EXPECT_EQ(speculation_of(R"({"method": "mtp", "quantization": )" + mixed + "}").quantization, mixed);
   EXPECT_EQ(error(R"({"method": "mtp", "quantization": "wint5"})").find("key \"quantization\": "), 0u);
   EXPECT_EQ(refusal(R"({"method": "mtp", "quantization": "w4afp8"})").find("key \"quantization\": "), 0u);
 }
 
 TEST(Speculation, Naive) {
-  const auto given = read(R"({"method": "naive", "num_speculative_tokens": 3})");
+  const auto given = speculation_of(R"({"method": "naive", "num_speculative_tokens": 3})");
   EXPECT_EQ(given.method, DraftMethod::none);
   EXPECT_EQ(given.tokens, 0);
   EXPECT_TRUE(warns(R"({"method": "naive", "num_speculative_tokens": 3})", "num_speculative_tokens"));
@@ -160,7 +164,7 @@ TEST(Speculation, KeysWithoutEffectAreReported) {
         R"("verify_strategy": "topp")", R"("verify_strategy": "greedy")", R"("model": "m")",
         R"("quantization": "wint4")", R"("num_model_steps": 1)"}) {
     const std::string text = R"({"method": "ngram", )" + std::string(member) + "}";
-    read(text);
+    speculation_of(text);
     const std::string key(member + 1, std::find(member + 1, member + 40, '"'));
     EXPECT_TRUE(warns(text, key)) << text;
     EXPECT_EQ(speculation_warnings(text).size(), 1u) << text;

@@ -5,21 +5,31 @@ import unittest
 from server import Server
 
 
+class MadeWhenUsed:
+    """The openai client of a test class, made by the first test that asks for it."""
+
+    def __get__(self, instance, owner):
+        owner.client = owner.server.client()
+        return owner.client
+
+
 class ServerCase(unittest.TestCase):
     """Subclasses set the flags. The server must survive every test of the class and then exit with status 0."""
 
     flags = ()
     options = {}  # keyword arguments of Server
+    client = MadeWhenUsed()
     maxDiff = None
 
     @classmethod
     def setUpClass(cls):
         cls.server = Server(*cls.flags, **cls.options)
-        cls.client = cls.server.client()
+        cls.client = MadeWhenUsed()
 
     @classmethod
     def tearDownClass(cls):
-        cls.client.close()
+        if not isinstance(cls.__dict__.get("client"), MadeWhenUsed):
+            cls.client.close()
         output = cls.server.output
         status = cls.server.stop()
         if status != 0:

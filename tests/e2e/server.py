@@ -17,8 +17,6 @@ import subprocess
 import tempfile
 import time
 
-import openai
-
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 BINARY = pathlib.Path(os.environ.get("TROUPE_BINARY", ROOT / "build" / "troupe"))
 DEMO_MODEL = pathlib.Path(os.environ.get("TROUPE_DEMO_MODEL", ROOT / "build" / "models" / "SmolLM2-135M-Instruct"))
@@ -236,12 +234,14 @@ class Server:
             connection.close()
 
     def client(self, **more):
+        import openai  # half a second, which most tests do without
         if self.tls:
             more.setdefault("http_client", openai.DefaultHttpxClient(verify=self.tls))
         return openai.OpenAI(base_url=f"{self.url}/v1", api_key=self.api_key or "unused",
                              **({"max_retries": 0, "timeout": 120} | more))
 
     def async_client(self, **more):
+        import openai
         return openai.AsyncOpenAI(base_url=f"{self.url}/v1", api_key=self.api_key or "unused",
                                   **({"max_retries": 0, "timeout": 120} | more))
 

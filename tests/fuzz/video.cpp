@@ -16,7 +16,7 @@ namespace troupe::media {
 namespace {
 
 /// Of a frame, and frames: large ones take longer than a fuzzer waits.
-constexpr std::int64_t kMostPixels = 256 * 256;
+constexpr std::int64_t kMostFramePixels = 256 * 256;
 constexpr int kFrames = 4;
 
 /// The font, once libav is open; none where a package of either is not installed.
@@ -42,12 +42,13 @@ void require_told(const Status& refusal) {
 
 FUZZ_TARGET(video) {
   if (stamp() == nullptr) return;
-  const PictureBounds bounds{.pixels = kMostPixels};
+  const PictureBounds bounds{.pixels = kMostFramePixels};
   const auto facts = probe_video(input, bounds);
   require_told(facts.status());
   if (!facts.ok()) return;
   fuzz::require(facts->width >= 1 && facts->height >= 1, "a frame has pixels");
-  fuzz::require(std::int64_t{facts->width} * facts->height <= kMostPixels, "a frame is within its bound");
+  fuzz::require(std::int64_t{facts->width} * facts->height <= kMostFramePixels,
+                "a frame is within its bound");
   fuzz::require(facts->frames >= 1 && facts->frames_per_second > 0, "a video has frames");
   VideoSampling sampling{.fps = -1, .target_frames = std::min(kFrames, facts->frames)};
   const PixelLimits limits{.max_pixels = 64 * 784};

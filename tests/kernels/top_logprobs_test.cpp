@@ -12,7 +12,7 @@
 namespace troupe::kernels {
 namespace {
 
-constexpr float kUntouched = 7;  // no log-probability
+constexpr float kNoLogprob = 7;  // which no token has
 
 class TopLogprobsTest : public Sampler {
  protected:
@@ -24,7 +24,7 @@ class TopLogprobsTest : public Sampler {
       all += row.count;
     }
     const Memory there(device(), sizeof(TopLogprob) * std::size_t(all));
-    const std::vector<TopLogprob> untouched(std::size_t(all), {-1, kUntouched});
+    const std::vector<TopLogprob> untouched(std::size_t(all), {-1, kNoLogprob});
     device().upload(there.as(), untouched.data(), sizeof(TopLogprob) * untouched.size());
     run(device(), TopLogprobs{.top = there.as<TopLogprob>(),
                               .rows = device().put(rows),
@@ -129,7 +129,7 @@ TEST_P(TopLogprobsTest, PaddingAndWhatIsNotFiniteAreLeftAlone) {
                         {.logits_row = 2, .count = 40},
                         {.logits_row = 3, .count = 40}},
                        logits, kVocab);
-  for (std::size_t i = 0; i < 120; ++i) ASSERT_EQ(got[i].logprob, kUntouched) << i;
+  for (std::size_t i = 0; i < 120; ++i) ASSERT_EQ(got[i].logprob, kNoLogprob) << i;
   for (std::size_t i = 0; i < 40; ++i) ASSERT_EQ(got[120 + i].token, TokenId(i));
 }
 

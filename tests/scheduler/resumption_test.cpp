@@ -45,7 +45,7 @@ std::vector<std::uint64_t> order_of_ends(Rig& rig) {
   return order;
 }
 
-config::SchedulerOptions one_slot() {
+config::SchedulerOptions one_sequence() {
   config::SchedulerOptions options;
   options.max_num_seqs = 1;
   return options;
@@ -260,7 +260,7 @@ TEST(Resumption, ImpossibleRequestsAreRefusedByName) {
 // --------------------------------------------------------------------------- queue
 
 TEST(Resumption, ItsPlaceIsBeforeNewOnesByTheArrivalOfItsRequest) {
-  Rig rig({.blocks = 200}, one_slot());
+  Rig rig({.blocks = 200}, one_sequence());
   rig.add(1, 5, 9);  // runs
   rig.add(2, 5, 9);
   ASSERT_TRUE(submit(rig, again({resumed(30, 5, {21})}, 30)).ok());
@@ -271,7 +271,7 @@ TEST(Resumption, ItsPlaceIsBeforeNewOnesByTheArrivalOfItsRequest) {
 }
 
 TEST(Resumption, PrioritiesMoveItAsTheyMoveOthers) {
-  Rig rig({.blocks = 200}, one_slot());
+  Rig rig({.blocks = 200}, one_sequence());
   rig.add(1, 5, 9);  // runs
   Submit low = again({resumed(10, 5, {21})}, 10);
   low.priority = 1;
@@ -282,7 +282,7 @@ TEST(Resumption, PrioritiesMoveItAsTheyMoveOthers) {
 }
 
 TEST(Resumption, NoLimitOfTheQueueRefusesIt) {
-  config::SchedulerOptions options = one_slot();
+  config::SchedulerOptions options = one_sequence();
   options.max_queued_requests = 2;
   options.max_queued_tokens = 20;
   Rig rig({.blocks = 200}, options);

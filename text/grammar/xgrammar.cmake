@@ -11,6 +11,6 @@ target_include_directories(troupe_xgrammar SYSTEM PUBLIC ${TROUPE_XGRAMMAR}/incl
                            ${TROUPE_XGRAMMAR}/3rdparty/picojson ${TROUPE_XGRAMMAR}/3rdparty/dlpack/include)
 target_compile_definitions(troupe_xgrammar PRIVATE XGRAMMAR_LOG_CUSTOMIZE=1 XGRAMMAR_ENABLE_CPPTRACE=0
                            XGRAMMAR_ENABLE_INTERNAL_CHECK=0)
-set_target_properties(troupe_xgrammar PROPERTIES CXX_STANDARD 17 COMPILE_OPTIONS "-O2;-w" UNITY_BUILD OFF
+set_target_properties(troupe_xgrammar PROPERTIES CXX_STANDARD 17 COMPILE_OPTIONS "-O2;-w"
                       VERIFY_INTERFACE_HEADER_SETS OFF EXPORT_COMPILE_COMMANDS OFF)
 target_link_libraries(troupe_xgrammar PUBLIC Threads::Threads)

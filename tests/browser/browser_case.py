@@ -1,0 +1,82 @@
+"""What tests of the pages share: a server whose model answers by a script, a browser, and a page of it."""
+import json
+import os
+import pathlib
+import sys
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+sys.path[:0] = [str(ROOT / "tests" / "e2e"), str(ROOT / "tools" / "generate")]
+from chromium import Chromium  # noqa: E402  (found by the line above)
+from scripted import PARIS, THOUGHT, call_json, scripted_model  # noqa: E402
+from server import Server  # noqa: E402
+
+KEY = "key-of-the-pages"
+ADMIN_KEY = "admin-key-of-the-pages"
+HOSTILE = ("<img src=x onerror=\"window.hit=1\"><script>window.hit=2</script>[click](javascript:window.hit=3) "
+           "[two](data:text/html,x) ![i](https://a.example/x.png) <a href='javascript:window.hit=4'>x</a>\n\n"
+           "```html\n</code></pre><script>window.hit=5</script>\n```\n\n# <b onmouseover=window.hit=6>T</b>\n\n| <i>a</i> | b |\n|---|---|\n| <svg onload=window.hit=7> | 2 |\n")
+SCRIPTS = {
+    "a": f"{THOUGHT}\n</think>\n\n<response>\nHello **world**, with `code`:\n\n```python\nprint(\"hi\")\n```\n\n- one\n- two\n</response>\n",
+    "b": "I count.\n</think>\n\n<response>\n" + "word " * 190 + "end\n</response>\n",
+    "c": "I need the weather.\n</think>\n\n\n" + call_json("get_weather", PARIS),
+    "d": f"{THOUGHT}\n</think>\n\n<response>\n{HOSTILE}\n</response>\n",
+    "e": "I never end.\n</think>\n\n<response>\n" + "word " * 40,
+}
+ENDLESS = ("e",)  # an answer that a test stops must not end by itself before
+FLAGS = ("--reasoning-parser", "ernie_x1", "--tool-call-parser", "ernie_x1", "--max-restarts", 5)
+DONE = "document.getElementById('stop').hidden && document.querySelector('article.assistant:last-child .figures-of-answer')?.textContent.includes('tokens')"
+
+
+def answers(count):
+    return f"document.querySelectorAll('article.assistant').length === {count} && {DONE}"
+
+
+def picture(page, name):
+    if folder := os.environ.get("TROUPE_PICTURES"):
+        page.screenshot(pathlib.Path(folder, name + ".png"))
+
+
+class BrowserCase(unittest.TestCase):
+    """Subclasses may serve other scripts or another model, with other flags."""
+
+    scripts, api_key, flags = SCRIPTS, None, FLAGS
+
+    @classmethod
+    def make_model(cls):
+        """A TemporaryDirectory with the model in its folder `model`."""
+        return scripted_model(cls.scripts, endless=ENDLESS)
+
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = cls.make_model()
+        cls.addClassCleanup(cls.folder.cleanup)
+        admin = ("--admin-api-key", ADMIN_KEY) if cls.api_key else ()
+        cls.server = Server(*cls.flags, *admin, model=f"{cls.folder.name}/model", api_key=cls.api_key)
+        cls.addClassCleanup(cls.server.stop)
+        cls.browser = Chromium()
+        cls.addClassCleanup(cls.browser.close)
+
+    def open(self, path="/"):
+        page = self.browser.open(self.server.url + path)
+        self.addCleanup(page.call, "Page.close")
+        page.size(1100, 760)
+        return page
+
+    def chat(self):
+        """A page with no chats from the tests before."""
+        page = self.open()
+        page.eval("new Promise(done => { const all = indexedDB.deleteDatabase('troupe'); all.onsuccess = all.onblocked = done; })")
+        page.reload()
+        page.wait("document.getElementById('model').textContent !== ''")
+        page.eval("document.getElementById('question').focus()")
+        return page
+
+    def ask(self, page, text):
+        page.eval("document.getElementById('question').focus()")
+        page.type(text)
+        page.enter()
+
+    def sound(self, page):
+        self.assertEqual(page.problems, [])
+        self.assertTrue(page.eval("window.hit === undefined"))
