@@ -20,14 +20,14 @@ LONG = [("/v1/completions", body | {"prompt": f"{i}. " + STORY * (5 + 3 * i) + b
         for i, (path, body) in enumerate(KINDS) if path == "/v1/completions" and isinstance(body["prompt"], str)]
 ALL = KINDS + LONG
 FLAGS = ("--max-restarts", "1000/60", "--guided-decoding-disable-any-whitespace", "--max-model-len", 1024, "--cpu-threads", 1)
-BLOCKS = ("--num-gpu-blocks-override", 40)  # a few of the long prompts
+BLOCKS = 40  # a few of the long prompts
 STOPPED = (0.1, 1.5)  # seconds that a process stands still: less than what replaces it
 
 
 class Pair:
     def __init__(self):
         self.port = free_port()
-        self.decode = Server(*FLAGS, *BLOCKS, "--splitwise-role", "decode", "--innode-prefill-ports", self.port,
+        self.decode = Server(*FLAGS, "--num-gpu-blocks-override", BLOCKS, "--splitwise-role", "decode", "--innode-prefill-ports", self.port,
                              "--prefill-min-tokens", 1)
         self.prefill = None
         self.start_prefill()
@@ -35,7 +35,7 @@ class Pair:
     def start_prefill(self):
         if self.prefill is not None:
             self.prefill.stop()
-        self.prefill = Server(*FLAGS, *BLOCKS, "--splitwise-role", "prefill", "--engine-worker-queue-port", self.port,
+        self.prefill = Server(*FLAGS, "--num-gpu-blocks-override", BLOCKS, "--splitwise-role", "prefill", "--engine-worker-queue-port", self.port,
                               env={"XDG_RUNTIME_DIR": str(self.decode.runtime_dir)})
 
     def kill(self, server, name):
@@ -102,7 +102,6 @@ def main():
         expected = [ask(alone, *kind) for kind in ALL]
     pair = Pair()
     try:
-        free = pair.decode.all_blocks(), pair.prefill.all_blocks()
         stop, done, wrong = threading.Event(), collections.Counter(), []
         threads = [threading.Thread(target=client, args=(pair.decode, i, expected, stop, done, wrong)) for i in range(CLIENTS)]
         for thread in threads:
@@ -122,8 +121,8 @@ def main():
                 thread.join(180)
                 assert not thread.is_alive(), "a request hangs"
         assert not wrong, "\n".join(str(one) for one in wrong[:5])
-        for server, blocks in zip((pair.decode, pair.prefill), free):
-            recover(server, blocks)
+        recover(pair.decode, BLOCKS)
+        recover(pair.prefill, BLOCKS)
         metrics = pair.decode.metrics()
         handed, copied, lost = (metrics[f"troupe:{name}_total"] for name in
                                 ("handed_over_requests", "peer_in_blocks", "peer_failed_blocks"))
