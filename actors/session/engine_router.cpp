@@ -131,7 +131,7 @@ std::int64_t EngineRouter::cached_tokens(std::uint32_t engine, std::span<const B
 }
 
 void EngineRouter::refresh() {
-  const TimePoint now = Clock::now();
+  const TimePoint now = setup_.now();
   if (now - refreshed_ < kFresh) return;
   refreshed_ = now;
   for (Engine& engine : engines_) engine.names.refresh();

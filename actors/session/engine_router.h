@@ -49,6 +49,7 @@ class EngineRouter : public std::enable_shared_from_this<EngineRouter> {
     std::vector<std::shared_ptr<const ipc::BlockNames>> names{};
     /// Whether an engine gives signs of life; may be empty.
     std::function<bool(std::uint32_t engine)> responds{};
+    std::function<TimePoint()> now = Clock::now;  ///< monotonic
   };
 
   explicit EngineRouter(Setup setup);
