@@ -1,5 +1,5 @@
 #pragma once
-// Where the KV blocks of prompts are likely to be found: what an engine says of its blocks, and what was sent
+// Where the KV blocks of prompts are likely to be found: what engines say of their blocks, and what was sent
 // where lately. Pure but for the shared memory that the first reads.
 #include <cstddef>
 #include <cstdint>
@@ -19,29 +19,51 @@ struct HashOfName {
   std::size_t operator()(const BlockHash& name) const noexcept { return static_cast<std::size_t>(name.lo); }
 };
 
-/// The names of one engine's blocks, as of the last refresh().
+/// The names of all engines' blocks, as of the last refresh(). By name, so that who has it is found in a time
+/// that does not grow with the number of engines.
 class CachedNames {
  public:
-  /// Null: none.
-  explicit CachedNames(std::shared_ptr<const ipc::BlockNames> table) : table_(std::move(table)) {}
+  /// By engine; null: it has none.
+  explicit CachedNames(std::vector<std::shared_ptr<const ipc::BlockNames>> tables);
 
-  /// Reads the table. Takes time in proportion to its blocks, about a nanosecond each where nothing has
+  /// Reads the tables. Takes time in proportion to their blocks, about two nanoseconds each where nothing has
   /// changed.
   void refresh();
 
-  bool contains(const BlockHash& name) const { return blocks_.contains(name); }
+  /// Calls `each` with every engine that has a block with this name.
+  template <class Each>
+  void for_each_holder(const BlockHash& name, Each&& each) const {
+    const auto known = holders_.find(name);
+    if (known == holders_.end()) return;
+    each(known->second.first.engine);
+    for (const Holder& holder : known->second.others) each(holder.engine);
+  }
 
  private:
   struct Seen {
     std::uint64_t state = 0;
     BlockHash name{};  ///< zero: none
   };
-  void forget(Seen& seen);
+  struct Table {
+    std::shared_ptr<const ipc::BlockNames> names;
+    std::uint64_t memory = 0;
+    std::vector<Seen> seen;  ///< by block
+  };
+  struct Holder {
+    std::uint32_t engine = 0;
+    std::uint32_t blocks = 0;  ///< of the engine that have the name
+  };
+  /// Most names are those of one engine.
+  struct Holders {
+    Holder first;
+    std::vector<Holder> others;
+  };
+  void refresh(std::uint32_t engine);
+  void add(std::uint32_t engine, const BlockHash& name);
+  void forget(std::uint32_t engine, Seen& seen);
 
-  std::shared_ptr<const ipc::BlockNames> table_;
-  std::uint64_t memory_ = 0;
-  std::vector<Seen> seen_;                                          // by block
-  std::unordered_map<BlockHash, std::int32_t, HashOfName> blocks_;  // how many have the name
+  std::vector<Table> tables_;  ///< by engine
+  std::unordered_map<BlockHash, Holders, HashOfName> holders_;
 };
 
 /// The engines that names were sent to, of the last kMost names.

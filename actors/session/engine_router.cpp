@@ -24,10 +24,8 @@ BlockHash name_of(std::string_view together, const ipc::NamesKey& key) {
 
 }  // namespace
 
-EngineRouter::EngineRouter(Setup setup) : setup_(std::move(setup)) {
+EngineRouter::EngineRouter(Setup setup) : setup_(std::move(setup)), cached_(setup_.names) {
   if (setup_.policy != config::RoutingPolicy::cache) return;  // it looks at no names
-  for (std::uint32_t engine = 0; engine < setup_.names.size(); ++engine)
-    at(engine).names = CachedNames(setup_.names[engine]);
   if (setup_.names.empty()) return;
   const ipc::NamesKey key = setup_.names.front()->key();
   hasher_.emplace(HashKey{key.low, key.high});
@@ -59,11 +57,12 @@ std::uint32_t EngineRouter::choose(const Request& request, std::span<const std::
     const std::optional<std::uint32_t> home =
         together != nullptr ? recent_.engine_of(*together) : std::nullopt;
     const std::span<const BlockHash> blocks(names.data(), names.size() - (together != nullptr ? 1 : 0));
+    find_cached(blocks);
     std::int64_t best = std::numeric_limits<std::int64_t>::max();
     // Of equal ones the first counts, beginning with the one whose turn it is.
     for (std::size_t i = 0; i < engines.size(); ++i) {
       const std::uint32_t engine = engines[(turn_ + i) % engines.size()];
-      const std::int64_t cached = cached_tokens(engine, blocks);
+      const std::int64_t cached = std::int64_t{at(engine).cached} * setup_.block_tokens;
       const std::int64_t kept = std::max<std::int64_t>(cached, home == engine ? setup_.block_tokens : 0);
       const std::int64_t cost = at(engine).load - kWorth * kept;
       if (cost >= best) continue;
@@ -120,21 +119,30 @@ std::vector<std::uint32_t> EngineRouter::able(std::span<const std::uint32_t> can
   return out;
 }
 
-std::int64_t EngineRouter::cached_tokens(std::uint32_t engine, std::span<const BlockHash> names) {
-  const CachedNames& cached = at(engine).names;
-  std::int64_t blocks = 0;
+/// Sets Engine::cached of all engines.
+void EngineRouter::find_cached(std::span<const BlockHash> names) {
+  for (Engine& engine : engines_) engine.cached = 0;
+  std::int32_t before = 0;
   for (const BlockHash& name : names) {
-    if (!cached.contains(name) && recent_.engine_of(name) != engine) break;
-    ++blocks;
+    bool found = false;
+    const auto has = [&](std::uint32_t engine) {
+      std::int32_t& cached = at(engine).cached;
+      if (cached != before) return;
+      ++cached;
+      found = true;
+    };
+    cached_.for_each_holder(name, has);
+    if (const std::optional<std::uint32_t> recent = recent_.engine_of(name)) has(*recent);
+    if (!found) return;
+    ++before;
   }
-  return blocks * setup_.block_tokens;
 }
 
 void EngineRouter::refresh() {
   const TimePoint now = setup_.now();
   if (now - refreshed_ < kFresh) return;
   refreshed_ = now;
-  for (Engine& engine : engines_) engine.names.refresh();
+  if (hasher_) cached_.refresh();
 }
 
 }  // namespace troupe

@@ -93,12 +93,12 @@ class EngineRouter : public std::enable_shared_from_this<EngineRouter> {
   struct Engine {
     std::int64_t load = 0;
     bool serves = true;
-    CachedNames names{nullptr};
+    std::int32_t cached = 0;  ///< blocks of the prompt of the choice that is being made
   };
 
   std::vector<BlockHash> names_of(const Request& request) const;
   std::vector<std::uint32_t> able(std::span<const std::uint32_t> candidates);
-  std::int64_t cached_tokens(std::uint32_t engine, std::span<const BlockHash> names);
+  void find_cached(std::span<const BlockHash> names);
   void refresh();
   Engine& at(std::uint32_t engine);
 
@@ -107,6 +107,7 @@ class EngineRouter : public std::enable_shared_from_this<EngineRouter> {
 
   std::mutex mutex_;
   std::vector<Engine> engines_;  // guarded by mutex_, as all below
+  CachedNames cached_;
   RecentNames recent_;
   TimePoint refreshed_{};
   std::uint32_t turn_ = 0;

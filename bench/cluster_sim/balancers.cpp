@@ -119,9 +119,9 @@ class BoundedHashing : public CountingBalancer {
 const char* name_of(Balancing balancing) {
   switch (balancing) {
     case Balancing::product: return "ours";
-    case Balancing::round_robin: return "round robin";
-    case Balancing::least_load: return "least load";
-    case Balancing::bounded_hashing: return "bounded hashing";
+    case Balancing::round_robin: return "round-robin";
+    case Balancing::least_load: return "least-load";
+    case Balancing::bounded_hashing: return "bounded-hashing";
   }
   return "";
 }
