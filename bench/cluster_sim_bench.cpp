@@ -5,13 +5,14 @@
 //   cluster_sim_bench --engines 2,8       only these numbers of engines
 //   cluster_sim_bench --rates 6,8.5       only these rates, in requests a second for each engine
 //   cluster_sim_bench --policy NAME       only this one: ours, round-robin, least-load or bounded-hashing
-//   cluster_sim_bench --seconds N         judges the requests of N seconds instead of 120 (60 at 512 engines)
-//   cluster_sim_bench --json              for tools/bench: 64 engines, fewer rates and seconds
+//   cluster_sim_bench --seconds N         judges the requests of N seconds: 240 up to 8 engines, 60 up to
+//   100, else 20 cluster_sim_bench --json              for tools/bench: 64 engines, fewer rates and seconds
 #include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <cstring>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "bench/cluster_sim/choice_cost.h"
@@ -28,7 +29,8 @@ constexpr Balancing kAll[] = {Balancing::round_robin, Balancing::least_load, Bal
 struct SimArguments {
   bool json = false;
   std::vector<double> engines{2, 8, 64, 512};
-  std::vector<double> rates{4, 6, 8, 10, 12, 14, 16};
+  std::vector<double> costs_at{2, 8, 64, 512};  ///< engines: what a choice costs
+  std::vector<double> rates{6, 8, 10, 11, 12, 13, 14, 15, 16};
   std::string policy;  ///< empty: all
   double seconds = 0;  ///< 0: as long as suits the number of engines
 };
@@ -58,9 +60,8 @@ std::vector<double> compare(const SimArguments& arguments, std::uint32_t engines
     ClusterLoad load;
     load.engines = engines;
     load.rate = rate;
-    const bool many = engines > 100;
-    load.warm_up_s = many ? 30 : 40;
-    load.measured_s = many ? 60 : 120;
+    load.measured_s = engines <= 8 ? 240 : engines <= 100 ? 60 : 20;
+    if (engines > 100) load.warm_up_s = 20;
     if (arguments.seconds > 0) {
       load.measured_s = arguments.seconds;
       load.warm_up_s = std::min(load.warm_up_s, arguments.seconds);
@@ -95,13 +96,11 @@ void report_goodput(Report& report, std::uint32_t engines, const std::vector<dou
   row("_to_bounded_hashing", 2, 1, 1.1);
 }
 
-void report_choices(Report& report, bool quick) {
-  for (const std::uint32_t engines : {2u, 8u, 64u, 512u}) {
-    const ChoiceCost cost = measure_choices(engines, cluster_device().device.kv_blocks, quick ? 500 : 5000);
-    const std::string name = "cluster_sim." + std::to_string(engines);
-    report.row({name + ".choose", cost.choose_ns, "ns", 0, 0, Better::lower});
-    report.row({name + ".choose_and_read_tables", cost.refresh_us, "us", 0, 0, Better::lower});
-  }
+void report_choices(Report& report, std::uint32_t engines, bool quick) {
+  const ChoiceCost cost = measure_choices(engines, cluster_device().device.kv_blocks, quick ? 500 : 5000);
+  const std::string name = "cluster_sim." + std::to_string(engines);
+  report.row({name + ".choose", cost.choose_ns, "ns", 0, 0, Better::lower});
+  report.row({name + ".choose_and_read_tables", cost.refresh_us, "us", 0, 0, Better::lower});
 }
 
 /// Numbers between commas, each within [least, most].
@@ -156,10 +155,11 @@ bool read(int argc, char** argv, SimArguments& out) {
       return false;
     }
   }
+  if (engines) out.costs_at = out.engines;
   if (out.json) {
     if (!engines) out.engines = {64};
-    if (!rates) out.rates = {6, 10};
-    if (out.seconds == 0) out.seconds = 30;
+    if (!rates) out.rates = {8, 10, 15};
+    if (out.seconds == 0) out.seconds = 20;
   }
   return true;
 }
@@ -174,7 +174,8 @@ int run(int argc, char** argv) {
   if (!arguments.json) std::printf("\n");
   for (std::size_t i = 0; i < best.size(); ++i)
     report_goodput(report, static_cast<std::uint32_t>(arguments.engines[i]), best[i]);
-  report_choices(report, arguments.json);
+  for (const double engines : arguments.costs_at)
+    report_choices(report, static_cast<std::uint32_t>(engines), arguments.json);
   return report.all_met() ? 0 : 1;
 }
 
