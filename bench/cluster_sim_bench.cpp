@@ -5,6 +5,7 @@
 //   cluster_sim_bench --engines 2,8       only these numbers of engines
 //   cluster_sim_bench --rates 6,8.5       only these rates, in requests a second for each engine
 //   cluster_sim_bench --policy NAME       only this one: ours, round-robin, least-load or bounded-hashing
+//   cluster_sim_bench --prefixes N        so many instead of 10,000
 //   cluster_sim_bench --seconds N         judges the requests of N seconds: 240 up to 8 engines, 60 up to
 //   100, else 20 cluster_sim_bench --json              for tools/bench: 64 engines, fewer rates and seconds
 #include <algorithm>
@@ -30,8 +31,9 @@ struct SimArguments {
   bool json = false;
   std::vector<double> engines{2, 8, 64, 512};
   std::vector<double> costs_at{2, 8, 64, 512};  ///< engines: what a choice costs
-  std::vector<double> rates{6, 8, 10, 11, 12, 13, 14, 15, 16};
+  std::vector<double> rates{4, 6, 8, 10, 11, 12, 13, 14, 15, 16};
   std::string policy;  ///< empty: all
+  std::uint32_t prefixes = ClusterLoad{}.prefixes;
   double seconds = 0;  ///< 0: as long as suits the number of engines
 };
 
@@ -60,6 +62,7 @@ std::vector<double> compare(const SimArguments& arguments, std::uint32_t engines
     ClusterLoad load;
     load.engines = engines;
     load.rate = rate;
+    load.prefixes = arguments.prefixes;
     load.measured_s = engines <= 8 ? 240 : engines <= 100 ? 60 : 20;
     if (engines > 100) load.warm_up_s = 20;
     if (arguments.seconds > 0) {
@@ -149,9 +152,16 @@ bool read(int argc, char** argv, SimArguments& out) {
       if (!read_numbers("--seconds", value, 1, 100'000, seconds)) return false;
       out.seconds = seconds.front();
       ++i;
+    } else if (std::strcmp(argv[i], "--prefixes") == 0) {
+      std::vector<double> prefixes;
+      if (!read_numbers("--prefixes", value, 1, 1e6, prefixes)) return false;
+      out.prefixes = static_cast<std::uint32_t>(prefixes.front());
+      ++i;
     } else {
-      std::fprintf(stderr, "%s: expected --engines N,…, --rates R,…, --policy NAME, --seconds N or --json\n",
-                   argv[i]);
+      std::fprintf(
+          stderr,
+          "%s: expected --engines N,…, --rates R,…, --policy NAME, --prefixes N, --seconds N or --json\n",
+          argv[i]);
       return false;
     }
   }
