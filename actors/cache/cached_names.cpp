@@ -4,42 +4,55 @@
 
 namespace troupe {
 
+CachedNames::CachedNames(std::vector<std::shared_ptr<const ipc::BlockNames>> tables) {
+  for (auto& names : tables) tables_.push_back({std::move(names)});
+}
+
 void CachedNames::refresh() {
-  if (table_ == nullptr) return;
-  const std::uint64_t memory = table_->memory();
-  if (memory != memory_ || memory == 0) {
-    memory_ = memory;
-    seen_.clear();
-    blocks_.clear();
-    if (memory == 0) return;
-  }
-  const auto end = static_cast<std::size_t>(table_->end());
-  for (std::size_t i = end; i < seen_.size(); ++i) forget(i);
-  seen_.resize(end);
+  for (std::uint32_t engine = 0; engine < tables_.size(); ++engine) refresh(engine);
+}
+
+void CachedNames::refresh(std::uint32_t engine) {
+  auto& [names, memory, seen] = tables_[engine];
+  if (names == nullptr) return;
+  const std::uint64_t now = names->memory();
+  const bool same = now == memory && now != 0;
+  memory = now;
+  const auto end = static_cast<std::size_t>(now == 0 ? 0 : names->end());
+  for (std::size_t i = same ? end : 0; i < seen.size(); ++i) forget({engine, static_cast<BlockId>(i)});
+  if (!same) seen.clear();
+  seen.resize(end);
   for (std::size_t i = 0; i < end; ++i) {
     const auto block = static_cast<BlockId>(i);
-    const std::uint64_t state = table_->state(block);
-    if (state == seen_[i].state) continue;
-    forget(i);
-    seen_[i].state = state;  // a change after this is seen by the next refresh()
-    ipc::BlockName now;
-    if (!table_->read(block, now)) continue;
-    seen_[i].name = now.hash;
-    blocks_.emplace(now.hash, block);
+    const std::uint64_t state = names->state(block);
+    if (state == seen[i].state) continue;
+    forget({engine, block});
+    seen[i].state = state;  // a change after this is seen by the next refresh()
+    ipc::BlockName read;
+    if (!names->read(block, read)) continue;
+    seen[i].name = read.hash;
+    add(read.hash, {engine, block});
   }
 }
 
-BlockId CachedNames::find(const BlockHash& name) const {
-  const auto known = blocks_.find(name);
-  return known == blocks_.end() ? kNoBlock : known->second;
+void CachedNames::add(const BlockHash& name, Holder holder) {
+  const auto [known, is_new] = holders_.try_emplace(name, Holders{holder, {}});
+  if (!is_new) known->second.others.push_back(holder);
 }
 
-void CachedNames::forget(std::size_t block) {
-  const BlockHash name = std::exchange(seen_[block].name, BlockHash{});
+void CachedNames::forget(Holder holder) {
+  const BlockHash name =
+      std::exchange(tables_[holder.engine].seen[static_cast<std::size_t>(holder.block)].name, BlockHash{});
   if (name == BlockHash{}) return;
-  const auto [first, last] = blocks_.equal_range(name);
-  blocks_.erase(std::find_if(
-      first, last, [block](const auto& entry) { return entry.second == static_cast<BlockId>(block); }));
+  const auto known = holders_.find(name);
+  auto& [first, others] = known->second;
+  if (others.empty()) {
+    holders_.erase(known);
+    return;
+  }
+  Holder& place = first == holder ? first : *std::ranges::find(others, holder);
+  place = others.back();
+  others.pop_back();
 }
 
 }  // namespace troupe

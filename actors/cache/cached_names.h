@@ -1,5 +1,5 @@
 #pragma once
-// Which KV blocks another process has, as its table of their names says. Pure but for the shared memory that
+// Which KV blocks other processes have, as the tables of their names say. Pure but for the shared memory that
 // it reads.
 #include <cstddef>
 #include <cstdint>
@@ -17,37 +17,63 @@ struct HashOfName {
   std::size_t operator()(const BlockHash& name) const noexcept { return static_cast<std::size_t>(name.lo); }
 };
 
-/// The names of one engine's blocks, as of the last refresh().
+/// The names of all engines' blocks, as of the last refresh(). By name, so that who has it is found in a time
+/// that does not grow with the number of engines. Used by one thread at a time.
 class CachedNames {
  public:
-  /// Null: none.
-  explicit CachedNames(std::shared_ptr<const ipc::BlockNames> table) : table_(std::move(table)) {}
+  /// By engine; null: it has none.
+  explicit CachedNames(std::vector<std::shared_ptr<const ipc::BlockNames>> tables);
 
-  /// Reads the table. Takes time in proportion to its blocks, about a nanosecond each where nothing has
+  /// Reads the tables. Takes time in proportion to their blocks, about two nanoseconds each where nothing has
   /// changed.
   void refresh();
 
-  bool contains(const BlockHash& name) const { return blocks_.contains(name); }
+  /// A block of an engine.
+  struct Holder {
+    std::uint32_t engine = 0;
+    BlockId block = 0;
 
-  /// A block with this name; kNoBlock: none has it. Its name may have changed since: compare
+    bool operator==(const Holder&) const = default;
+  };
+
+  /// Calls `each` with every block that has this name. Its name may have changed since: compare
   /// BlockNames::state() with state().
-  BlockId find(const BlockHash& name) const;
-  /// The state that the block's entry had. Requires a block of find().
-  std::uint64_t state(BlockId block) const { return seen_[static_cast<std::size_t>(block)].state; }
-  /// The life of the memory that the names are about; 0: none.
-  std::uint64_t memory() const { return memory_; }
+  template <class Each>
+  void for_each_holder(const BlockHash& name, Each&& each) const {
+    const auto known = holders_.find(name);
+    if (known == holders_.end()) return;
+    each(known->second.first);
+    for (const Holder& holder : known->second.others) each(holder);
+  }
+
+  /// The state that the entry of a block had whose name is known.
+  std::uint64_t state(const Holder& of) const {
+    return tables_[of.engine].seen[static_cast<std::size_t>(of.block)].state;
+  }
+  /// The life of the memory that the engine's names are about; 0: none.
+  std::uint64_t memory(std::uint32_t engine) const { return tables_[engine].memory; }
 
  private:
   struct Seen {
     std::uint64_t state = 0;
     BlockHash name{};  ///< zero: none
   };
-  void forget(std::size_t block);
+  struct Table {
+    std::shared_ptr<const ipc::BlockNames> names;
+    std::uint64_t memory = 0;
+    std::vector<Seen> seen;  ///< by block
+  };
+  /// Most names are those of one block.
+  struct Holders {
+    Holder first;
+    std::vector<Holder> others;
+  };
+  void refresh(std::uint32_t engine);
+  void add(const BlockHash& name, Holder holder);
+  void forget(Holder holder);
 
-  std::shared_ptr<const ipc::BlockNames> table_;
-  std::uint64_t memory_ = 0;
-  std::vector<Seen> seen_;                                          // by block
-  std::unordered_multimap<BlockHash, BlockId, HashOfName> blocks_;  // by name
+  std::vector<Table> tables_;  ///< by engine
+  std::unordered_map<BlockHash, Holders, HashOfName> holders_;
 };
 
 }  // namespace troupe

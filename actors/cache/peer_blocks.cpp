@@ -1,28 +1,26 @@
 #include "actors/cache/peer_blocks.h"
 
+#include <algorithm>
 #include <atomic>
 #include <utility>
 
 namespace troupe {
 
-PeerBlocks::PeerBlocks(Tables tables) : tables_(std::move(tables)) {
-  for (const auto& table : tables_) instances_.push_back({CachedNames(table), 0});
-}
+PeerBlocks::PeerBlocks(Tables tables)
+    : tables_(std::move(tables)), names_(tables_), skipped_(tables_.size(), 0) {}
 
 void PeerBlocks::refresh() {
-  for (Instance& instance : instances_) {
-    if (instance.skipped > 0) --instance.skipped;
-    if (instance.skipped == 0) instance.names.refresh();
-  }
+  for (int& skipped : skipped_) skipped = std::max(0, skipped - 1);
+  names_.refresh();
 }
 
 PeerBlock PeerBlocks::find(const BlockHash& contents) const {
-  for (std::uint32_t peer = 0; peer < instances_.size(); ++peer) {
-    const CachedNames& names = instances_[peer].names;
-    const BlockId block = instances_[peer].skipped > 0 ? kNoBlock : names.find(contents);
-    if (block != kNoBlock) return {peer, block, names.memory(), names.state(block)};
-  }
-  return {};
+  PeerBlock found;
+  names_.for_each_holder(contents, [&](const CachedNames::Holder& holder) {
+    if (found.block != kNoBlock || skipped_[holder.engine] > 0) return;
+    found = {holder.engine, holder.block, names_.memory(holder.engine), names_.state(holder)};
+  });
+  return found;
 }
 
 bool PeerBlocks::unchanged(const PeerBlock& found) const {

@@ -28,11 +28,9 @@ BlockHash name_of(std::string_view together, const ipc::NamesKey& key) {
 
 }  // namespace
 
-EngineRouter::EngineRouter(Setup setup) : setup_(std::move(setup)) {
+EngineRouter::EngineRouter(Setup setup) : setup_(std::move(setup)), cached_(setup_.names) {
   if (setup_.policy != config::RoutingPolicy::cache && setup_.names.size() <= setup_.first_prefill)
     return;  // it looks at no names
-  for (std::uint32_t engine = 0; engine < setup_.names.size(); ++engine)
-    at(engine).names = CachedNames(setup_.names[engine]);
   if (setup_.names.empty()) return;
   const ipc::NamesKey key = setup_.names.front()->key();
   hasher_.emplace(HashKey{key.low, key.high});
@@ -56,6 +54,7 @@ std::uint32_t EngineRouter::choose(const Request& request, std::span<const std::
   const Names names = names_of(request);
   const std::lock_guard lock(mutex_);
   refresh();
+  find_cached(names.blocks);
   std::vector<std::uint32_t> own, prefills;
   for (const std::uint32_t engine : candidates) (is_prefill(engine) ? prefills : own).push_back(engine);
   const std::vector<std::uint32_t> own_able = able(own), prefills_able = able(prefills);
@@ -65,7 +64,7 @@ std::uint32_t EngineRouter::choose(const Request& request, std::span<const std::
   const auto& first = by_own ? own_able : prefills_able;
   Found chosen = best_of(!first.empty() ? first : by_own ? own : prefills, names);
   if (request.hands_over && hasher_ && !own_able.empty()) {
-    if (const auto prefill = prefill_for(request, prefills_able, chosen.cached, names)) {
+    if (const auto prefill = prefill_for(request, prefills_able, tokens(at(chosen.engine).named))) {
       chosen = *prefill;
       place.hands_over_ = true;
     }
@@ -86,7 +85,7 @@ EngineRouter::Found EngineRouter::best_of(std::span<const std::uint32_t> engines
   const std::size_t turn = turn_++;
   Found chosen{engines[turn % engines.size()]};
   if (setup_.policy != config::RoutingPolicy::cache) {
-    chosen.cached = cached_tokens(chosen.engine, names.blocks);
+    chosen.cached = tokens(at(chosen.engine).cached);
     return chosen;
   }
   const std::optional<std::uint32_t> home =
@@ -95,7 +94,7 @@ EngineRouter::Found EngineRouter::best_of(std::span<const std::uint32_t> engines
   // Of equal ones the first counts, beginning with the one whose turn it is.
   for (std::size_t i = 0; i < engines.size(); ++i) {
     const std::uint32_t engine = engines[(turn + 1 + i) % engines.size()];
-    const std::int64_t cached = cached_tokens(engine, names.blocks);
+    const std::int64_t cached = tokens(at(engine).cached);
     const std::int64_t kept = std::max<std::int64_t>(cached, home == engine ? setup_.block_tokens : 0);
     const std::int64_t cost = at(engine).load - kWorth * kept;
     if (cost >= best) continue;
@@ -109,13 +108,13 @@ EngineRouter::Found EngineRouter::best_of(std::span<const std::uint32_t> engines
 /// the least to do. None: the other tokens are too few to be worth a hand-over, or would wait too long.
 std::optional<EngineRouter::Found> EngineRouter::prefill_for(const Request& request,
                                                              std::span<const std::uint32_t> prefills,
-                                                             std::int64_t cached, const Names& names) {
+                                                             std::int64_t cached) {
   const std::int64_t uncached = request.prompt_tokens - cached;
   if (uncached < setup_.min_prompt_tokens) return std::nullopt;
   std::optional<Found> best;
   std::int64_t least = std::numeric_limits<std::int64_t>::max();
   for (const std::uint32_t engine : prefills) {
-    const std::int64_t queued = at(engine).load, found = cached_tokens(engine, names.blocks);
+    const std::int64_t queued = at(engine).load, found = tokens(at(engine).cached);
     if (queued > kMostQueued * uncached || queued - found >= least) continue;
     least = queued - found;
     best = Found{engine, found};
@@ -160,21 +159,32 @@ std::vector<std::uint32_t> EngineRouter::able(std::span<const std::uint32_t> can
   return out;
 }
 
-std::int64_t EngineRouter::cached_tokens(std::uint32_t engine, std::span<const BlockHash> names) {
-  const CachedNames& cached = at(engine).names;
-  std::int64_t blocks = 0;
+/// Sets Engine::cached and Engine::named of all engines.
+void EngineRouter::find_cached(std::span<const BlockHash> names) {
+  for (Engine& engine : engines_) engine.cached = engine.named = 0;
+  std::int32_t before = 0;
   for (const BlockHash& name : names) {
-    if (!cached.contains(name) && recent_.engine_of(name) != engine) break;
-    ++blocks;
+    bool found = false;
+    const auto has = [&](std::int32_t& blocks) {
+      if (blocks != before) return;
+      ++blocks;
+      found = true;
+    };
+    cached_.for_each_holder(name, [&](const CachedNames::Holder& holder) {
+      has(at(holder.engine).named);
+      has(at(holder.engine).cached);
+    });
+    if (const std::optional<std::uint32_t> recent = recent_.engine_of(name)) has(at(*recent).cached);
+    if (!found) return;
+    ++before;
   }
-  return blocks * setup_.block_tokens;
 }
 
 void EngineRouter::refresh() {
-  const TimePoint now = Clock::now();
+  const TimePoint now = setup_.now();
   if (now - refreshed_ < kFresh) return;
   refreshed_ = now;
-  for (Engine& engine : engines_) engine.names.refresh();
+  if (hasher_) cached_.refresh();
 }
 
 }  // namespace troupe

@@ -61,6 +61,7 @@ class EngineRouter : public std::enable_shared_from_this<EngineRouter> {
     std::uint32_t first_prefill = std::numeric_limits<std::uint32_t>::max();
     /// A prompt with fewer tokens that are not cached is not given to one.
     std::int64_t min_prompt_tokens = 512;
+    std::function<TimePoint()> now = Clock::now;  ///< monotonic
   };
 
   explicit EngineRouter(Setup setup);
@@ -114,7 +115,9 @@ class EngineRouter : public std::enable_shared_from_this<EngineRouter> {
   struct Engine {
     std::int64_t load = 0;
     bool serves = true;
-    CachedNames names{nullptr};
+    // Of the prompt of the choice that is being made, so many blocks from its first on:
+    std::int32_t cached = 0;  ///< are there, or are expected to be when the prompt comes
+    std::int32_t named = 0;   ///< are there
   };
 
   /// Under which names what a request needs is known.
@@ -130,9 +133,10 @@ class EngineRouter : public std::enable_shared_from_this<EngineRouter> {
   };
   Found best_of(std::span<const std::uint32_t> engines, const Names& names);
   std::optional<Found> prefill_for(const Request& request, std::span<const std::uint32_t> prefills,
-                                   std::int64_t cached, const Names& names);
+                                   std::int64_t cached);
   std::vector<std::uint32_t> able(std::span<const std::uint32_t> candidates);
-  std::int64_t cached_tokens(std::uint32_t engine, std::span<const BlockHash> names);
+  void find_cached(std::span<const BlockHash> names);
+  std::int64_t tokens(std::int32_t blocks) const { return std::int64_t{blocks} * setup_.block_tokens; }
   void refresh();
   Engine& at(std::uint32_t engine);
 
@@ -141,6 +145,7 @@ class EngineRouter : public std::enable_shared_from_this<EngineRouter> {
 
   std::mutex mutex_;
   std::vector<Engine> engines_;  // guarded by mutex_, as all below
+  CachedNames cached_;
   RecentNames recent_;
   TimePoint refreshed_{};
   std::uint32_t turn_ = 0;

@@ -1,31 +1,22 @@
 #pragma once
-// The scheduler's simulator: replays a trace through Scheduler and CacheManager, with the worker replaced by
-// a model of its time. Discrete events (an arrival, the end of a step) move the clock; nothing sleeps.
-//
-// As in the engine two plans are in flight, the next one made when a result comes back, and blocks are asked
-// for one step ahead. Not modelled: the engine's own time between two steps (0.1 ms), tokenizing, HTTP.
+// The scheduler's simulator: replays a trace through an engine whose worker is a model of its time
+// (simulated_engine.h). Discrete events (an arrival, the end of a step) move the clock; nothing sleeps. Not
+// modelled: tokenizing, HTTP.
 #include <cstdint>
 #include <string>
 #include <vector>
 
-#include "bench/scheduler_sim/step_cost.h"
+#include "bench/scheduler_sim/simulated_engine.h"
 #include "bench/scheduler_sim/trace.h"
 #include "config/options.h"
 
 namespace troupe::bench {
 
-/// Who is scheduled how: options of the scheduler, and what the device of the run has.
+/// Who is scheduled how: options of the scheduler.
 struct ReplayPolicy {
   std::string name;
   config::SchedulerOptions scheduler;  ///< max_num_batched_tokens is required
   bool caches = true;                  ///< prefix cache, answers included
-};
-
-struct ReplayDevice {
-  std::int32_t kv_blocks = 21'000;  ///< of 64 tokens: what 21B in BF16 leaves of 141 GB
-  std::int32_t slots = 512;
-  std::int32_t max_model_len = 131'072;
-  StepCost cost;
 };
 
 /// What became of one request. Times in seconds from the start of the trace; negative: it did not happen.

@@ -26,7 +26,10 @@ std::int32_t draw(const LengthDistribution& d, TraceRandom& random) {
 TokenId Trace::token(std::uint32_t chat, std::int32_t position) const {
   const TraceChat& c = chats[chat];
   const bool shared = position < c.system_tokens;
-  const std::uint64_t text = shared ? c.system : (std::uint64_t{1} << 32) + chat;
+  return text_token(shared ? c.system : (std::uint64_t{1} << 32) + chat, position);
+}
+
+TokenId text_token(std::uint64_t text, std::int32_t position) {
   const std::uint64_t bits = scramble((text << 24) + static_cast<std::uint64_t>(position));
   return static_cast<TokenId>(bits % static_cast<std::uint64_t>(kTraceStop));
 }

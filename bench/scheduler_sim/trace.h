@@ -71,6 +71,9 @@ struct Trace {
 inline constexpr TokenId kTraceStop = 99'999;
 inline constexpr std::int32_t kTraceVocab = 100'000;
 
+/// Token at `position` of the endless text with a number: below kTraceStop.
+TokenId text_token(std::uint64_t text, std::int32_t position);
+
 Trace make_trace(const TraceOptions& options);
 
 }  // namespace troupe::bench

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <numeric>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -218,6 +219,21 @@ TEST_F(EngineRouterTest, OneThatGivesNoSignOfLifeIsTheLastChoice) {
   EXPECT_EQ(give(prompt(100, 44)), 0u);
 }
 
+TEST_F(EngineRouterTest, TablesAreReadAgainWhenTheyMayBeOld) {
+  TimePoint now = TimePoint() + std::chrono::hours(1);
+  setup_.now = [&now] { return now; };
+  give(prompt(900, 44));
+  places_.clear();
+  cache(1, prompt(100, 40));
+  give(prompt(100, 44));
+  EXPECT_EQ(router().load(0) + router().load(1), 44) << "read just now";
+  places_.clear();
+  cache(1, prompt(500, 40));
+  now += std::chrono::milliseconds(50);
+  give(prompt(500, 44));
+  EXPECT_EQ(router().load(1), 4);
+}
+
 TEST_F(EngineRouterTest, RoundRobinLooksAtNothing) {
   setup_.policy = config::RoutingPolicy::round_robin;
   cache(1, prompt(100, 40));
@@ -279,6 +295,8 @@ TEST_F(PrefillRouterTest, WhatIsCachedHereIsNoReason) {
 TEST_F(PrefillRouterTest, WhatWasHandedOverIsKnownHere) {
   EXPECT_EQ(give(prompt(100, 80)), Choice(1, true));
   EXPECT_EQ(give(prompt(100, 80), {0, 1}, true), Choice(0, false)) << "the same request goes on";
+  EXPECT_EQ(give(prompt(100, 100)), Choice(1, true)) << "what was sent here may have gone";
+  cache(0, prompt(100, 80));
   EXPECT_EQ(give(prompt(100, 100)), Choice(0, false)) << "the next one finds its blocks";
 }
 
@@ -325,33 +343,54 @@ TEST_F(PrefillRouterTest, TheRuleHoldsUnderEveryPolicy) {
   EXPECT_EQ(give(prompt(900, 20)), Choice(0, false));
 }
 
-TEST(CachedNames, FollowsTheTable) {
-  const auto fd = ipc::BlockNames::create(8);
-  auto table = ipc::BlockNames::attach(fd->get());
-  CachedNames names(
-      std::make_shared<ipc::BlockNames>(*ipc::BlockNames::attach(fd->get(), ipc::Access::read)));
+TEST(CachedNames, FollowsTheTables) {
+  std::vector<ipc::BlockNames> tables;
+  std::vector<std::shared_ptr<const ipc::BlockNames>> read;
+  for (int engine = 0; engine < 3; ++engine) {
+    const auto fd = ipc::BlockNames::create(8);
+    tables.push_back(*ipc::BlockNames::attach(fd->get()));
+    read.push_back(std::make_shared<ipc::BlockNames>(*ipc::BlockNames::attach(fd->get(), ipc::Access::read)));
+  }
+  CachedNames names(read);
+  using Engines = std::set<std::uint32_t>;
+  const auto holders = [&names](const BlockHash& name) {
+    Engines engines;
+    names.for_each_holder(name, [&](const CachedNames::Holder& holder) { engines.insert(holder.engine); });
+    return engines;
+  };
   const BlockHash a{1, 2}, b{3, 4};
   names.refresh();
-  EXPECT_FALSE(names.contains(a));
-  table->begin(7);
-  table->set(0, {a, 0});
-  table->set(5, {a, 0});
-  table->set(6, {b, 1});
+  EXPECT_EQ(holders(a), Engines());
+  for (ipc::BlockNames& table : tables) table.begin(7);
+  tables[0].set(0, {a, 0});
+  tables[0].set(5, {a, 0});
+  tables[0].set(6, {b, 1});
+  tables[1].set(3, {a, 0});
+  tables[2].set(2, {a, 0});
   names.refresh();
-  EXPECT_TRUE(names.contains(a));
-  EXPECT_TRUE(names.contains(b));
-  table->clear(0);
-  table->set(6, {BlockHash{5, 6}, 1});
+  EXPECT_EQ(holders(a), Engines({0, 1, 2}));
+  EXPECT_EQ(holders(b), Engines({0}));
+  tables[0].clear(0);
+  tables[0].set(6, {BlockHash{5, 6}, 1});
+  tables[1].clear(3);
   names.refresh();
-  EXPECT_TRUE(names.contains(a)) << "another block has it";
-  EXPECT_FALSE(names.contains(b));
-  table->clear(5);
+  EXPECT_EQ(holders(a), Engines({0, 2})) << "another block of engine 0 has it";
+  EXPECT_EQ(holders(b), Engines());
+  EXPECT_EQ(holders(BlockHash{5, 6}), Engines({0}));
+  tables[0].clear(5);
   names.refresh();
-  EXPECT_FALSE(names.contains(a));
-  table->set(1, {a, 0});
-  table->distrust();
+  EXPECT_EQ(holders(a), Engines({2}));
+  tables[1].set(1, {a, 0});
   names.refresh();
-  EXPECT_FALSE(names.contains(a)) << "the entries count no more";
+  EXPECT_EQ(holders(a), Engines({1, 2}));
+  tables[1].distrust();
+  names.refresh();
+  EXPECT_EQ(holders(a), Engines({2})) << "the entries count no more";
+  tables[2].begin(8);
+  tables[2].set(0, {b, 0});
+  names.refresh();
+  EXPECT_EQ(holders(a), Engines()) << "the memory is another";
+  EXPECT_EQ(holders(b), Engines({2}));
 }
 
 TEST(RecentNames, TheOldestIsForgotten) {
