@@ -120,6 +120,8 @@ Packet Control::receive(TimePoint deadline) {
       continue;
     }
     if (n < 0 && errno == EINTR) continue;
+    // Told once, by the end of a peer that had not read everything: what it has sent comes behind it.
+    if (n < 0 && errno == ECONNRESET) continue;
     if (n == 0 || errno != EAGAIN) return {Packet::Kind::closed, {}, {}};
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
     if (left <= 0) return {Packet::Kind::timeout, {}, {}};

@@ -103,12 +103,11 @@ void PrefillPeers::join(Peer& peer, TimePoint now) {
       static_cast<ssize_t>(line.size())) {
     return;
   }
+  // It may have refused and closed after the first: then its answer is there to be read.
   const PeerResources& shared = *peer.resources;
-  if (!pair->ours.send({{"do", "offer"}, {"facts", setup_.facts}}, shared.link.step.get()).ok() ||
-      !pair->ours.send({{"do", "link_cache"}}, shared.link.cache.get()).ok() ||
-      !pair->ours.send({{"do", "names"}}, shared.block_names.get()).ok()) {
-    return;
-  }
+  (void)pair->ours.send({{"do", "offer"}, {"facts", setup_.facts}}, shared.link.step.get());
+  (void)pair->ours.send({{"do", "link_cache"}}, shared.link.cache.get());
+  (void)pair->ours.send({{"do", "names"}}, shared.block_names.get());
   peer.state = State::offered;
   peer.pid = pid_of_peer(connection->get());
   peer.asked = *std::move(connection);

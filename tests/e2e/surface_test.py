@@ -66,7 +66,7 @@ class Surface(ServerCase):
 
     def test_status(self):
         status = self.server.status()
-        self.assertEqual(set(status), {"model", "state", "url", "ports", "logs", "processes", "queues", "kv_blocks", "media",
+        self.assertEqual(set(status), {"model", "state", "url", "ports", "logs", "role", "peers", "processes", "queues", "kv_blocks", "media",
                                       "prefix_cache", "swap_space", "tokens"})
         self.assertEqual(status["state"], "ready")
         self.assertEqual(set(status["ports"]), {"http", "metrics", "engine_worker_queue", "cache_queue"})

@@ -85,6 +85,17 @@ TEST(Control, CarriesObjectsBothWays) {
   EXPECT_FALSE(pair->ours.send({{"do", "stop"}}).ok());
 }
 
+TEST(Control, TheLastWordOfAPeerThatHasNotReadEverythingIsHeard) {
+  auto pair = make_control_pair();
+  ASSERT_TRUE(pair.ok());
+  Control theirs(std::move(pair->theirs));
+  ASSERT_TRUE(pair->ours.send({{"do", "status"}}).ok());
+  ASSERT_TRUE(theirs.send({{"event", "fatal"}}).ok());
+  theirs.close();
+  EXPECT_EQ(pair->ours.receive(TimePoint{}).text("event"), "fatal");
+  EXPECT_EQ(pair->ours.receive(TimePoint{}).kind, Packet::Kind::closed);
+}
+
 TEST(Control, CarriesADescriptorWithAMessage) {
   auto pair = make_control_pair();
   ASSERT_TRUE(pair.ok());
