@@ -54,6 +54,9 @@ class CpuExecutor final : public QueuedExecutor {
     swap_->set_peer(peer, std::move(memory));
     return {};
   }
+  void detach_peer(std::uint32_t peer) override {
+    if (swap_) swap_->forget_peer(peer);
+  }
 
  private:
   void run(const StepBatch& batch, std::span<kernels::SampleResult> scores,

@@ -82,6 +82,9 @@ class Executor {
     return invalid("this device reads no other instance's KV memory");
   }
 
+  /// That instance has ended, or its memory has: its bytes need not stay mapped.
+  virtual void detach_peer(std::uint32_t peer) { static_cast<void>(peer); }
+
   /// Forgets every sequence; weights and KV memory stay. Waits for running work, for a bounded time; if that
   /// passes, later calls return internal. Several ranks of one model run steps together only while all are in
   /// the same epoch, that of their links; the epoch of a rank alone means nothing.

@@ -116,8 +116,11 @@ Status serve(const supervisor::ChildArguments& arguments, Control& control, cons
   control.tell({{"event", "state"}, {"state", "ready"}});
   return run_worker(*link, **executor, identity, log, patches ? &*patches : nullptr, [&] {
     const supervisor::Packet packet = control.receive(TimePoint{});
-    if (packet.kind == supervisor::Packet::Kind::message && packet.text("do") == "peer_memory")
-      attach_peer(packet, **executor, log);
+    if (packet.kind == supervisor::Packet::Kind::message) {
+      const std::string order = packet.text("do");
+      if (order == "peer_memory") attach_peer(packet, **executor, log);
+      if (order == "peer_gone") (*executor)->detach_peer(static_cast<std::uint32_t>(packet.number("peer")));
+    }
     return asked_to_end(packet);
   });
 }

@@ -30,6 +30,11 @@ void SwapCopier::set_peer(std::uint32_t peer, PeerKvMemory memory) {
   peers_.insert_or_assign(peer, std::move(memory));
 }
 
+void SwapCopier::forget_peer(std::uint32_t peer) {
+  const std::lock_guard lock(mutex_);
+  peers_.erase(peer);
+}
+
 void SwapCopier::submit(const wire::CacheCommand& command, std::span<const wire::BlockCopy> copies) {
   {
     const std::lock_guard lock(mutex_);

@@ -37,6 +37,8 @@ class SwapCopier {
 
   /// Copies with this life of the instance come from this memory. Its blocks have the size of this worker's.
   void set_peer(std::uint32_t peer, PeerKvMemory memory);
+  /// Copies from the instance fail from now on. Its memory is let go when the copy that runs has ended.
+  void forget_peer(std::uint32_t peer);
 
   void submit(const wire::CacheCommand& command, std::span<const wire::BlockCopy> copies);
   /// A command that was not submitted here has ended.

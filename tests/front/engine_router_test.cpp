@@ -293,10 +293,13 @@ TEST_F(PrefillRouterTest, WhatIsCachedHereIsNoReason) {
 }
 
 TEST_F(PrefillRouterTest, WhatWasHandedOverIsKnownHere) {
+  TimePoint now = TimePoint() + std::chrono::hours(1);
+  setup_.now = [&now] { return now; };
   EXPECT_EQ(give(prompt(100, 80)), Choice(1, true));
   EXPECT_EQ(give(prompt(100, 80), {0, 1}, true), Choice(0, false)) << "the same request goes on";
   EXPECT_EQ(give(prompt(100, 100)), Choice(1, true)) << "what was sent here may have gone";
   cache(0, prompt(100, 80));
+  now += std::chrono::milliseconds(50);
   EXPECT_EQ(give(prompt(100, 100)), Choice(0, false)) << "the next one finds its blocks";
 }
 

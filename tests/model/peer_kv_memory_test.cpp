@@ -121,6 +121,8 @@ TEST(PeerKvMemory, ItStaysReadableWhenItsOwnerHasGone) {
   }
   ASSERT_TRUE(decode.copy({{9, 0}, {3, 1}}));
   EXPECT_EQ(decode.run(128, 130, {0, 1, 2}), expected);
+  decode.executor->detach_peer(0);
+  EXPECT_FALSE(decode.copy({{9, 0}}));
 }
 
 TEST(PeerKvMemory, ACopyFailsUnlessThatLifeOfTheMemoryHasTheBlocks) {
