@@ -56,9 +56,12 @@ TEST_F(SessionHandOverTest, AClientThatLeavesIsToldTheEngineThatHasItsRequest) {
   ASSERT_EQ(submitted_to_, (Engines{1, 1}));
 }
 
-TEST_F(SessionHandOverTest, AFormIsCompiledInBoth) {
+TEST_F(SessionHandOverTest, AFormThatThePrefillInstanceDoesNotCompileIsAskedForHere) {
   open(false, 3, 100, std::chrono::hours(1), {http::AnswerForm::Kind::regex, "a+", "guided_regex"});
   ASSERT_EQ(compiles_.size(), 1u);
+  EXPECT_TRUE(submits_.empty());
+  compiled(0, {failure(Code::unsupported, "no forms here"), 0});
+  EXPECT_TRUE(answers_.empty());
   EXPECT_TRUE(submits_.empty());
 }
 
