@@ -373,5 +373,89 @@ TEST_P(HandOverTest, WhatAPrefillInstanceRefusesOrFailsAtIsComputedHere) {
 
 INSTANTIATE_TEST_SUITE_P(StreamOrWhole, HandOverTest, ::testing::Bool());
 
+class PrefillChoiceTest : public ::testing::Test {
+ protected:
+  PrefillChoiceTest() {
+    for (const std::uint32_t engine : {kOwn, kPrefill}) book_.engine_up({engine, 1}, 10, effects_);
+  }
+
+  static Ask ask() { return testing::basic_ask(Api::chat, false); }
+  void open(Ask request) {
+    book_.open(std::move(request));
+    Encoded encoded;
+    encoded.prompts = {{'a', 'b', 'c'}};
+    submit_ = book_.encoded(5, std::move(encoded), 10, effects_);
+  }
+  std::optional<std::uint32_t> engine() const {
+    const auto process = book_.engine_of(5);
+    return process ? std::optional(process->engine) : std::nullopt;
+  }
+  bool refuse(Code code) {
+    if (!book_.refused({5, submit_.attempt, failure(code, "no")}, 10, effects_)) return false;
+    submit_ = book_.submit(5, 10, effects_);
+    return true;
+  }
+
+  SessionBook book_{
+      testing::parsing_context(), KeySource({1, 0}), {}, nullptr, testing::make_prefill_router()};
+  Effects effects_;
+  Submit submit_;
+};
+
+TEST_F(PrefillChoiceTest, AnyRefusalOfAPrefillInstanceIsFollowedByTheServersOwnEngine) {
+  open(ask());
+  ASSERT_EQ(engine(), kPrefill);
+  EXPECT_TRUE(refuse(Code::invalid_argument)) << "its limits may be others";
+  EXPECT_EQ(engine(), kOwn);
+  EXPECT_EQ(submit_.attempt, 0u) << "limits of the queue hold there";
+  EXPECT_FALSE(refuse(Code::overloaded)) << "nobody else is asked";
+  EXPECT_EQ(effects_.outputs.at(0).status, 429);
+}
+
+TEST_F(PrefillChoiceTest, WhatTheServersOwnEngineHasNoRoomForIsNoPrefillInstances) {
+  Ask request = ask();
+  request.prefix.enabled = false;
+  open(std::move(request));
+  ASSERT_EQ(engine(), kOwn) << "nothing could be handed over";
+  EXPECT_FALSE(refuse(Code::overloaded));
+  EXPECT_EQ(effects_.outputs.at(0).status, 429);
+}
+
+TEST_F(PrefillChoiceTest, ARequestWithImagesIsGivenToNoPrefillInstance) {
+  book_.engine_down({kOwn, 2}, 10, effects_);
+  Ask request = ask();
+  request.source.media.emplace_back().file = "image";
+  book_.open(std::move(request));
+  ASSERT_TRUE(book_.take_media(5));
+  const PatchGrid grid{1, 4, 4};
+  ASSERT_TRUE(book_.measured(5, {{}, {{MediaKind::image, grid}}}, 10, effects_));
+  Encoded encoded;
+  encoded.prompts = {{'h', 'I', 'I', 'I', 'I', 'i'}};
+  encoded.media = {{MediaKind::image, grid, 1}};
+  EXPECT_TRUE(book_.encoded(5, std::move(encoded), 10, effects_).sequences.empty());
+  ASSERT_TRUE(book_.take_prepare(5));
+  const MediaReady ready{{}, {{MediaKind::image, grid, {1, 2}, {4096, 7}}}};
+  EXPECT_TRUE(book_.prepared(5, ready, 10, effects_).sequences.empty()) << "it waits for the server's engine";
+  EXPECT_EQ(engine(), std::nullopt);
+  EXPECT_EQ(book_.engine_up({kOwn, 2}, 10, effects_), std::vector<std::uint64_t>{5});
+  EXPECT_FALSE(book_.submit(5, 10, effects_).sequences.empty());
+  EXPECT_EQ(engine(), kOwn);
+}
+
+TEST_F(PrefillChoiceTest, AGrammarThatComesTooLateIsReleased) {
+  Ask request = ask();
+  request.generation.form = {http::AnswerForm::Kind::regex, "a+", "guided_regex"};
+  open(std::move(request));
+  ASSERT_TRUE(book_.take_compile(5));
+  ASSERT_EQ(engine(), kPrefill);
+  book_.engine_down({kPrefill, 2}, 10, effects_);
+  EXPECT_EQ(book_.stop_waiting({kPrefill, 2}), std::vector<std::uint64_t>{5});
+  ASSERT_TRUE(book_.take_compile(5));
+  ASSERT_EQ(engine(), kOwn);
+  EXPECT_TRUE(book_.compiled(5, {kPrefill, 1}, {{}, 70}, 10, effects_).sequences.empty());
+  EXPECT_EQ(effects_.grammars, (std::vector<ReleasedGrammar>{{kPrefill, 70}}));
+  EXPECT_EQ(book_.compiled(5, {kOwn, 1}, {{}, 71}, 10, effects_).sequences.at(0).grammar, 71u);
+}
+
 }  // namespace
 }  // namespace troupe
