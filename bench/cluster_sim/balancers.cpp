@@ -9,8 +9,6 @@
 namespace troupe::bench {
 namespace {
 
-constexpr std::size_t kBlockTokens = 64;
-
 class ProductBalancer : public Balancer {
  public:
   ProductBalancer(config::RoutingPolicy policy, BalancerParts parts)
@@ -91,7 +89,7 @@ class BoundedHashing : public CountingBalancer {
   std::uint32_t choose(std::uint32_t request, std::span<const TokenId> prompt,
                        std::span<const std::uint32_t> candidates) override {
     std::uint64_t hash = 0;
-    for (const TokenId id : prompt.first(std::min(kBlockTokens, prompt.size())))
+    for (const TokenId id : prompt.first(std::min<std::size_t>(kBlockTokens, prompt.size())))
       hash = ClusterRandom(hash + static_cast<std::uint64_t>(id)).next();
     std::fill(candidate_.begin(), candidate_.end(), false);
     double open = 0;

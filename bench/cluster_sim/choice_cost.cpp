@@ -14,20 +14,18 @@
 namespace troupe::bench {
 namespace {
 
-constexpr ipc::NamesKey kKey{1, 2};
-constexpr std::int32_t kBlockTokens = 64;
 constexpr std::uint32_t kOpenAtEach = 64;
 constexpr Duration kLong = std::chrono::seconds(1);  // more than a table may be old
 
 /// The engine has the prefixes first, first + step, …, as many as its blocks hold.
 std::shared_ptr<const ipc::BlockNames> table(const ClusterTrace& trace, std::int32_t blocks,
                                              std::uint32_t first, std::uint32_t step) {
-  const auto file = ipc::BlockNames::create(static_cast<std::uint64_t>(blocks), kKey);
+  const auto file = ipc::BlockNames::create(static_cast<std::uint64_t>(blocks), kNamesKey);
   TROUPE_CHECK(file.ok());
   auto names = ipc::BlockNames::attach(file->get());
   TROUPE_CHECK(names.ok());
   names->begin(1);
-  const BlockHasher hasher({kKey.low, kKey.high});
+  const BlockHasher hasher({kNamesKey.low, kNamesKey.high});
   const std::int32_t each = trace.load.prefix_tokens / kBlockTokens;
   std::uint32_t request = first;
   for (std::int32_t block = 0; block + each <= blocks; request += step) {

@@ -11,7 +11,6 @@ namespace troupe::bench {
 namespace {
 
 constexpr std::uint32_t kNowhere = UINT32_MAX;
-constexpr ipc::NamesKey kKey{1, 2};
 
 enum class What { step_ends, dies, is_missed, is_given_up, comes_back };
 
@@ -61,7 +60,8 @@ class ClusterLoop {
       return TimePoint(std::chrono::nanoseconds(static_cast<std::int64_t>(1e9 * (now_s_ + 1))));
     };
     for (ClusterEngine& engine : engines_) {
-      const auto file = ipc::BlockNames::create(static_cast<std::uint64_t>(device.device.kv_blocks), kKey);
+      const auto file =
+          ipc::BlockNames::create(static_cast<std::uint64_t>(device.device.kv_blocks), kNamesKey);
       TROUPE_CHECK(file.ok());
       auto written = ipc::BlockNames::attach(file->get());
       auto read = ipc::BlockNames::attach(file->get(), ipc::Access::read);
@@ -104,7 +104,8 @@ class ClusterLoop {
 
   void start(std::uint32_t index) {
     ClusterEngine& engine = engines_[index];
-    SimulatedEngine::Setup setup{device_.scheduler, {true, true, {kKey.low, kKey.high}}, device_.device, {}};
+    SimulatedEngine::Setup setup{
+        device_.scheduler, {true, true, {kNamesKey.low, kNamesKey.high}}, device_.device, {}};
     setup.device.speed = trace_.slow[index] ? trace_.load.slow_speed : 1;
     setup.text = [this](const RequestKey& key, std::int32_t position) {
       return trace_.token(static_cast<std::uint32_t>(key.lo - 1), position);

@@ -5,8 +5,12 @@
 #include <vector>
 
 #include "base/ids.h"
+#include "ipc/block_names.h"
 
 namespace troupe::bench {
+
+inline constexpr std::int32_t kBlockTokens = 64;
+inline constexpr ipc::NamesKey kNamesKey{1, 2};  ///< of all simulated engines
 
 struct ClusterLoad {
   std::uint32_t engines = 64;
