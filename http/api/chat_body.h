@@ -51,7 +51,7 @@ void read_effort(Fields& own, Json& chat);
 void check_one_answer(Fields& own);
 
 /// The member of an object; nullptr when it is absent or null, or `value` is no object.
-inline Json* member_of(Json& value, std::string_view name) { return json::given(value, name); }
+inline Json* member_of(Json& value, std::string_view name) { return troupe::json::given(value, name); }
 
 /// Whether a message's content may hold images and videos beside text.
 enum class ContentKind : std::uint8_t { text, visual };

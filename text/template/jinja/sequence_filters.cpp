@@ -253,7 +253,7 @@ struct NamedSequenceFilter {
   std::string_view name;
   Filter filter;
 };
-constexpr NamedSequenceFilter kFilters[] = {
+constexpr NamedSequenceFilter kSequenceFilters[] = {
     {"attr", attr},
     {"batch", batch},
     {"count", length},
@@ -280,9 +280,10 @@ constexpr NamedSequenceFilter kFilters[] = {
 }  // namespace
 
 Filter find_sequence_filter(std::string_view name) {
-  const NamedSequenceFilter* found = std::find_if(
-      std::begin(kFilters), std::end(kFilters), [&](const NamedSequenceFilter& f) { return f.name == name; });
-  return found == std::end(kFilters) ? nullptr : found->filter;
+  const NamedSequenceFilter* found =
+      std::find_if(std::begin(kSequenceFilters), std::end(kSequenceFilters),
+                   [&](const NamedSequenceFilter& f) { return f.name == name; });
+  return found == std::end(kSequenceFilters) ? nullptr : found->filter;
 }
 
 }  // namespace troupe::jinja
