@@ -9,6 +9,7 @@
 #include "gpu/cpu.h"
 #include "model/draft_layer.h"
 #include "model/ranks/part.h"
+#include "model/support/cut_checkpoint.h"
 #include "model/support/draft_layer.h"
 #include "model/weight_target.h"
 
@@ -291,6 +292,7 @@ struct RankedDraft {
   const char* model;
   int ranks;
   bool expert_parallel;
+  bool cut = false;  ///< each rank has a folder of its own in the checkpoint
 };
 
 class DraftRanks : public ::testing::TestWithParam<std::tuple<RankedDraft, DType>> {};
@@ -300,6 +302,9 @@ TEST_P(DraftRanks, EveryRankHasTheReferencesLogits) {
   const DraftGolden golden = test::load_draft_golden(which.model);
   const auto files = test::open_with_draft(which.model);
   ASSERT_TRUE(files.ok()) << files.status().message;
+  test::TempDirectory folders;
+  if (which.cut)
+    test::cut_for_ranks(*files, test::golden_directory(which.model), folders.path(), which.ranks);
   const auto memory = create_rank_memory(which.ranks);
   ASSERT_TRUE(memory.ok());
   struct Rank {
@@ -314,8 +319,12 @@ TEST_P(DraftRanks, EveryRankHasTheReferencesLogits) {
         const Shard shard{static_cast<int>(r), which.ranks, which.expert_parallel};
         Cpu device({.threads = 1, .pin = false});
         auto ranks = Collective<Cpu>::attach(*memory, shard);
-        const auto spec = part_of(files->spec, shard);
-        const auto map = files->map_of(shard);
+        const auto own = which.cut
+                             ? open_model({.directory = folders.path().string()}, shard, test::with_draft({}))
+                             : files;
+        if (!own) return void(all[r].status = own.status());
+        const auto spec = part_of(own->spec, shard);
+        const auto map = own->map_of(shard);
         for (const Status& s : {ranks.status(), spec.status(), map.status()}) {
           if (!s.ok()) all[r].status = s;
         }
@@ -336,13 +345,16 @@ TEST_P(DraftRanks, EveryRankHasTheReferencesLogits) {
 
 std::string draft_rank_name(const ::testing::TestParamInfo<DraftRanks::ParamType>& info) {
   const auto& [which, dtype] = info.param;
-  return std::string(which.model) + "_" + to_string(dtype) + (which.expert_parallel ? "_experts" : "");
+  return std::string(which.model) + "_" + to_string(dtype) + (which.expert_parallel ? "_experts" : "") +
+         (which.cut ? "_cut" : "");
 }
 
 INSTANTIATE_TEST_SUITE_P(All, DraftRanks,
                          ::testing::Combine(::testing::Values(RankedDraft{"gqa3_tied", 2, false},
                                                               RankedDraft{"moe_shared2", 2, false},
-                                                              RankedDraft{"moe_shared2", 2, true}),
+                                                              RankedDraft{"moe_shared2", 2, true},
+                                                              RankedDraft{"gqa3_tied", 2, false, true},
+                                                              RankedDraft{"moe_shared2", 2, false, true}),
                                             ::testing::Values(DType::f32, DType::bf16)),
                          draft_rank_name);
 

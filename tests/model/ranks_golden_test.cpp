@@ -6,6 +6,7 @@
 
 #include "gpu/cpu.h"
 #include "model/ranks/part.h"
+#include "model/support/cut_checkpoint.h"
 #include "model/support/golden.h"
 #include "model/support/quantised_ranks.h"
 
@@ -105,26 +106,6 @@ INSTANTIATE_TEST_SUITE_P(All, RankGoldens,
 
 // ---- Checkpoints that are cut for their ranks
 
-/// The tensors that a rank holds, under their names.
-std::vector<test::TestTensor> tensors_of(const TensorMap& part) {
-  std::vector<test::TestTensor> tensors;
-  for (const WeightSource& source : part.sources) {
-    const std::size_t element = size_of(source.tensor->type);
-    const auto lines = static_cast<std::size_t>(source.transposed ? source.inputs : source.outputs),
-               line = static_cast<std::size_t>(source.transposed ? source.outputs : source.inputs);
-    test::TestTensor made{
-        source.name, to_string(source.tensor->type), {}, std::string(lines * line * element, 0)};
-    for (std::size_t i = 0; i < lines; ++i) {
-      source.tensor->file->read(source.offset() + i * static_cast<std::uint64_t>(source.stride) * element,
-                                made.data.data() + i * line * element, line * element);
-    }
-    if (source.tensor->shape.size() == 2) made.shape.push_back(static_cast<std::int64_t>(lines));
-    made.shape.push_back(static_cast<std::int64_t>(line));
-    tensors.push_back(std::move(made));
-  }
-  return tensors;
-}
-
 struct Range {
   std::int64_t first;
   std::int64_t count;
@@ -184,19 +165,10 @@ class CutCheckpoint : public ::testing::Test {
     options.directory = directory.path().string();
   }
 
-  /// Copies the checkpoint as rank0, rank1 …, and its config.json.
   void cut(const std::string& name, int ranks) {
     const auto whole = open_model({.directory = test::golden_directory(name).string()});
     ASSERT_TRUE(whole.ok());
-    std::filesystem::copy_file(test::golden_directory(name) / "config.json",
-                               directory.path() / "config.json");
-    for (int rank = 0; rank < ranks; ++rank) {
-      const auto folder = directory.path() / ("rank" + std::to_string(rank));
-      std::filesystem::create_directory(folder);
-      const auto part = whole->map_of({rank, ranks, false});
-      ASSERT_TRUE(part.ok());
-      test::write_safetensors(folder / "model.safetensors", tensors_of(*part));
-    }
+    test::cut_for_ranks(*whole, test::golden_directory(name), directory.path(), ranks);
     options.directory = directory.path().string();
   }
 
