@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::size_t kMaxInput = 64 << 20;
 
-Result<std::string> read_standard_input() {
+Result<std::string> read_text() {
   std::string text;
   char bytes[1 << 16];
   while (std::cin.read(bytes, sizeof bytes), std::cin.gcount() > 0) {
@@ -118,7 +118,7 @@ int tokenize_main(int argc, char** argv) {
   }
   for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
   if (text.empty()) {
-    Result<std::string> input = read_standard_input();
+    Result<std::string> input = read_text();
     if (!input.ok()) return fail(synopsis, input.status());
     text = std::move(*input);
   }
