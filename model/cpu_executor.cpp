@@ -10,7 +10,7 @@
 #include "model/queued_executor.h"
 #include "model/ranks/part.h"
 #include "model/ranks/patience.h"
-#include "model/shared_memory.h"
+#include "model/sealed_memory.h"
 #include "model/sizing.h"
 #include "model/swap/swap_sizing.h"
 #include "model/vision/encoder_outputs.h"
@@ -27,7 +27,7 @@ class CpuExecutor final : public QueuedExecutor {
   CpuExecutor(const wire::Capacity& capacity, std::unique_ptr<Cpu> device,
               std::unique_ptr<Collective<Cpu>> ranks, std::unique_ptr<Decoder<Cpu>> decoder,
               std::unique_ptr<SwapCopier> swap, std::unique_ptr<Tower> tower, std::int32_t kept_tokens,
-              std::unique_ptr<Drafter> drafter, SharedMemory shared_kv)
+              std::unique_ptr<Drafter> drafter, SealedMemory shared_kv)
       : QueuedExecutor(capacity, swap.get(), decoder->spec().vision, tower ? capacity.frame_patches : 0,
                        std::move(drafter)),
         shared_kv_(std::move(shared_kv)),
@@ -93,7 +93,7 @@ class CpuExecutor final : public QueuedExecutor {
     if (ranks_ != nullptr) ranks_->begin_epoch(epoch);
   }
 
-  SharedMemory shared_kv_;                  // outlives the decoder; none: the KV memory is its own
+  SealedMemory shared_kv_;                  // outlives the decoder; none: the KV memory is its own
   std::unique_ptr<Cpu> device_;             // outlives the decoder's memory
   std::unique_ptr<Collective<Cpu>> ranks_;  // null: alone
   std::unique_ptr<Decoder<Cpu>> decoder_;
@@ -138,11 +138,11 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, con
   // Before the device pins this thread.
   if (*store || options.split.role == config::SplitRole::decode)
     swap = std::make_unique<SwapCopier>(std::move(*store));
-  SharedMemory shared_kv;
+  SealedMemory shared_kv;
   if (options.split.role == config::SplitRole::prefill) {
     const std::size_t bytes =
         static_cast<std::size_t>(capacity.kv_blocks) * kv_shape(*part, files.formats).block_bytes();
-    Result<SharedMemory> made = SharedMemory::make("troupe-kv", bytes);
+    Result<SealedMemory> made = SealedMemory::make("troupe-kv", bytes);
     if (!made) return made.status();
     shared_kv = std::move(*made);
   }

@@ -14,7 +14,7 @@
 #include <utility>
 
 #include "base/pause.h"
-#include "model/shared_memory.h"
+#include "model/sealed_memory.h"
 
 namespace troupe::model {
 namespace {

@@ -12,24 +12,24 @@ namespace troupe::model {
 Result<OwnedFd> make_sealed_memory(const char* name, std::size_t bytes);
 
 /// Such a file, mapped. Its pages take memory when they are touched.
-class SharedMemory {
+class SealedMemory {
  public:
-  SharedMemory() = default;  ///< none
-  static Result<SharedMemory> make(const char* name, std::size_t bytes);
+  SealedMemory() = default;  ///< none
+  static Result<SealedMemory> make(const char* name, std::size_t bytes);
 
-  SharedMemory(SharedMemory&& other) noexcept { swap(other); }
-  SharedMemory& operator=(SharedMemory&& other) noexcept {
-    SharedMemory moved(std::move(other));
+  SealedMemory(SealedMemory&& other) noexcept { swap(other); }
+  SealedMemory& operator=(SealedMemory&& other) noexcept {
+    SealedMemory moved(std::move(other));
     swap(moved);
     return *this;
   }
-  ~SharedMemory();
+  ~SealedMemory();
 
   void* data() const { return data_; }    ///< null: there is none
   int fd() const { return file_.get(); }  ///< -1 likewise
 
  private:
-  void swap(SharedMemory& other) noexcept {
+  void swap(SealedMemory& other) noexcept {
     std::swap(file_, other.file_);
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);

@@ -1,4 +1,4 @@
-#include "model/shared_memory.h"
+#include "model/sealed_memory.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -27,19 +27,19 @@ Result<OwnedFd> make_sealed_memory(const char* name, std::size_t bytes) {
   return file;
 }
 
-Result<SharedMemory> SharedMemory::make(const char* name, std::size_t bytes) {
+Result<SealedMemory> SealedMemory::make(const char* name, std::size_t bytes) {
   auto file = make_sealed_memory(name, bytes);
   if (!file) return file.status();
   void* const data = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file->get(), 0);
   if (data == MAP_FAILED) return cannot("mapped");
-  SharedMemory made;
+  SealedMemory made;
   made.file_ = std::move(*file);
   made.data_ = data;
   made.bytes_ = bytes;
   return made;
 }
 
-SharedMemory::~SharedMemory() {
+SealedMemory::~SealedMemory() {
   if (data_ != nullptr) munmap(data_, bytes_);
 }
 
