@@ -50,9 +50,9 @@ std::string by_choice(const std::string& record) {
 }
 
 /// A request that is played to its end. `disturb` is called before each step of the engines.
-class Play {
+class HandOverPlay {
  public:
-  explicit Play(const AnswerCase& of) : case_(of) {
+  explicit HandOverPlay(const AnswerCase& of) : case_(of) {
     for (const std::string& text : of.lines) {
       Script::Line& line =
           script_.lines.emplace_back(Script::Line{testing::parsing_ids(text), Finish::length});
@@ -64,7 +64,7 @@ class Play {
     }
   }
 
-  std::string run(const std::function<void(Play&, int step)>& disturb = {}) {
+  std::string run(const std::function<void(HandOverPlay&, int step)>& disturb = {}) {
     open(case_.ask);
     for (int step = 0; book_.size() > 0 && step < 300; ++step) {
       if (disturb) disturb(*this, step);
@@ -236,13 +236,13 @@ bool ends_at_once(const AnswerCase& one) {
 }
 
 std::string undisturbed(const AnswerCase& one) {
-  Play play(one);
+  HandOverPlay play(one);
   play.up(kOwn);
   return play.run();
 }
 
-std::string handed_over(const AnswerCase& one, const std::function<void(Play&, int step)>& disturb) {
-  Play play(one);
+std::string handed_over(const AnswerCase& one, const std::function<void(HandOverPlay&, int step)>& disturb) {
+  HandOverPlay play(one);
   play.up(kOwn);
   play.up(kPrefill);
   return play.run(disturb);
@@ -252,7 +252,7 @@ class HandOverTest : public ::testing::TestWithParam<bool> {};
 
 TEST_P(HandOverTest, AnAnswerIsWhatOneEngineAloneWouldGive) {
   for (const AnswerCase& one : all_cases(GetParam())) {
-    Play play(one);
+    HandOverPlay play(one);
     play.up(kOwn);
     play.up(kPrefill);
     ASSERT_EQ(play.run(), undisturbed(one)) << one.name;
@@ -276,7 +276,7 @@ TEST_P(HandOverTest, APrefillInstanceMayEndAtAnyStep) {
     const std::string expected = undisturbed(one);
     for (const bool late : {false, true}) {
       for (int at = 0; at < 6; ++at) {
-        const auto disturb = [&](Play& play, int step) {
+        const auto disturb = [&](HandOverPlay& play, int step) {
           if (step == at) play.down(kPrefill, late);
         };
         ASSERT_EQ(handed_over(one, disturb), expected) << one.name << " at " << at << (late ? ", late" : "");
@@ -289,7 +289,7 @@ TEST_P(HandOverTest, APrefillInstanceMayFallSilentAtAnyStep) {
   for (const AnswerCase& one : all_cases(GetParam())) {
     const std::string expected = undisturbed(one);
     for (int at = 0; at < 6; ++at) {
-      const auto disturb = [&](Play& play, int step) {
+      const auto disturb = [&](HandOverPlay& play, int step) {
         if (step == at) play.silence();
       };
       ASSERT_EQ(handed_over(one, disturb), expected) << one.name << " at " << at;
@@ -299,9 +299,9 @@ TEST_P(HandOverTest, APrefillInstanceMayFallSilentAtAnyStep) {
 
 TEST_P(HandOverTest, WithoutAnotherEngineASilentPrefillInstanceIsWaitedFor) {
   const std::vector<AnswerCase> all = all_cases(GetParam());
-  Play play(all.front());
+  HandOverPlay play(all.front());
   play.up(kPrefill);
-  EXPECT_EQ(play.run([](Play& play, int step) {
+  EXPECT_EQ(play.run([](HandOverPlay& play, int step) {
     if (step == 1) play.silence();
   }),
             undisturbed(all.front()));
@@ -311,7 +311,7 @@ TEST_P(HandOverTest, AFormThatAPrefillInstanceCannotCompileIsCompiledHere) {
   int forms = 0;
   for (const AnswerCase& one : all_cases(GetParam())) {
     if (std::string(one.name) != "form" && std::string(one.name) != "thinking budget") continue;
-    Play play(one);
+    HandOverPlay play(one);
     play.compiles_ = false;
     play.up(kOwn);
     play.up(kPrefill);
@@ -327,7 +327,7 @@ TEST_P(HandOverTest, AnEngineMayEndAtAnyStepAndComeBack) {
     const std::string expected = undisturbed(one);
     for (const bool waits : {false, true}) {
       for (int at = 0; at < 6; ++at) {
-        const auto disturb = [&](Play& play, int step) {
+        const auto disturb = [&](HandOverPlay& play, int step) {
           if (step == at) play.down(kOwn, false, waits);
           if (step == at + 2) play.up(kOwn);
         };
@@ -342,12 +342,12 @@ TEST_P(HandOverTest, WithoutAnotherEngineAPrefillInstanceGoesOn) {
   for (const AnswerCase& one : all_cases(GetParam())) {
     const std::string expected = undisturbed(one);
     ASSERT_EQ(handed_over(one,
-                          [](Play& play, int step) {
+                          [](HandOverPlay& play, int step) {
                             if (step == 0) play.down(kOwn);
                           }),
               expected)
         << one.name;
-    Play play(one);
+    HandOverPlay play(one);
     play.up(kPrefill);
     ASSERT_EQ(play.run(), expected) << one.name;
     ASSERT_EQ(play.submits(kPrefill).size(), 1u) << one.name << ": it does not hand over";
@@ -358,7 +358,7 @@ TEST_P(HandOverTest, WhatAPrefillInstanceRefusesOrFailsAtIsComputedHere) {
   for (const AnswerCase& one : all_cases(GetParam())) {
     const std::string expected = undisturbed(one);
     for (const bool refuses : {false, true}) {
-      Play play(one);
+      HandOverPlay play(one);
       play.refuses_ = refuses;
       play.fails_ = !refuses;
       play.up(kOwn);
