@@ -196,6 +196,11 @@ struct ParallelOptions {
 /// Whether an instance computes prompts for others, or has others compute its prompts. `mixed`: neither.
 enum class SplitRole { mixed, prefill, decode };
 
+/// As the flag has it.
+constexpr const char* to_string(SplitRole role) {
+  return role == SplitRole::prefill ? "prefill" : role == SplitRole::decode ? "decode" : "mixed";
+}
+
 /// Prompts and answers on different instances of this machine (--splitwise-role).
 struct SplitOptions {
   SplitRole role = SplitRole::mixed;

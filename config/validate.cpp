@@ -141,9 +141,8 @@ Status check_prefill_ports(const Options& o) {
   const std::vector<int>& ports = o.split.prefill_ports;
   const auto refused = [](const std::string& what) { return conflict(what, "innode-prefill-ports"); };
   if (!ports.empty() && o.split.role != SplitRole::decode) {
-    const char* role = o.split.role == SplitRole::prefill ? "prefill" : "mixed";
     return refused("got " + std::to_string(ports.front()) +
-                   ", which needs --splitwise-role decode, but that is " + role);
+                   ", which needs --splitwise-role decode, but that is " + to_string(o.split.role));
   }
   if (ports.size() > kMostPrefillPorts) {
     return refused("got " + std::to_string(ports.size()) + " ports, expected at most " +
@@ -166,7 +165,7 @@ Status check_prefill_ports(const Options& o) {
 
 Status check_split(const Options& o) {
   if (Status status = check_prefill_ports(o); !status.ok() || o.split.role == SplitRole::mixed) return status;
-  const std::string role = o.split.role == SplitRole::prefill ? "prefill" : "decode";
+  const std::string role = to_string(o.split.role);
   if (o.parallel.data_parallel_size > 1) {
     return conflict("got " + role + ", which is not available with --data-parallel-size " +
                         std::to_string(o.parallel.data_parallel_size) +

@@ -70,8 +70,8 @@ Status check_speculation(const config::SpeculationOptions& speculation, config::
 }
 
 Status not_available(const config::SplitOptions& split, const std::string& where) {
-  const char* role = split.role == config::SplitRole::prefill ? "prefill" : "decode";
-  return {Code::unsupported, std::string("--splitwise-role ") + role + ": not available " + where,
+  return {Code::unsupported,
+          std::string("--splitwise-role ") + to_string(split.role) + ": not available " + where,
           "splitwise-role", "not_available_yet"};
 }
 

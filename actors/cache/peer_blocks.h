@@ -1,8 +1,8 @@
 #pragma once
-// KV blocks of other instances, whose contents this one's worker can copy. They are found by the names in the
-// other's table (ipc/block_names.h), and nobody holds them: the other instance may use them for something
-// else at any moment, after it has cleared their names. So a copy counts only if the entry is unchanged when
-// it has ended. Pure but for the shared memory that it reads.
+// KV blocks of other instances, whose contents this one's worker can copy. They are found by name in the
+// other instance's table (ipc/block_names.h). They are not leased: the other instance may reuse a block at
+// any time, after it has cleared its name. So a copy counts only if the entry is unchanged when it has ended.
+// Pure but for the shared memory that it reads.
 #include <cstdint>
 #include <memory>
 #include <span>

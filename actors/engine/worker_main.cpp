@@ -1,4 +1,3 @@
-#include <charconv>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -6,6 +5,7 @@
 
 #include "actors/engine/child_main.h"
 #include "actors/engine/engine_main.h"
+#include "actors/supervisor/kv_memory.h"
 #include "actors/worker/worker_loop.h"
 #include "base/log.h"
 #include "ipc/memory_file.h"
@@ -15,6 +15,7 @@
 namespace troupe {
 namespace {
 
+using nlohmann::json;
 using supervisor::Control;
 
 constexpr int kLastWords = 500;  // milliseconds
@@ -56,32 +57,35 @@ std::uint64_t random_id() {
 Status tell_memory(const Control& control, const Executor& executor, std::uint64_t life) {
   if (executor.kv_memory_fd() < 0) return {};
   const wire::Capacity capacity = executor.capacity();
-  const auto blocks = static_cast<std::uint64_t>(capacity.kv_blocks);
-  return control.send({{"event", "memory"},
-                       {"life", std::to_string(life)},
-                       {"blocks", blocks},
-                       {"block_bytes", capacity.kv_bytes / blocks}},
-                      executor.kv_memory_fd());
+  const auto bytes = static_cast<std::int64_t>(capacity.kv_bytes);
+  json event = supervisor::KvMemory{life, capacity.kv_blocks, bytes / capacity.kv_blocks, {}}.members();
+  event["event"] = "memory";
+  return control.send(event, executor.kv_memory_fd());
 }
 
-/// The KV memory of another instance has come. What cannot be used is logged, and copies from it fail.
-void attach_peer(const supervisor::Packet& packet, Executor& executor, const Log& log) {
+Status attach_peer(std::uint32_t peer, const supervisor::KvMemory& memory, Executor& executor) {
+  const auto bytes =
+      static_cast<std::uint64_t>(memory.blocks) * static_cast<std::uint64_t>(memory.block_bytes);
+  auto mapped = ipc::map_shared_bytes(memory.file.get(), bytes, ipc::Access::read);
+  if (!mapped.ok()) return mapped.status();
+  return executor.attach_peer(peer,
+                              {mapped->bytes.first(static_cast<std::size_t>(bytes)),
+                               static_cast<std::size_t>(memory.block_bytes), memory.life, mapped->owner});
+}
+
+/// Obeys an order about the KV memory of another instance. What cannot be used is logged, and copies from it
+/// fail.
+void obey(supervisor::Packet& packet, Executor& executor, const Log& log) {
+  const std::string order = packet.text("do");
   const std::int64_t peer = packet.number("peer", -1);
-  const std::string life = packet.text("life");
-  const std::int64_t blocks = packet.number("blocks"), block_bytes = packet.number("block_bytes");
-  std::uint64_t id = 0;
-  const auto read = std::from_chars(life.data(), life.data() + life.size(), id);
-  Status status = invalid("the supervisor describes it badly");
-  if (peer >= 0 && read.ec == std::errc() && id != 0 && blocks > 0 && block_bytes > 0) {
-    const auto bytes = static_cast<std::uint64_t>(blocks) * static_cast<std::uint64_t>(block_bytes);
-    auto memory = ipc::map_shared_bytes(packet.attached.get(), bytes, ipc::Access::read);
-    status = memory.ok() ? executor.attach_peer(static_cast<std::uint32_t>(peer),
-                                                {memory->bytes.first(static_cast<std::size_t>(bytes)),
-                                                 static_cast<std::size_t>(block_bytes), id, memory->owner})
-                         : memory.status();
-  }
+  const auto index = static_cast<std::uint32_t>(peer);
+  if (order == "peer_gone") executor.detach_peer(index);
+  if (order != "peer_memory") return;
+  const auto memory = supervisor::kv_memory_of(packet);
+  const Status status = memory && peer >= 0 ? attach_peer(index, *memory, executor)
+                                            : invalid("the supervisor describes it badly");
   if (status.ok()) {
-    log.info("peer_memory", {kv("peer", peer), kv("blocks", blocks)});
+    log.info("peer_memory", {kv("peer", peer), kv("blocks", memory->blocks)});
   } else {
     log.warning("peer_memory_refused", {kv("peer", peer), kv("why", status.message)});
   }
@@ -115,12 +119,8 @@ Status serve(const supervisor::ChildArguments& arguments, Control& control, cons
   if (Status status = tell_memory(control, **executor, identity.memory); !status.ok()) return status;
   control.tell({{"event", "state"}, {"state", "ready"}});
   return run_worker(*link, **executor, identity, log, patches ? &*patches : nullptr, [&] {
-    const supervisor::Packet packet = control.receive(TimePoint{});
-    if (packet.kind == supervisor::Packet::Kind::message) {
-      const std::string order = packet.text("do");
-      if (order == "peer_memory") attach_peer(packet, **executor, log);
-      if (order == "peer_gone") (*executor)->detach_peer(static_cast<std::uint32_t>(packet.number("peer")));
-    }
+    supervisor::Packet packet = control.receive(TimePoint{});
+    if (packet.kind == supervisor::Packet::Kind::message) obey(packet, **executor, log);
     return asked_to_end(packet);
   });
 }

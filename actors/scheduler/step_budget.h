@@ -27,9 +27,10 @@ class StepBudget {
   const StepWork& work() const { return work_; }
   double predicted_s() const { return times_.predict_s(work_); }
 
-  /// Until when the step may go on with prompts that take at most `part` of what decodes leave of the limit.
-  /// With a piece of the encoder before the step, both together keep to the limit. Where decodes leave less,
-  /// prompts have kLeastPart of the limit nevertheless. Call it before the first prompt.
+  /// The time since the start of the step up to which prompts may be added: that of the decodes and `part` of
+  /// what they leave of the limit. With a piece of the encoder before the step, both together keep to the
+  /// limit. Where decodes leave less, prompts have kLeastPart of the limit nevertheless. Call it before the
+  /// first prompt.
   double end_s(double part = 1) const;
   /// The time since the start of the step at which `part` of the remaining time until `end_s` has passed.
   double until_s(double part, double end_s) const;

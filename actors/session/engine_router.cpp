@@ -16,9 +16,9 @@ constexpr std::int64_t kExpectedAnswer = 256;
 /// So many tokens of other requests are worth waiting for where a token of the prompt need not be computed.
 /// Above 1, as a prefix that is computed in a second place also takes the room of another there.
 constexpr std::int64_t kWorth = 4;
-/// A prompt is given to a prefill instance that has at most so many times its tokens to compute before: its
-/// first token then comes within five times of what it takes there alone, short prompts do not wait behind
-/// long ones, and prompts beyond what prefill instances can compute are computed by the other engines.
+/// A prefill instance gets a prompt only if it has at most so many times the prompt's tokens queued. So the
+/// first token takes at most five times as long as on an idle instance, short prompts do not queue behind
+/// long ones, and the other engines compute what the prefill instances have no capacity for.
 constexpr std::int64_t kMostQueued = 4;
 
 /// The name that stands for Request::together, unlike any block's.

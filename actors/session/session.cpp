@@ -202,7 +202,7 @@ EngineRouter::Request Session::wanted() const {
   wanted.media = content_.prompts.front().media;
   wanted.prefix = &ask_.prefix;
   wanted.together = ask_.together;
-  // The blocks of what was handed over are copied.
+  // After a hand-over the engine copies the prompt's blocks and computes next to nothing of it.
   for (const SessionPrompt& prompt : content_.prompts)
     wanted.prompt_tokens += is_handed_over(attempts_) ? 0 : prompt.tokens;
   wanted.begun = first_token_ns_ > 0;

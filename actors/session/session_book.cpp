@@ -155,7 +155,7 @@ std::vector<std::uint32_t> SessionBook::candidates(const Open& open) const {
   for (std::uint32_t engine = 0; engine < engines_.size(); ++engine) {
     const auto& refused = open.refused_by;
     if (!engines_[engine].up || std::find(refused.begin(), refused.end(), engine) != refused.end()) continue;
-    // A prefill instance sees nothing of what this one has in memory.
+    // Images are in this instance's memory, which a prefill instance does not map.
     if (is_prefill(engine) && open.session->has_media()) continue;
     out.push_back(engine);
   }

@@ -75,8 +75,8 @@ Result<ChildProcess> ChildProcess::start_with_socket(const std::string& executab
   return start(executable, words, {other.get()}, std::move(environment));
 }
 
-bool ChildProcess::has_ended(std::chrono::milliseconds patience) const {
-  pollfd waited{pidfd_.get(), POLLIN, 0};
+bool has_ended(int pidfd, std::chrono::milliseconds patience) {
+  pollfd waited{pidfd, POLLIN, 0};
   return ::poll(&waited, 1, static_cast<int>(patience.count())) == 1;
 }
 

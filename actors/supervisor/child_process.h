@@ -18,6 +18,9 @@ struct ChildExit {
 /// "exited with code 1", "was killed by signal 9 (Killed)".
 std::string to_string(const ChildExit& exit);
 
+/// Whether the process of a pidfd has ended, or does within `patience`.
+bool has_ended(int pidfd, std::chrono::milliseconds patience = {});
+
 class ChildProcess {
  public:
   ChildProcess() = default;
@@ -47,7 +50,9 @@ class ChildProcess {
   /// Readable when the child has ended.
   int pidfd() const { return pidfd_.get(); }
   /// Whether it has ended, or does within `patience`.
-  bool has_ended(std::chrono::milliseconds patience = {}) const;
+  bool has_ended(std::chrono::milliseconds patience = {}) const {
+    return supervisor::has_ended(pidfd_.get(), patience);
+  }
   /// Of the processor, used so far; zero when it has gone.
   Duration processor_time() const;
 

@@ -1,29 +1,14 @@
 #include "actors/supervisor/decode_peer.h"
 
-#include <poll.h>
-
 #include <unistd.h>
-#include <algorithm>
-#include <charconv>
 
+#include <algorithm>
+
+#include "actors/supervisor/child_process.h"
+#include "actors/supervisor/peer_facts.h"
 #include "ipc/block_names.h"
 
 namespace troupe::supervisor {
-
-namespace {
-
-bool has_ended(const ipc::Fd& pidfd) {
-  pollfd ended{pidfd.get(), POLLIN, 0};
-  return !pidfd || (poll(&ended, 1, 0) == 1 && ended.revents != 0);
-}
-
-std::uint64_t life_of(const PeerMemory& memory) {
-  std::uint64_t life = 0;
-  std::from_chars(memory.life.data(), memory.life.data() + memory.life.size(), life);
-  return life;
-}
-
-}  // namespace
 
 void DecodePeer::join(ipc::Fd control, TimePoint now) {
   if (waiting_.size() >= kMostWaiting) return;
@@ -126,7 +111,7 @@ void DecodePeer::on_lost() {
   control_.close();
   pid_ = 0;
   events_.lost();
-  if (has_ended(front_)) end_of_front();
+  if (!front_ || has_ended(front_.get())) end_of_front();
 }
 
 void DecodePeer::end_of_front() {
@@ -139,7 +124,7 @@ void DecodePeer::tell_engine(int pid, int pidfd) {
   if (control_.send({{"event", "engine"}}, pidfd).ok()) told_engine_ = pid;
 }
 
-void DecodePeer::set_memory(int rank, int pid, PeerMemory memory) {
+void DecodePeer::set_memory(int rank, int pid, KvMemory memory) {
   if (rank < 0 || rank >= setup_.ranks) return;
   memories_.resize(static_cast<std::size_t>(setup_.ranks));
   memories_[static_cast<std::size_t>(rank)] = {pid, std::move(memory)};
@@ -157,16 +142,15 @@ void DecodePeer::tell_memories() {
   std::uint64_t life = 0;
   for (std::size_t rank = 0; rank < memories_.size(); ++rank) {
     if (!memories_[rank].memory) return;
-    const std::uint64_t own = life_of(*memories_[rank].memory);
+    const std::uint64_t own = memories_[rank].memory->life;
     life = rank == 0 ? own : ipc::lives_together(life, own);
   }
   if (life == told_life_) return;
   for (std::size_t rank = 0; rank < memories_.size(); ++rank) {
-    const PeerMemory& memory = *memories_[rank].memory;
-    nlohmann::json event = memory.members();
+    const KvMemory& memory = *memories_[rank].memory;
+    nlohmann::json event = KvMemory{life, memory.blocks, memory.block_bytes, {}}.members();
     event["event"] = "memory";
     event["rank"] = rank;
-    event["life"] = std::to_string(life);
     if (!control_.send(event, memory.file.get()).ok()) return;  // tried again
   }
   told_life_ = life;

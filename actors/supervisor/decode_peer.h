@@ -63,7 +63,7 @@ class DecodePeer {
   void tell_engine(int pid, int pidfd);
 
   /// A worker process has memory for KV blocks. Of a process that has ended: forget_memory().
-  void set_memory(int rank, int pid, PeerMemory memory);
+  void set_memory(int rank, int pid, KvMemory memory);
   /// Process `pid` is that of the rank's worker now, 0: none is. What another had is gone.
   void keep_memory_of(int rank, int pid);
 
@@ -79,7 +79,7 @@ class DecodePeer {
   };
   struct Memory {
     int pid = 0;
-    std::optional<PeerMemory> memory;
+    std::optional<KvMemory> memory;
   };
 
   /// True when it waits no more.

@@ -11,20 +11,11 @@ namespace troupe::supervisor {
 
 namespace {
 
-const char* name_of(config::SplitRole role) {
-  switch (role) {
-    case config::SplitRole::mixed: return "mixed";
-    case config::SplitRole::prefill: return "prefill";
-    case config::SplitRole::decode: return "decode";
-  }
-  return "";
-}
-
 /// Why an instance of this role computes no prompts for others; empty: it does.
 std::string cannot_prefill(config::SplitRole role) {
   if (role == config::SplitRole::prefill) return "";
   return "the instance at that queue port (pid " + std::to_string(getpid()) + ") has --splitwise-role " +
-         name_of(role) + ", a prefill instance is needed";
+         to_string(role) + ", a prefill instance is needed";
 }
 
 PrefillPeers::Setup prefill_setup(const Resources& resources, Console& console, const LogEvent& log) {
@@ -70,7 +61,7 @@ void Peers::join(ReceivedRequest request, bool running, TimePoint now) {
 
 void Peers::on_memory(const Child& worker, Packet& packet) {
   if (resources_.options.split.role != config::SplitRole::prefill) return;
-  if (auto memory = memory_of(packet))
+  if (auto memory = kv_memory_of(packet))
     decode_.set_memory(worker.rank, worker.process.pid(), *std::move(memory));
 }
 
@@ -124,7 +115,7 @@ Child& Peers::engine() {
 }
 
 void Peers::fill(StatusPage& page) const {
-  page.role = name_of(resources_.options.split.role);
+  page.role = to_string(resources_.options.split.role);
   page.peers = prefills_.rows();
   for (PeerRow& row : decode_.rows()) page.peers.push_back(std::move(row));
 }

@@ -1,13 +1,11 @@
 #include "actors/supervisor/prefill_peers.h"
 
-#include <poll.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 
+#include "actors/supervisor/child_process.h"
 #include "actors/supervisor/local_requests.h"
 #include "base/json.h"
 #include "ipc/rendezvous.h"
@@ -22,21 +20,6 @@ constexpr Duration kConnectPatience = std::chrono::milliseconds(5);
 std::string name_of(int port) { return "the prefill instance at queue port " + std::to_string(port); }
 
 }  // namespace
-
-std::optional<PeerMemory> memory_of(Packet& packet) {
-  PeerMemory memory{packet.text("life"), packet.number("blocks"), packet.number("block_bytes"),
-                    std::move(packet.attached)};
-  std::uint64_t life = 0;
-  const char* const end = memory.life.data() + memory.life.size();
-  const auto read = std::from_chars(memory.life.data(), end, life);
-  struct stat st {};
-  if (read.ec != std::errc() || read.ptr != end || life == 0 || memory.blocks <= 0 ||
-      memory.block_bytes <= 0 || !memory.file || fstat(memory.file.get(), &st) != 0 ||
-      st.st_size / memory.block_bytes < memory.blocks) {
-    return std::nullopt;
-  }
-  return memory;
-}
 
 PrefillPeers::PrefillPeers(Setup setup, const std::vector<PeerResources>& peers, ServerLinks& links)
     : setup_(std::move(setup)), links_(links) {
@@ -132,7 +115,7 @@ void PrefillPeers::take(Peer& peer, Packet& packet, TimePoint now) {
     setup_.tell("joined    " + name_of(peer.resources->port) + " (pid " + std::to_string(peer.pid) + ")\n");
   } else if (event == "memory" && peer.is_in()) {
     const std::int64_t rank = packet.number("rank", -1);
-    auto memory = memory_of(packet);
+    auto memory = kv_memory_of(packet);
     if (rank < 0 || rank >= setup_.ranks || !memory) {
       setup_.log(LogLevel::warning, "prefill_memory_ignored",
                  {kv("port", peer.resources->port), kv("rank", rank)});
@@ -183,8 +166,7 @@ void PrefillPeers::leave(Peer& peer, TimePoint now) {
     ++rank.change;
   }
   peer.state = State::leaving;
-  pollfd ended{peer.engine.get(), POLLIN, 0};
-  if (!peer.engine || (poll(&ended, 1, 0) == 1 && ended.revents != 0)) end_of_engine(peer, now);
+  if (!peer.engine || has_ended(peer.engine.get())) end_of_engine(peer, now);
 }
 
 void PrefillPeers::end_of_engine(Peer& peer, TimePoint now) {

@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "actors/supervisor/control.h"
+#include "actors/supervisor/kv_memory.h"
 #include "actors/supervisor/log_event.h"
 #include "actors/supervisor/peer_facts.h"
 #include "actors/supervisor/rank_links.h"
@@ -34,22 +35,6 @@ namespace troupe::supervisor {
 
 /// Packets taken from a channel at a time, so that an instance that floods it holds up no other.
 inline constexpr int kMostPeerPackets = 64;
-
-/// The KV memory of a worker of another instance.
-struct PeerMemory {
-  std::string life;  ///< of the memories of all ranks together, decimal
-  std::int64_t blocks = 0;
-  std::int64_t block_bytes = 0;
-  ipc::Fd file;
-
-  /// As the orders and events have it.
-  nlohmann::json members() const {
-    return {{"life", life}, {"blocks", blocks}, {"block_bytes", block_bytes}};
-  }
-};
-
-/// Of an event "memory". None when a member or the file is missing, or the file is shorter than the blocks.
-std::optional<PeerMemory> memory_of(Packet& packet);
 
 class PrefillPeers {
  public:
@@ -88,7 +73,7 @@ class PrefillPeers {
  private:
   enum class State { absent, offered, accepted, joined, refused, leaving };
   struct Rank {
-    std::optional<PeerMemory> memory;
+    std::optional<KvMemory> memory;
     std::uint64_t change = 0;       // of `memory`
     int told_pid = 0;               // the worker process here that knows
     std::uint64_t told_change = 0;  // so much

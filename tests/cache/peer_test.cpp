@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "actors/cache/cache_manager.h"
+#include "cache/sent_commands.h"
 
 namespace troupe {
 namespace {
@@ -16,11 +17,6 @@ using Contents = std::vector<std::uint64_t>;
 
 /// A cache manager, and of its worker's memory what each block holds.
 struct Instance {
-  struct Command {
-    wire::CacheCommand header;
-    std::vector<wire::BlockCopy> copies;
-  };
-
   static RequestKey key(std::uint64_t n) { return {1, n}; }
 
   void start(std::int32_t blocks, std::uint64_t life) {
@@ -28,17 +24,7 @@ struct Instance {
     commands.clear();
     cache.reset(++epoch, blocks, 64, {}, life);
   }
-  void answer(const CacheAsks& asks) {
-    cache.answer(asks, grants);
-    for (std::size_t i = 0; i < cache.commands(); ++i) {
-      wire::RecordView view;
-      ASSERT_TRUE(wire::RecordView::open(cache.command(i), view));
-      const auto* command = view.as<wire::CacheCommand>();
-      const auto copies = view.array(command->copies);
-      commands.push_back({*command, {copies.begin(), copies.end()}});
-    }
-    ASSERT_TRUE(cache.sound());
-  }
+  void answer(const CacheAsks& asks) { answer_asks(cache, asks, grants, commands); }
   CacheAsks asks(const Contents& contents = {}) const {
     CacheAsks made;
     made.epoch = epoch;
@@ -73,10 +59,7 @@ struct Instance {
   }
   /// The worker ends the oldest command.
   void end(bool ok = true) {
-    wire::CacheDone record;
-    record.header = {wire::RecordKind::cache_done, sizeof record, epoch, 0};
-    record.id = commands.front().header.id;
-    record.failed = ok ? 0 : 1;
+    const wire::CacheDone record = command_done(epoch, commands.front().header.id, ok);
     commands.pop_front();
     ASSERT_TRUE(cache.done(record, update));
     ASSERT_TRUE(cache.sound());
@@ -92,7 +75,7 @@ struct Instance {
 
   CacheManager cache;
   CacheGrants grants, update;
-  std::deque<Command> commands;
+  std::deque<SentCommand> commands;
   std::uint32_t epoch = 0;
   Contents memory;
 };

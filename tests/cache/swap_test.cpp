@@ -7,6 +7,7 @@
 #include <unordered_map>
 
 #include "actors/cache/cache_manager.h"
+#include "cache/sent_commands.h"
 
 namespace troupe {
 namespace {
@@ -16,11 +17,6 @@ BlockHash named(std::uint64_t contents) { return {2, contents}; }
 constexpr std::uint64_t kBlockBytes = 1'000'000;
 
 struct SwapTest : ::testing::Test {
-  struct Command {
-    wire::CacheCommand header;
-    std::vector<wire::BlockCopy> copies;
-  };
-
   SwapTest() { reset(8, 8); }
 
   void reset(std::int32_t blocks, std::int32_t swap) {
@@ -28,17 +24,7 @@ struct SwapTest : ::testing::Test {
     commands.clear();
   }
   static RequestKey key(std::uint64_t n) { return {1, n}; }
-  void answer(const CacheAsks& asks) {
-    cache.answer(asks, grants);
-    for (std::size_t i = 0; i < cache.commands(); ++i) {
-      wire::RecordView view;
-      ASSERT_TRUE(wire::RecordView::open(cache.command(i), view));
-      const auto* command = view.as<wire::CacheCommand>();
-      const auto copies = view.array(command->copies);
-      commands.push_back({*command, {copies.begin(), copies.end()}});
-    }
-    ASSERT_TRUE(cache.sound());
-  }
+  void answer(const CacheAsks& asks) { answer_asks(cache, asks, grants, commands); }
   CacheAsks asks() const {
     CacheAsks made;
     made.epoch = epoch;
@@ -71,12 +57,9 @@ struct SwapTest : ::testing::Test {
   }
   /// Ends the oldest command, or the one with this id. `seconds`: what it took.
   bool end(bool ok = true, double seconds = 0, std::uint64_t id = 0) {
-    wire::CacheDone record;
-    record.header = {wire::RecordKind::cache_done, sizeof record, epoch, 0};
-    record.id = id != 0 ? id : commands.front().header.id;
-    record.failed = ok ? 0 : 1;
-    record.finished_ns = static_cast<std::int64_t>(1e9 * seconds);
-    std::erase_if(commands, [&](const Command& c) { return c.header.id == record.id; });
+    const wire::CacheDone record =
+        command_done(epoch, id != 0 ? id : commands.front().header.id, ok, seconds);
+    std::erase_if(commands, [&](const SentCommand& c) { return c.header.id == record.id; });
     const bool fine = cache.done(record, update);
     EXPECT_TRUE(cache.sound());
     return fine;
@@ -90,7 +73,7 @@ struct SwapTest : ::testing::Test {
 
   CacheManager cache;
   CacheGrants grants, update;
-  std::deque<Command> commands;
+  std::deque<SentCommand> commands;
   std::uint32_t epoch = 0;
   double prefill = 0;
 };
@@ -182,8 +165,8 @@ TEST_F(SwapTest, CopiesToABlockWaitForTheCopyThatReadsIt) {
   const std::size_t before = commands.size();
   admit(4, 3, {11});
   ASSERT_EQ(commands.size(), before + 2);
-  const Command& out = commands[before];
-  const Command& in = commands[before + 1];
+  const SentCommand& out = commands[before];
+  const SentCommand& in = commands[before + 1];
   EXPECT_EQ(out.header.op, wire::CacheOp::swap_out);
   EXPECT_EQ(in.header.op, wire::CacheOp::swap_in);
   EXPECT_LT(in.header.after, in.header.id);
@@ -334,7 +317,7 @@ TEST_F(SwapTest, ContentsAreWhatTheirNamesSayUnderRandomOperations) {
     open.clear();
   };
   const auto run = [&](std::size_t at, bool ok) {  // one command's copies, then its report
-    const Command command = commands[at];
+    const SentCommand command = commands[at];
     for (const wire::BlockCopy& copy : command.copies) {
       const auto from = static_cast<std::size_t>(copy.from), to = static_cast<std::size_t>(copy.to);
       switch (command.header.op) {
@@ -363,7 +346,7 @@ TEST_F(SwapTest, ContentsAreWhatTheirNamesSayUnderRandomOperations) {
       fetching.erase(found);
     }
   };
-  const auto runnable = [&](const Command& command) {
+  const auto runnable = [&](const SentCommand& command) {
     return open.empty() || open.begin()->first > command.header.after ||
            open.begin()->first == command.header.id;
   };
@@ -386,7 +369,7 @@ TEST_F(SwapTest, ContentsAreWhatTheirNamesSayUnderRandomOperations) {
         const std::uint64_t after = grants.last_command;
         for (std::size_t c = known; c < commands.size(); ++c) open[commands[c].header.id] = true;
         while (!open.empty() && open.begin()->first <= after) {
-          const auto first = std::find_if(commands.begin(), commands.end(), [&](const Command& c) {
+          const auto first = std::find_if(commands.begin(), commands.end(), [&](const SentCommand& c) {
             return c.header.id == open.begin()->first;
           });
           ASSERT_NO_FATAL_FAILURE(run(static_cast<std::size_t>(first - commands.begin()), true));
@@ -416,7 +399,7 @@ TEST_F(SwapTest, ContentsAreWhatTheirNamesSayUnderRandomOperations) {
         ASSERT_NO_FATAL_FAILURE(run(at, random() % 50 != 0)) << "at operation " << i;
       }
     }
-    for (const Command& command : commands) open[command.header.id] = true;
+    for (const SentCommand& command : commands) open[command.header.id] = true;
     if (random() % 20'000 == 0) cache.reset_prefixes();
     if (random() % 50'000 == 0) begin();  // a worker died, or the engine was attached again
   }

@@ -69,21 +69,48 @@ def ask(server, path, body):
     return joined(parsed)
 
 
-def client(server, number, expected, stop, done, wrong):
-    draw = random.Random(number)
-    while not stop.is_set():
-        kind = draw.randrange(len(KINDS))
-        try:
-            answer = ask(server, *KINDS[kind])
-        except AssertionError as error:
-            wrong.append((kind, str(error)[:300]))
-            continue
-        except (OSError, http.client.HTTPException) as error:
-            wrong.append((kind, f"cut: {error!r}"))
-            continue
-        done[kind] += 1
-        if answer != expected[kind]:
-            wrong.append((kind, f"{json.dumps(answer)[:400]} instead of {json.dumps(expected[kind])[:400]}"))
+class Clients:
+    """CLIENTS threads that ask a server one request after another, each of a random kind, within a with block. Behind it none hangs, and
+    every answer was whole and the expected one of its kind. `vary(path, body, draw)` may change a request that leaves its answer as it
+    is."""
+
+    def __init__(self, server, kinds, expected, vary=lambda path, body, draw: body):
+        self.server, self.kinds, self.expected, self.vary = server, kinds, expected, vary
+        self.done = collections.Counter()  # answers by kind
+        self.finished = [0] * CLIENTS      # answers by client
+        self.wrong, self.stop = [], threading.Event()
+        self.threads = [threading.Thread(target=self.ask, args=(i,)) for i in range(CLIENTS)]
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, kind, *_):
+        self.stop.set()
+        for thread in self.threads:
+            thread.join(180)
+            assert not thread.is_alive(), "a request hangs"
+        if kind is None:
+            assert not self.wrong, "\n".join(str(one) for one in self.wrong[:5])
+
+    def ask(self, number):
+        draw = random.Random(number)
+        while not self.stop.is_set():
+            kind = draw.randrange(len(self.kinds))
+            path, body = self.kinds[kind]
+            try:
+                answer = ask(self.server, path, self.vary(path, body, draw))
+            except AssertionError as error:
+                self.wrong.append((kind, str(error)[:300]))
+                continue
+            except (OSError, http.client.HTTPException) as error:
+                self.wrong.append((kind, f"cut: {error!r}"))
+                continue
+            self.done[kind] += 1
+            self.finished[number] += 1
+            if answer != self.expected[kind]:
+                self.wrong.append((kind, f"{json.dumps(answer)[:400]} instead of {json.dumps(self.expected[kind])[:400]}"))
 
 
 def pid_of_one(server, kind, draw):
@@ -118,28 +145,18 @@ def main():
         wait_until(lambda: all(process["state"] == "ready" for process in server.status()["processes"]), "every process", 60)
         free = server.all_blocks()
         expected = [ask(server, *kind) for kind in KINDS]
-        stop, done, wrong = threading.Event(), collections.Counter(), []
-        threads = [threading.Thread(target=client, args=(server, i, expected, stop, done, wrong)) for i in range(CLIENTS)]
-        for thread in threads:
-            thread.start()
         kills = collections.Counter()
-        try:
+        with Clients(server, KINDS, expected) as clients:
             while victims:
                 time.sleep(options.pause * (1 + 2 * draw.random()))
                 wait_until(server.is_ready, "ready between two kills", 60)
                 if kill_one(server, victims[-1], draw):
                     kills[victims.pop()] += 1
             time.sleep(1)
-        finally:
-            stop.set()
-            for thread in threads:
-                thread.join(180)
-                assert not thread.is_alive(), "a request hangs"
-        assert not wrong, "\n".join(str(one) for one in wrong[:5])
         recover(server, free)
         assert server.terminate() == 0
         assert leftovers(server) == [], leftovers(server)
-    print(f"{dict(kills)} killed, {sum(done.values())} answers of {len(done)} kinds whole and right, none cut, no block lost", flush=True)
+    print(f"{dict(kills)} killed, {sum(clients.done.values())} answers of {len(clients.done)} kinds whole and right, none cut, no block lost", flush=True)
 
 
 if __name__ == "__main__":

@@ -65,7 +65,7 @@ class HandOverPlay {
   }
 
   std::string run(const std::function<void(HandOverPlay&, int step)>& disturb = {}) {
-    open(case_.ask);
+    open();
     for (int step = 0; book_.size() > 0 && step < 300; ++step) {
       if (disturb) disturb(*this, step);
       for (const std::uint32_t engine : {kPrefill, kOwn}) {
@@ -115,15 +115,8 @@ class HandOverPlay {
   const Effects& effects() const { return effects_; }
 
  private:
-  void open(Ask ask) {
-    book_.open(std::move(ask));
-    book_.take_encode(5);
-    Encoded encoded;
-    for (const std::string& prompt : case_.prompts) {
-      encoded.prompts.push_back(testing::parsing_ids(prompt));
-      if (case_.ask.answer.echo) encoded.texts.push_back({prompt, static_cast<std::int64_t>(prompt.size())});
-    }
-    Submit submit = book_.encoded(5, std::move(encoded), 10, effects_);
+  void open() {
+    Submit submit = testing::open_case(book_, case_, effects_);
     if (submit.sequences.empty()) return bring();
     give(std::move(submit));
   }

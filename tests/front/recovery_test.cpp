@@ -46,15 +46,7 @@ class Play {
   template <class Dies>
   Outcome run(Dies dies, Death death) {
     engine_up();
-    book_.open(case_.ask);
-    book_.take_encode(5);
-    Encoded encoded;
-    for (const std::string& prompt : case_.prompts) {
-      encoded.prompts.push_back(testing::parsing_ids(prompt));
-      if (case_.ask.answer.echo) encoded.texts.push_back({prompt, static_cast<std::int64_t>(prompt.size())});
-    }
-    Submit submit = book_.encoded(5, std::move(encoded), 10, effects_);
-    bring(std::move(submit));
+    bring(testing::open_case(book_, case_, effects_));
     int step = 0;
     for (; book_.size() > 0 && step < 200; ++step) {
       if (dies(step)) {

@@ -37,6 +37,21 @@ class StepGatesTest : public ::testing::Test {
     const wire::RecordView view = plans.plan();
     gates->open(view, *view.as<wire::StepPlan>());
   }
+  /// A plan with a gated row of so many draft tokens and another gated row.
+  void open_with_drafts(std::int32_t drafts) {
+    wire::Capacity capacity = gates_capacity();
+    capacity.max_drafts = capacity.max_proposed = drafts;
+    capacity.max_sampled = 8;
+    gates.emplace(capacity);
+    plans.row_from_last(kGateFirst, 9, 1 + drafts, wire::kGated).gated_row(kGateSecond, 0, 1);
+    const wire::RecordView view = plans.plan();
+    gates->open(view, *view.as<wire::StepPlan>());
+  }
+  /// The masks of step 1 are refused for this reason.
+  void refused(const std::string& what) {
+    const Status status = take(1);
+    EXPECT_NE(status.message.find(what), std::string::npos) << status.message;
+  }
   Status take(std::uint64_t step) {
     const wire::RecordView view = masks.masks(step);
     return gates->take(view, *view.as<wire::StepMasks>());
@@ -111,17 +126,7 @@ TEST_F(StepGatesTest, MemoryOfTheCallerIsUsed) {
 }
 
 TEST_F(StepGatesTest, ARowOfDraftTokensHasMasksInOrder) {
-  wire::Capacity capacity = gates_capacity();
-  capacity.max_drafts = capacity.max_proposed = 3;
-  capacity.max_sampled = 8;
-  gates.emplace(capacity);
-  plans.row_from_last(kGateFirst, 9, 4, wire::kGated).gated_row(kGateSecond, 0, 1);
-  const wire::RecordView view = plans.plan();
-  gates->open(view, *view.as<wire::StepPlan>());
-  const auto refused = [&](const std::string& what) {
-    const Status status = take(1);
-    EXPECT_NE(status.message.find(what), std::string::npos) << status.message;
-  };
+  open_with_drafts(3);
   masks.add(kGateFirst, MaskForm::all, {}, 4);
   refused("4 more masks, behind 0 of 4 at most");
   masks.add(kGateSecond, MaskForm::all, {}, 1);
@@ -149,17 +154,7 @@ TEST_F(StepGatesTest, ARowOfDraftTokensHasMasksInOrder) {
 }
 
 TEST_F(StepGatesTest, TheLastMaskOfARowSaysWhatIsForced) {
-  wire::Capacity capacity = gates_capacity();
-  capacity.max_drafts = capacity.max_proposed = 2;
-  capacity.max_sampled = 8;
-  gates.emplace(capacity);
-  plans.row_from_last(kGateFirst, 9, 3, wire::kGated).gated_row(kGateSecond, 0, 1);
-  const wire::RecordView view = plans.plan();
-  gates->open(view, *view.as<wire::StepPlan>());
-  const auto refused = [&](const std::string& what) {
-    const Status status = take(1);
-    EXPECT_NE(status.message.find(what), std::string::npos) << status.message;
-  };
+  open_with_drafts(2);
   masks.add(kGateFirst, MaskForm::allowed, {5}, 1, {5, 6});
   refused("forced tokens beside a mask that others follow");
   masks.add(kGateFirst, MaskForm::allowed, {5}, 0, {5, 6, 7, 8});

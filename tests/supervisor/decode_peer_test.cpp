@@ -269,11 +269,11 @@ TEST_F(DecodePeerTest, AfterItsLossItsFrontIsWaitedFor) {
 
 TEST_F(DecodePeerTest, MemoriesAreToldWhenAllRanksHaveOne) {
   make("", 2);
-  peer->set_memory(0, 100, memory("11"));
+  peer->set_memory(0, 100, memory(11));
   Control control = accepted();
   peer->tick(now);
   EXPECT_EQ(control.receive(TimePoint{}).kind, Packet::Kind::timeout);
-  peer->set_memory(1, 101, memory("12", 8));
+  peer->set_memory(1, 101, memory(12, 8));
   const std::string together = std::to_string(ipc::lives_together(11, 12));
   for (int rank = 0; rank < 2; ++rank) {
     Packet packet = next(control);
@@ -281,7 +281,7 @@ TEST_F(DecodePeerTest, MemoriesAreToldWhenAllRanksHaveOne) {
     EXPECT_EQ(packet.number("rank"), rank);
     EXPECT_EQ(packet.text("life"), together);
     EXPECT_EQ(packet.number("blocks"), rank == 0 ? 4 : 8);
-    EXPECT_TRUE(memory_of(packet).has_value());
+    EXPECT_TRUE(kv_memory_of(packet).has_value());
   }
   peer->tick(now);
   EXPECT_EQ(control.receive(TimePoint{}).kind, Packet::Kind::timeout) << "once";
@@ -289,7 +289,7 @@ TEST_F(DecodePeerTest, MemoriesAreToldWhenAllRanksHaveOne) {
   peer->keep_memory_of(1, 0);  // that worker has died
   peer->tick(now);
   EXPECT_EQ(control.receive(TimePoint{}).kind, Packet::Kind::timeout);
-  peer->set_memory(1, 102, memory("13"));
+  peer->set_memory(1, 102, memory(13));
   EXPECT_EQ(next(control).text("life"), std::to_string(ipc::lives_together(11, 13)));
   EXPECT_EQ(next(control).number("rank"), 1);
   control.close();
@@ -297,8 +297,8 @@ TEST_F(DecodePeerTest, MemoriesAreToldWhenAllRanksHaveOne) {
   control = accepted();
   peer->tick(now);
   EXPECT_EQ(next(control).number("rank"), 0) << "the next decode instance is told, too";
-  peer->set_memory(2, 7, memory("5"));
-  peer->set_memory(-1, 7, memory("5"));
+  peer->set_memory(2, 7, memory(5));
+  peer->set_memory(-1, 7, memory(5));
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ inline ipc::Fd memory_file(off_t bytes) {
   return fd;
 }
 
-inline PeerMemory memory(const std::string& life, std::int64_t blocks = 4, std::int64_t block_bytes = 512) {
+inline KvMemory memory(std::uint64_t life, std::int64_t blocks = 4, std::int64_t block_bytes = 512) {
   return {life, blocks, block_bytes, memory_file(blocks * block_bytes)};
 }
 

@@ -249,24 +249,24 @@ TEST_F(PrefillPeersTest, EveryWorkerProcessIsToldOfTheMemoryOfItsRank) {
   const ChildProcess engine = sleeper();
   EXPECT_TRUE(orders_for(0, 100).empty());
   std::optional<Control> control(joined(engine));
-  const auto say = [&](int rank, const std::string& life) {
+  const auto say = [&](int rank, std::uint64_t life) {
     Json event = memory(life).members();
     event["event"] = "memory";
     event["rank"] = rank;
     ASSERT_TRUE(control->send(event, memory_file(4 * 512).get()).ok());
     run();
   };
-  say(0, "18446744073709551615");
+  say(0, 18446744073709551615u);
   const Json order{{"do", "peer_memory"}, {"peer", 0},          {"life", "18446744073709551615"},
                    {"blocks", 4},         {"block_bytes", 512}, {"attached", true}};
   EXPECT_EQ(orders_for(0, 100), std::vector<Json>{order});
   EXPECT_TRUE(orders_for(0, 100).empty()) << "once";
   EXPECT_TRUE(orders_for(1, 200).empty());
   EXPECT_EQ(orders_for(0, 101), std::vector<Json>{order}) << "a new process";
-  say(1, "9");
+  say(1, 9);
   EXPECT_TRUE(orders_for(0, 101).empty());
   EXPECT_EQ(orders_for(1, 200).size(), 1u);
-  say(0, "9");
+  say(0, 9);
   peers->tell_worker(0, 101, [](const Json&, int) { return false; });
   EXPECT_EQ(orders_for(0, 101).at(0)["life"], "9") << "tried again";
   control.reset();

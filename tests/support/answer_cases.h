@@ -7,7 +7,8 @@
 #include <utility>
 #include <vector>
 
-#include "actors/session/session.h"
+#include "actors/session/session_book.h"
+#include "support/parsing_context.h"
 
 namespace troupe::testing {
 
@@ -140,6 +141,18 @@ inline std::string record(const Effects& effects) {
       out += "\n" + answer.text + "|" + answer.reasoning + "|" + answer.calls;
   }
   return out;
+}
+
+/// Opens the case's request, whose prompts become parsing_ids(); what is to be submitted of it.
+inline Submit open_case(SessionBook& book, const AnswerCase& of, Effects& effects) {
+  book.open(of.ask);
+  book.take_encode(of.ask.exchange);
+  Encoded encoded;
+  for (const std::string& prompt : of.prompts) {
+    encoded.prompts.push_back(parsing_ids(prompt));
+    if (of.ask.answer.echo) encoded.texts.push_back({prompt, static_cast<std::int64_t>(prompt.size())});
+  }
+  return book.encoded(of.ask.exchange, std::move(encoded), 10, effects);
 }
 
 }  // namespace troupe::testing

@@ -93,9 +93,7 @@ def main():
     with start(0) as mixed:
         alone = measure("mixed", mixed, arguments)
     with start(1, "--splitwise-role", "prefill") as prefill:
-        port = prefill.status()["ports"]["engine_worker_queue"]
-        port = port[0] if isinstance(port, list) else port
-        with start(0, "--splitwise-role", "decode", "--innode-prefill-ports", port,
+        with start(0, "--splitwise-role", "decode", "--innode-prefill-ports", prefill.status()["ports"]["engine_worker_queue"],
                    env={"XDG_RUNTIME_DIR": str(prefill.runtime_dir)}) as decode:
             wait_until(lambda: joined(decode, arguments), "that prompts are handed over")
             handed = handed_over(decode)

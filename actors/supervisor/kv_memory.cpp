@@ -1,0 +1,30 @@
+#include "actors/supervisor/kv_memory.h"
+
+#include <sys/stat.h>
+
+#include <charconv>
+#include <string>
+#include <utility>
+
+namespace troupe::supervisor {
+
+// The life has 64 bits, of which a reader of JSON may lose some.
+nlohmann::json KvMemory::members() const {
+  return {{"life", std::to_string(life)}, {"blocks", blocks}, {"block_bytes", block_bytes}};
+}
+
+std::optional<KvMemory> kv_memory_of(Packet& packet) {
+  KvMemory memory{0, packet.number("blocks"), packet.number("block_bytes"), std::move(packet.attached)};
+  const std::string life = packet.text("life");
+  const char* const end = life.data() + life.size();
+  const auto read = std::from_chars(life.data(), end, memory.life);
+  struct stat st {};
+  if (read.ec != std::errc() || read.ptr != end || memory.life == 0 || memory.blocks <= 0 ||
+      memory.block_bytes <= 0 || !memory.file || fstat(memory.file.get(), &st) != 0 ||
+      st.st_size / memory.block_bytes < memory.blocks) {
+    return std::nullopt;
+  }
+  return memory;
+}
+
+}  // namespace troupe::supervisor
