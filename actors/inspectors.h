@@ -115,7 +115,7 @@ TROUPE_INSPECT(Compile, x.request_id, x.form, x.thinking, x.client, x.io, x.exch
 TROUPE_INSPECT(CancelCompile, x.io, x.exchange)
 TROUPE_INSPECT(Compiled, x.status, x.grammar)
 TROUPE_INSPECT(FormReady, x.ticket)
-TROUPE_INSPECT(WatchGrammar, x.grammar)
+TROUPE_INSPECT(FormLost, x.key, x.too_complex, x.why)
 TROUPE_INSPECT(ReleaseGrammar, x.grammar)
 TROUPE_INSPECT(GrammarStart, x.key, x.grammar, x.gated_from)
 TROUPE_INSPECT(GrammarTokens, x.key, x.first, x.count, x.drafts)

@@ -185,10 +185,12 @@ struct FormReady {
   std::uint64_t ticket = 0;
 };
 
-/// Answered with a failure when the answer cannot be held to the grammar any longer, else when the grammar is
-/// released.
-struct WatchGrammar {
-  std::uint64_t grammar = 0;
+/// A sequence cannot be held to its form any longer. It is told before the mask that the sequence would end
+/// with.
+struct FormLost {
+  RequestKey key;
+  bool too_complex = false;  ///< following it takes too long; else a fault of the server
+  std::string why;           ///< of a fault
 };
 
 /// The request has ended. Sequences that have started with the grammar keep it until they end.
@@ -309,6 +311,7 @@ enum class Finish : std::uint8_t {
   aborted,   ///< lost with the worker: the same request may succeed later
   poisoned,  ///< it alone was suspected when a second worker died: it must not be tried again
   error,
+  too_complex,  ///< following its form takes too long
 };
 
 /// Logprobs at one position of a sequence, as the worker reported them.

@@ -103,9 +103,8 @@ using cache_actor =
                      caf::replies_to<caf::get_atom>::with<CacheStatus>>;
 
 /// Who compiles forms for SESSION HOST: ENGINE LINK, or GRAMMAR itself.
-using forms_actor =
-    caf::typed_actor<caf::replies_to<Compile>::with<Compiled>, caf::reacts_to<CancelCompile>,
-                     caf::replies_to<WatchGrammar>::with<Status>, caf::reacts_to<ReleaseGrammar>>;
+using forms_actor = caf::typed_actor<caf::replies_to<Compile>::with<Compiled>, caf::reacts_to<CancelCompile>,
+                                     caf::reacts_to<ReleaseGrammar>>;
 
 /// GRAMMAR: holds answers to their forms. Compiles each form in a process that can be killed, follows its
 /// sequences and makes the masks of their gated rows.
@@ -115,8 +114,6 @@ using grammar_actor =
                      caf::replies_to<Compile>::with<Compiled>,
                      // The request of a Compile has ended before it was answered; from SESSION HOST.
                      caf::reacts_to<CancelCompile>,
-                     // Answers when the grammar has failed or is released; from SESSION HOST.
-                     caf::replies_to<WatchGrammar>::with<Status>,
                      // The request has ended; from SESSION HOST.
                      caf::reacts_to<ReleaseGrammar>,
                      // Sequences, their tokens and the rows that wait; from SCHEDULER.
@@ -143,6 +140,8 @@ using scheduler_actor =
                      // Masks take too long for their step, or have been made after all; from GRAMMAR, to the
                      // sender of GrammarStep.
                      caf::reacts_to<MasksLate>, caf::reacts_to<MasksMade>,
+                     // A sequence cannot be held to its form any longer; likewise.
+                     caf::reacts_to<FormLost>,
                      // Fetches from the swap space have ended; from CACHE MANAGER, to the sender of the last
                      // CacheAsks.
                      caf::reacts_to<CacheGrants>,
@@ -250,7 +249,7 @@ using engine_link_actor =
                      // Asked of the engine's GRAMMAR; from SESSION HOST. Answered with an error when the
                      // engine is gone, as are the others.
                      caf::replies_to<Compile>::with<Compiled>, caf::reacts_to<CancelCompile>,
-                     caf::replies_to<WatchGrammar>::with<Status>, caf::reacts_to<ReleaseGrammar>,
+                     caf::reacts_to<ReleaseGrammar>,
                      // Asked of its CACHE MANAGER; from GATEWAY.
                      caf::replies_to<ResetPrefixCache>::with<std::int32_t>,
                      // Answers with the state of its SCHEDULER and CACHE MANAGER; from the control thread.

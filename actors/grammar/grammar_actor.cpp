@@ -45,12 +45,9 @@ void begin_compile(GrammarSelf self, Compile& job, std::uint64_t ticket,
     promise.deliver(admit(self, nullptr, std::move(job.thinking)));
     return;
   }
-  state.compiling.emplace(ticket, GrammarState::Request{promise,
-                                                        job.request_id,
-                                                        job.form.param,
-                                                        std::move(job.thinking),
-                                                        now_ns(),
-                                                        {job.io, job.exchange}});
+  state.compiling.emplace(
+      ticket, GrammarState::Request{
+                  promise, job.request_id, std::move(job.thinking), now_ns(), {job.io, job.exchange}});
   state.forms->submit(ticket,
                       {kind_of(job.form.kind), std::move(job.form.value), std::move(job.form.param),
                        std::move(job.form.places)},
@@ -94,8 +91,7 @@ void compiled(GrammarSelf self, CompileOutcome& outcome, GrammarState::Request& 
   state.parts.log.info(
       "compiled", {kv("req", request.request_id), kv("bytes", outcome.form->memory_bytes()), kv("ms", ms)});
   const Compiled admitted = admit(self, std::move(outcome.form), std::move(request.thinking));
-  state.watches.emplace(admitted.grammar,
-                        GrammarState::Watch{{}, std::move(request.request_id), std::move(request.param)});
+  state.requests.emplace(admitted.grammar, std::move(request.request_id));
   request.promise.deliver(admitted);
 }
 
@@ -109,50 +105,24 @@ void compiled(GrammarSelf self, const FormReady& ready) {
   if (!fault.ok() && request.promise.pending()) request.promise.deliver(Compiled{std::move(fault), 0});
 }
 
-caf::typed_response_promise<Status> watch(GrammarSelf self, std::uint64_t grammar) {
-  auto promise = self->make_response_promise<Status>();
-  const auto it = self->state.watches.find(grammar);
-  if (it == self->state.watches.end()) {
-    promise.deliver(Status());
-  } else {
-    it->second.promise = promise;
-  }
-  return promise;
-}
-
-void end_watch(GrammarSelf self, std::uint64_t grammar, Status status) {
-  auto node = self->state.watches.extract(grammar);
-  if (!node.empty() && node.mapped().promise.pending()) node.mapped().promise.deliver(std::move(status));
-}
-
-/// Ends the request of a form that takes too long to follow.
-void give_up(GrammarSelf self, std::uint64_t grammar) {
-  const auto it = self->state.watches.find(grammar);
-  if (it == self->state.watches.end()) return;
-  const std::string param = it->second.param;
-  self->state.parts.log.error("too_slow", {kv("req", it->second.request_id), kv("form", param)});
-  end_watch(self, grammar,
-            invalid(param + " is too complex: following it takes too long at this answer", param,
-                    "grammar_too_complex"));
-}
-
-/// Ends the request of a form that could not be followed for a fault of ours.
-void end_faulty(GrammarSelf self, std::uint64_t grammar, const Status& fault) {
-  const auto it = self->state.watches.find(grammar);
-  if (it == self->state.watches.end()) return;
-  self->state.parts.log.error("fault", {kv("req", it->second.request_id), kv("what", fault.message)});
-  end_watch(self, grammar, fault);
+/// Ends the request of a form that cannot be followed: the first of its sequences that says so does.
+void lose(GrammarSelf self, const RequestKey& key, bool too_complex, const std::string& why) {
+  GrammarState& state = self->state;
+  const auto request = state.requests.extract(state.grammars.grammar_of(key));
+  if (request.empty()) return;
+  state.parts.log.error(too_complex ? "too_slow" : "fault", {kv("req", request.mapped()), kv("why", why)});
+  self->send(state.scheduler, FormLost{key, too_complex, why});
 }
 
 /// Counts what a mask took, before it is sent: no answer ends well with a form that takes too long.
 void account(GrammarSelf self, const Follower& follower) {
   GrammarState& state = self->state;
-  if (!follower.constraint.fault().ok())
-    end_faulty(self, state.grammars.grammar_of(follower.key), follower.constraint.fault());
-  std::uint64_t ended = state.grammars.charge(follower.key, follower.mask_ns);
-  if (follower.constraint.too_slow()) ended = state.grammars.grammar_of(follower.key);
-  if (ended != 0) give_up(self, ended);
-  if (follower.constraint.failed() && ++state.failed == 1) state.parts.log.error("mask_ignored", {});
+  const grammar::Constraint& constraint = follower.constraint;
+  if (!constraint.fault().ok()) lose(self, follower.key, false, constraint.fault().message);
+  const bool used_up = !state.grammars.charge(follower.key, follower.mask_ns);
+  if (used_up || constraint.too_slow())
+    lose(self, follower.key, true, used_up ? "all its masks together" : "one mask");
+  if (constraint.failed() && ++state.failed == 1) state.parts.log.error("mask_ignored", {});
 }
 
 void step(GrammarSelf self, const GrammarStep& update) {
@@ -215,10 +185,9 @@ grammar_actor::behavior_type grammar_behavior(GrammarSelf self, GrammarParts par
       answer_beat,
       [self](Compile& job) { return compile(self, job); },
       [self](const CancelCompile& cancel) { drop(self, cancel); },
-      [self](const WatchGrammar& wish) { return watch(self, wish.grammar); },
       [self](const ReleaseGrammar& release) {
         self->state.grammars.release(release.grammar);
-        end_watch(self, release.grammar, {});
+        self->state.requests.erase(release.grammar);
       },
       [self](const GrammarStep& update) { step(self, update); },
       [self](const FormReady& ready) { compiled(self, ready); },

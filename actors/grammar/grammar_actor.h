@@ -53,22 +53,15 @@ struct GrammarState {
   struct Request {
     caf::typed_response_promise<Compiled> promise;
     std::string request_id;
-    std::string param;  ///< the form's field
     grammar::ThinkingRule thinking;
     std::int64_t began_ns = 0;
     std::pair<std::uint32_t, std::uint64_t> exchange;  ///< the request's I/O thread and exchange
   };
-  struct Watch {
-    caf::typed_response_promise<Status> promise;
-    std::string request_id;
-    std::string param;
-  };
-
   GrammarParts parts;
   std::vector<TokenId> stop_ids;  ///< ascending
   Grammars grammars;
-  std::map<std::uint64_t, Request> compiling;  ///< by ticket
-  std::map<std::uint64_t, Watch> watches;      ///< by grammar, until it is released
+  std::map<std::uint64_t, Request> compiling;     ///< by ticket
+  std::map<std::uint64_t, std::string> requests;  ///< by grammar, until it is released or has been lost
   std::uint64_t next_ticket = 1;
   std::size_t failed = 0;  ///< sequences that were given a token which their mask did not allow
   scheduler_actor scheduler;

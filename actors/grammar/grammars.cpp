@@ -76,9 +76,9 @@ bool Grammars::made(const RequestKey& key) {
   return true;
 }
 
-std::uint64_t Grammars::charge(const RequestKey& key, std::int64_t cost_ns) {
+bool Grammars::charge(const RequestKey& key, std::int64_t cost_ns) {
   const auto it = sequences_.find(key);
-  return it == sequences_.end() || it->second.account->charge(cost_ns) ? 0 : it->second.grammar;
+  return it == sequences_.end() || it->second.account->charge(cost_ns);
 }
 
 std::uint64_t Grammars::grammar_of(const RequestKey& key) const {

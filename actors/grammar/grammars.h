@@ -80,8 +80,8 @@ class Grammars {
   /// The late mask has been made. False when the sequence has ended and needs no mask.
   bool made(const RequestKey& key);
 
-  /// Charges the sequence's request for a mask. Returns the grammar when that has become too much, else 0.
-  std::uint64_t charge(const RequestKey& key, std::int64_t cost_ns);
+  /// Charges the sequence's request for a mask. False from when that is too much.
+  bool charge(const RequestKey& key, std::int64_t cost_ns);
   /// The sequence's grammar; 0 when it has ended.
   std::uint64_t grammar_of(const RequestKey& key) const;
 

@@ -231,7 +231,6 @@ engine_link_actor::behavior_type engine_link_behavior(EngineLinkSelf self, Engin
       [self](const CancelCompile& cancel) {
         self->state.parts.link->send(MessageType::cancel_compile, 0, encoded_view(cancel));
       },
-      [self](const WatchGrammar& watch) { return ask<Status>(self, MessageType::watch_grammar, watch); },
       [self](const ReleaseGrammar& release) {
         self->state.parts.link->send(MessageType::release_grammar, 0, encoded_view(release));
       },

@@ -37,7 +37,6 @@ class FrontReceiver {
       case MessageType::cancel: return cancel(arrival);
       case MessageType::steps_taken: return steps_taken(arrival.tag);
       case MessageType::compile:
-      case MessageType::watch_grammar:
       case MessageType::reset_cache:
       case MessageType::ask_status:
       case MessageType::probe:
@@ -150,18 +149,6 @@ void compile(FrontLinkSelf self, const LinkMessage& question) {
       });
 }
 
-void watch(FrontLinkSelf self, const LinkMessage& question) {
-  const auto wish = read<WatchGrammar>(self, question);
-  if (!wish || !self->state.parts.grammar) return;
-  auto pending = self->request(self->state.parts.grammar, kFormPatience, *wish);
-  pending.then(
-      [=, end_deadline = deadline_end(self, pending)](const Status& status) {
-        end_deadline();
-        answer(self, question, status);
-      },
-      [](const caf::error&) {});
-}
-
 void release(FrontLinkSelf self, const LinkMessage& message) {
   const auto wish = read<ReleaseGrammar>(self, message);
   if (!wish || !self->state.parts.grammar) return;
@@ -209,7 +196,6 @@ void take(FrontLinkSelf self, const LinkMessage& message) {
       if (self->state.root) welcome(self);
       return;
     case MessageType::compile: return compile(self, message);
-    case MessageType::watch_grammar: return watch(self, message);
     case MessageType::release_grammar: return release(self, message);
     case MessageType::cancel_compile: return cancel_compile(self, message);
     case MessageType::reset_cache: return reset_cache(self, message);

@@ -38,8 +38,7 @@ enum class MessageType : std::uint32_t {
   submit,           ///< Submit
   cancel,           ///< Cancel
   steps_taken,      ///< nothing; tag: how many StepTokens the front has taken in this epoch
-  compile,          ///< Compile; answered under the same tag, as are the next five
-  watch_grammar,    ///< WatchGrammar
+  compile,          ///< Compile; answered under the same tag, as are the next three
   reset_cache,      ///< ResetPrefixCache
   ask_status,       ///< nothing
   probe,            ///< nothing

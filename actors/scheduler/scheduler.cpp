@@ -96,6 +96,15 @@ void Scheduler::fail(std::uint32_t sequence, Finish how, const std::string& why,
   life_.fail(sequence);
 }
 
+/// The sequence may be named by plans in flight.
+void Scheduler::end(std::uint32_t sequence, Finish how, const std::string& why, StepOutput& out) {
+  if (table_[sequence].state == SequenceState::ending) return;
+  SequenceTokens& tokens = fronts_.report(table_[sequence], out);
+  tokens.finish = how;
+  tokens.error = why;
+  life_.end(sequence, SequenceState::ending);
+}
+
 Status Scheduler::submit(Submit& request, std::uint32_t front) {
   std::vector<SequenceSpec>& specs = request.sequences;
   std::vector<std::size_t> origin;
@@ -196,6 +205,13 @@ void Scheduler::masks_late(const MasksLate& late) {
 
 void Scheduler::masks_made(const MasksMade& made) { mark_masks_made(made.keys, table_); }
 
+void Scheduler::form_lost(const FormLost& lost, StepOutput& out) {
+  out.clear();
+  const std::uint32_t sequence = table_.find(lost.key);
+  if (sequence != kNoSequence)
+    end(sequence, lost.too_complex ? Finish::too_complex : Finish::error, lost.why, out);
+}
+
 std::span<const std::byte> Scheduler::plan(std::int64_t now_ns) {
   if (epoch_ == 0 || (life_.running().empty() && !media_.frees_by_plan())) return {};
   const std::uint32_t isolated = inquiry_.isolated(table_);
@@ -211,13 +227,7 @@ Committed Scheduler::media_done(std::span<const std::byte> bytes, StepOutput& ou
     case MediaWork::Verdict::ignored: return Committed::stale;
     case MediaWork::Verdict::malformed: return Committed::malformed;
     case MediaWork::Verdict::encoded: counters_.encoded(ended.seconds, ended.cached); break;
-    case MediaWork::Verdict::failed:
-      if (table_[ended.sequence].state == SequenceState::ending) break;
-      SequenceTokens& tokens = fronts_.report(table_[ended.sequence], out);
-      tokens.finish = Finish::error;
-      tokens.error = kMediaGone;
-      life_.end(ended.sequence, SequenceState::ending);
-      break;
+    case MediaWork::Verdict::failed: end(ended.sequence, Finish::error, kMediaGone, out); break;
   }
   return Committed::applied;
 }

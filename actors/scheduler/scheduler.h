@@ -147,6 +147,8 @@ class Scheduler {
   void masks_late(const MasksLate& late);
   /// Now they are.
   void masks_made(const MasksMade& made);
+  /// Ends a sequence with an error. `out` is cleared first. Unknown keys are ignored.
+  void form_lost(const FormLost& lost, StepOutput& out);
 
   /// Answers to asks, and fetches that have ended; those of another epoch are dropped.
   void granted(const CacheGrants& grants);
@@ -169,6 +171,7 @@ class Scheduler {
   void enqueue(SequenceSpec& spec, Prompt prompt, std::uint32_t group, const Submit& request,
                std::uint32_t front);
   void fail(std::uint32_t sequence, Finish how, const std::string& why, StepOutput& out);
+  void end(std::uint32_t sequence, Finish how, const std::string& why, StepOutput& out);
   void note_drafts(ScheduledSequence& s) const;
   void tell_grammar(ScheduledSequence& s, std::span<const TokenId> ids, std::span<const TokenId> drafts = {});
   void commit_row(std::size_t index, const PlannedRow& row, const wire::ResultRow* result, StepOutput& out);

@@ -216,6 +216,11 @@ scheduler_actor::behavior_type scheduler_behavior(SchedulerSelf self, SchedulerP
         self->state.scheduler->masks_made(made);
         advance(self);
       },
+      [self](const FormLost& lost) {
+        self->state.scheduler->form_lost(lost, self->state.output);
+        advance(self);
+        tell_hosts(self);
+      },
       [self](const CacheGrants& update) {
         self->state.kv = update.status;
         self->state.scheduler->granted(update);

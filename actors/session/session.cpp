@@ -260,6 +260,18 @@ Status Session::check_media(const Encoded& encoded) const {
                  "truncate_prompt_tokens", "invalid_value");
 }
 
+Status Session::failure_of(const SequenceTokens& tokens) const {
+  if (tokens.finish == Finish::too_complex) {
+    const std::string& param = ask_.generation.form.param;
+    return invalid(param + " is too complex: following it takes too long at this answer", param,
+                   "grammar_too_complex");
+  }
+  Status status =
+      failure(tokens.finish == Finish::aborted ? Code::unavailable : Code::internal, tokens.error);
+  if (tokens.finish == Finish::poisoned) status.reason = "poison_request";
+  return status;
+}
+
 bool Session::take(std::size_t place, const SequenceTokens& tokens, const StepTokens& step,
                    std::int64_t now_ns, Effects& effects) {
   if (closed_ || place >= content_.sequences.size()) return true;
@@ -267,7 +279,8 @@ bool Session::take(std::size_t place, const SequenceTokens& tokens, const StepTo
   if (sequence.choice.finished()) return true;  // ended by a stop string; tokens sampled since are discarded
   if (sequence.handed_over) return false;
   if (tokens.attempt + 1 != attempts_ || !sequence.choice.continues_with(tokens, step)) return false;
-  const bool failed = tokens.finish == Finish::error || tokens.finish == Finish::aborted;
+  const bool failed = tokens.finish == Finish::error || tokens.finish == Finish::aborted ||
+                      tokens.finish == Finish::too_complex;
   if (failed && hands_over_) {
     give_up(sequence, effects);
     return true;
@@ -279,10 +292,7 @@ bool Session::take(std::size_t place, const SequenceTokens& tokens, const StepTo
     sequence.ended = true;
   }
   if (failed || tokens.finish == Finish::poisoned) {
-    Status status =
-        failure(tokens.finish == Finish::aborted ? Code::unavailable : Code::internal, tokens.error);
-    if (tokens.finish == Finish::poisoned) status.reason = "poison_request";
-    fail(status, now_ns, effects);
+    fail(failure_of(tokens), now_ns, effects);
     return true;
   }
   if (tokens.scheduled_ns > 0 && scheduled_ns_ == 0) scheduled_ns_ = tokens.scheduled_ns;

@@ -78,6 +78,7 @@ bool SessionChoice::take(const SequenceTokens& sequence, const StepTokens& step)
     case Finish::length: finish_ = http::FinishReason::length; break;
     case Finish::aborted:
     case Finish::poisoned:
+    case Finish::too_complex:
     case Finish::error: finish_ = http::FinishReason::abort; break;
   }
   flush_text();

@@ -127,20 +127,6 @@ bool is_lost(const Status& status) {
   return status.code == Code::unavailable && status.reason == kEngineLost;
 }
 
-/// Ends the request when GRAMMAR cannot follow its answer any longer.
-void watch(SessionHostSelf self, std::uint64_t exchange, const EngineProcess& process,
-           std::uint64_t grammar) {
-  auto pending = self->request(self->state.parts.grammars[process.engine], patience_for(self, exchange),
-                               WatchGrammar{grammar});
-  pending.then(
-      [=, end_deadline = deadline_end(self, pending)](const Status& status) {
-        end_deadline();
-        if (status.ok() || is_lost(status) || self->state.book->engine_of(exchange) != process) return;
-        fail(self, exchange, status);
-      },
-      [](const caf::error&) {});
-}
-
 void bring(SessionHostSelf self, std::uint64_t exchange);
 
 void compile(SessionHostSelf self, std::uint64_t exchange, Compile job) {
@@ -170,7 +156,6 @@ void compile(SessionHostSelf self, std::uint64_t exchange, Compile job) {
         Effects effects;
         Submit sequences = self->state.book->compiled(exchange, process, compiled, now_ns(), effects);
         act(self, effects);
-        if (open && compiled.status.ok()) watch(self, exchange, process, compiled.grammar);
         if (open && !compiled.status.ok()) return bring(self, exchange);  // to another engine, if it is open
         submit(self, std::move(sequences));
       },

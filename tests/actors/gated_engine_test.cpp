@@ -34,7 +34,6 @@ grammar_actor::behavior_type play_grammar(grammar_actor::stateful_pointer<Gramma
   return {answer_beat,
           [](const Compile&) { return Compiled{}; },
           [](const CancelCompile&) {},
-          [](const WatchGrammar&) { return Status(); },
           [](const ReleaseGrammar&) {},
           [self, link](const GrammarStep& step) {
             const auto scheduler = caf::actor_cast<scheduler_actor>(self->current_sender());

@@ -39,7 +39,6 @@ grammar_actor::behavior_type fake_grammar(grammar_actor::pointer self, Heard* he
   return {answer_beat,
           [](const Compile&) { return Compiled{}; },
           [](const CancelCompile&) {},
-          [](const WatchGrammar&) { return Status(); },
           [](const ReleaseGrammar&) {},
           [=](const GrammarStep& step) {
             heard->grammar.push_back(step);

@@ -79,7 +79,6 @@ class SessionHostRig : public ActorWorld {
                 return compiling_.emplace_back(self->make_response_promise<Compiled>());
               },
               [this](const CancelCompile& cancel) { cancelled_compiles_.push_back(cancel.exchange); },
-              [this](const WatchGrammar&) { return watched_; },
               [this](const ReleaseGrammar& release) { released_.push_back(release.grammar); },
               [](const GrammarStep&) {},
               [](const FormReady&) {},
@@ -232,7 +231,6 @@ class SessionHostRig : public ActorWorld {
   SessionHostParts parts_;
   std::shared_ptr<Quarantine> quarantine_ = std::make_shared<Quarantine>();
   bool grammar_lost_ = false;  ///< the Compile that is answered next fails with its engine
-  Status watched_;
   std::vector<std::uint64_t> released_;
   std::vector<MeasureMedia> measures_;
   MeasuredMedia measured_{{}, {{MediaKind::image, kGrid}}};

@@ -120,9 +120,7 @@ TEST_F(SessionRecoveryTest, AFormIsCompiledAgainInTheNextEngine) {
 
 TEST_F(SessionRecoveryTest, GrammarsOfADeadEngineAreNotReleasedToTheNext) {
   open(false, 3, 100, std::chrono::hours(1), {http::AnswerForm::Kind::regex, "a+", "guided_regex"});
-  watched_ = {Code::unavailable, "the engine was lost", {}, kEngineLost};
   compiled(0, {{}, 60});
-  EXPECT_TRUE(answers_.empty()) << "that its engine is lost is no fault of the grammar";
   tokens("a", Finish::none);
   down(1);
   up(2);
@@ -161,14 +159,6 @@ TEST_F(SessionRecoveryTest, RequestsWaitForTheirEngineForAWhileAndAreThenGivenTo
   EXPECT_EQ(submitted_to_, (std::vector<std::uint32_t>{first, 1 - first}));
   tokens("b", Finish::length);
   EXPECT_NE(bytes_of(3).find("[DONE]"), std::string::npos);
-}
-
-TEST_F(SessionRecoveryTest, AGrammarThatFailsEndsItsRequest) {
-  watched_ = failure(Code::internal, "the answer left its form");
-  open(false, 3, 100, std::chrono::hours(1), {http::AnswerForm::Kind::regex, "a+", "guided_regex"});
-  compiled(0, {{}, 60});
-  ASSERT_EQ(answers_.size(), 1u);
-  EXPECT_EQ(answers_[0].status, 500);
 }
 
 TEST_F(SessionRecoveryTest, SuspectsTakeTurns) {

@@ -283,6 +283,19 @@ TEST_F(SessionTest, APoisonousRequestSaysSo) {
   EXPECT_EQ(json::parse(bytes())["error"]["code"], "poison_request");
 }
 
+TEST_F(SessionTest, AFormThatIsTooComplexNamesItsField) {
+  Ask request = ask();
+  request.generation.form.param = "guided_regex";
+  open(request, {{'a'}});
+  step(0, "x");
+  end(0, Finish::too_complex, "");
+  ASSERT_EQ(effects_.outputs.size(), 1u);
+  EXPECT_EQ(effects_.outputs[0].status, 400);
+  const json::Value error = json::parse(bytes())["error"];
+  EXPECT_EQ(error["code"], "grammar_too_complex");
+  EXPECT_EQ(error["param"], "guided_regex");
+}
+
 TEST_F(SessionTest, CachedTokensAreCountedOncePerPrompt) {
   Ask request = ask(Api::completions);
   request.generation.choices = request.generation.best_of = 2;

@@ -46,6 +46,27 @@ struct GrammarRig : Rig {
 using Flags = std::vector<std::uint32_t>;
 constexpr std::uint32_t kBoth = wire::kSamples | wire::kGated;
 
+TEST(SchedulerGrammar, ALostFormEndsItsSequenceBeforeTheTokensOfTheStepThatRuns) {
+  GrammarRig rig({.budget = 8});
+  rig.submit({held(1, 5, 3)});
+  rig.update();
+  ASSERT_TRUE(rig.plan());
+  StepOutput out;
+  rig.scheduler.form_lost({{1, 1}, true, ""}, out);
+  ASSERT_EQ(out.hosts.size(), 1u);
+  ASSERT_EQ(out.hosts[0].step.sequences.size(), 1u);
+  EXPECT_EQ(out.hosts[0].step.sequences[0].key, (RequestKey{1, 1}));
+  EXPECT_EQ(out.hosts[0].step.sequences[0].finish, Finish::too_complex);
+  EXPECT_EQ(rig.update().ends, (std::vector<RequestKey>{{1, 1}}));
+  rig.scheduler.form_lost({{1, 1}, false, "again"}, out);
+  rig.scheduler.form_lost({{1, 9}, false, "unknown"}, out);
+  for (const HostTokens& host : out.hosts) EXPECT_TRUE(host.step.sequences.empty());
+  rig.commit(Rig::kStop);
+  EXPECT_TRUE(rig.events().empty()) << "it has ended";
+  ASSERT_TRUE(rig.plan());
+  EXPECT_EQ(rig.scheduler.running(), 0);
+}
+
 TEST(SchedulerGrammar, TheRowThatSamplesIsGatedAndItsTokensAreTold) {
   GrammarRig rig({.budget = 8});
   rig.submit({held(1, 12, 3)});
