@@ -291,7 +291,7 @@ TEST_F(SessionTest, AFormThatIsTooComplexNamesItsField) {
   end(0, Finish::too_complex, "");
   ASSERT_EQ(effects_.outputs.size(), 1u);
   EXPECT_EQ(effects_.outputs[0].status, 400);
-  const json::Value error = json::parse(bytes())["error"];
+  const auto error = json::parse(bytes())["error"];
   EXPECT_EQ(error["code"], "grammar_too_complex");
   EXPECT_EQ(error["param"], "guided_regex");
 }
