@@ -4,6 +4,7 @@
 // with a chain of kernels that only copy as many weights and read as much of x.
 #include <algorithm>
 #include <cstdio>
+#include <cstring>
 #include <numeric>
 #include <random>
 #include <string>
@@ -15,6 +16,7 @@
 #include "gpu/ceilings.h"
 #include "gpu/cuda_graph.h"
 #include "kernels/cuda/product/linear.h"
+#include "kernels/cuda/product/slab.h"
 #include "kernels/cuda/product/strip.h"
 #include "kernels/fill_random.h"
 #include "kernels/quantise_rows.h"
@@ -42,7 +44,14 @@ struct Product {
   int outputs, inputs;
   int heads = 0, kv_heads = 0;
   bool grouped = false;
-  bool halved = false;  ///< on Hopper, up to kStripRows, it takes or leaves half a norm, as in a step
+  bool halved = false;  ///< on Hopper, up to kSlabMostRows, it takes or leaves half a norm, as in a step
+};
+
+/// How a product runs that slabs take.
+enum class Way {
+  chosen,
+  stream,  ///< behind a kernel that makes the norm, if the product takes half of one
+  wgmma,   ///< likewise
 };
 
 const Product kProducts[] = {
@@ -103,7 +112,7 @@ class Setting {
     rope_ = random(std::size_t{kMostRows} * 128 * 4, DType::f32, 1);
     scale_ = random(rows * 4, DType::f32, 1);
     squares_ = static_cast<float*>(device.alloc(std::size_t{kernels::cuda::kStripRows} * kMostInputs * 4));
-    weighted_ = device.alloc(std::size_t{kernels::cuda::kStripRows} * kMostInputs * 2);
+    weighted_ = device.alloc(std::size_t{kernels::cuda::kSlabMostRows} * kMostInputs * 2);
     if (squares_ == nullptr || weighted_ == nullptr)
       throw CudaError("no memory for the norms that are timed");
     q_ = random(std::size_t{kMostRows} * 20 * 128 * 2, DType::bf16, 1);
@@ -139,6 +148,38 @@ class Setting {
       bytes += static_cast<double>(read * turns);
     }
     return bytes / seconds;
+  }
+
+  /// Seconds that a dense product takes.
+  double seconds(const Product& product, int rows, Way way) {
+    const std::size_t matrix = matrix_bytes(DType::bf16, product.outputs, product.inputs);
+    const std::size_t turns = std::clamp<std::size_t>(kPoolBytes / matrix, 4, kMostTurns);
+    const kernels::cuda::GpuTraits gpu = kernels::cuda::traits_of(device_);
+    const CudaGraph graph = CudaGraph::capture(device_, [&] {
+      for (std::size_t i = 0; i < turns; ++i) {
+        kernels::cuda::Linear l = linear(product, i % (kPoolBytes / matrix) * matrix, rows, routed_[0]);
+        if (way == Way::chosen) {
+          run(l);
+          continue;
+        }
+        if (l.consumed_norm.weighted != nullptr) {
+          kernels::run(device_, AddRmsNorm{.out = x_,
+                                           .residual = static_cast<float*>(out_),
+                                           .weight = static_cast<const float*>(scale_),
+                                           .rows = rows,
+                                           .cols = product.inputs});
+        }
+        l.consumed_norm = l.produced_norm = {};
+        const kernels::cuda::LinearShape shape = shape_of(l);
+        kernels::cuda::run(device_, l,
+                           way == Way::stream
+                               ? kernels::cuda::LinearChoice{.way = kernels::cuda::LinearWay::stream,
+                                                             .stream = stream_plan(shape, gpu)}
+                               : kernels::cuda::LinearChoice{.way = kernels::cuda::LinearWay::wgmma,
+                                                             .wgmma_tile = wgmma_plan(shape, gpu)});
+      }
+    });
+    return median_seconds(device_, graph, kLaunches) / static_cast<double>(turns);
   }
 
   /// Bytes per second of the product's weights, of a chain of kernels that only fetch them and read x, as
@@ -204,7 +245,7 @@ class Setting {
         .kv = {.data = kv_, .layers = 1, .kv_heads = product.kv_heads, .head_dim = 128},
         .heads = product.heads,
         .slots = reinterpret_cast<const KvSlot*>(slots_)};
-    if (product.halved && device_.hopper() && rows <= kernels::cuda::kStripRows) {
+    if (product.halved && device_.hopper() && rows <= kernels::cuda::kSlabMostRows) {
       const bool adds = product.ending == Ending::add;
       (adds ? l.produced_norm : l.consumed_norm) = {.weighted = adds ? weighted_ : x_,
                                                     .squares = squares_,
@@ -232,11 +273,31 @@ class Setting {
   std::vector<Routed> routed_;
 };
 
-void measure(Report& report, bool quick) {
+/// The 0.3B's products around the rows that slabs take: as chosen, and the ways there were before.
+void measure_slabs(Report& report, Setting& setting, double bandwidth) {
+  for (const Product& product : kProducts) {
+    if (!product.halved && std::string(product.name) != "0.3b.lm_head") continue;
+    const double bound =
+        static_cast<double>(matrix_bytes(DType::bf16, product.outputs, product.inputs)) / bandwidth * 1e-3;
+    for (const int rows : {8, 9, 16, 24, 32, 40, 48, 64}) {
+      const std::string name = std::string("cuda.slabs.") + product.name + ".rows_" + std::to_string(rows);
+      const auto report_as = [&](const char* suffix, Way way) {
+        report.row({name + suffix, setting.seconds(product, rows, way) * 1e6, "us", bound, 0, Better::lower});
+      };
+      report_as("", Way::chosen);
+      report_as(".stream", Way::stream);
+      if (rows > 32) report_as(".wgmma", Way::wgmma);
+    }
+  }
+}
+
+void measure(Report& report, bool quick, bool slabs) {
   Cuda device;
   const double bandwidth = copy_bandwidth(device) * 1e-9;
   report.row({"gpu.copy", bandwidth, "GB/s"});
   Setting setting(device);
+  if (device.hopper() && !quick) measure_slabs(report, setting, bandwidth);
+  if (slabs) return;
   for (const int rows : {1, 64, 8192}) {
     const double seconds = setting.quantise_seconds(rows);
     const std::string name = "cuda.quantise_rows.rows_" + std::to_string(rows);
@@ -263,12 +324,14 @@ void measure(Report& report, bool quick) {
 }  // namespace
 }  // namespace troupe::bench
 
-// --quick: 1, 8 and 64 rows.
+// --quick: 1, 8 and 64 rows. --slabs: only the products that slabs take, beside the ways there were before.
 int main(int argc, char** argv) {
   using namespace troupe;
   if (!bench::gpu_is_there("kernels_cuda_linear")) return 0;
   bench::Report report(argc, argv);
   const bool quick = bench::is_quick(argc, argv);
-  bench::measure(report, quick);
+  bool slabs = false;
+  for (int i = 1; i < argc; ++i) slabs |= std::strcmp(argv[i], "--slabs") == 0;
+  bench::measure(report, quick, slabs);
   return 0;
 }

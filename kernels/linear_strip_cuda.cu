@@ -56,8 +56,8 @@ __global__ void __launch_bounds__(kThreads, 2) strip_kernel(const StripArgs a) {
   const int owner = kCluster == 2 && m >= half ? 1 : 0;
   const bool sums_up = n < a.rows, finishes = sums_up && owner == strip.rank;
   Four<Bf16> out(ending, finishes ? n : 0, strip.first_output + (finishes ? m : 0));
-  const NormProducer norm(kEnding == Ending::add ? a.produced_norm : HalvedNorm{}, finishes, n,
-                          strip.first_output + m, a.ending.outputs);
+  const NormProducer<kSquaresPerSum / 4> norm(kEnding == Ending::add ? a.produced_norm : HalvedNorm{},
+                                              finishes, n, strip.first_output + m, a.ending.outputs);
   const typename Block::Addresses at = strip.addresses(n, m);
   typename Block::Preloaded preloaded;
   typename Block::Loaded loaded;

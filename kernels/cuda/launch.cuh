@@ -17,8 +17,8 @@
 // the following kernels read them before their wait:
 //   - add_rms_norm_cuda.cu, draft_rows_cuda.cu, exchange_norm_cuda.cu: the norm's weights
 //   - routing_cuda.cu, tensor_route_kernel: the router
-//   - linear_bias_cuda.cu, linear_stream_cuda.cu, linear_strip_cuda.cu, linear_wgmma_cuda.cu: the weights
-//     of dense products; and of grouped ones, if their offsets are settled
+//   - linear_bias_cuda.cu, linear_slab_cuda.cu, linear_stream_cuda.cu, linear_strip_cuda.cu,
+//     linear_wgmma_cuda.cu: the weights of dense products; and of grouped ones, if their offsets are settled
 //   - product_chain_cuda.cu, which only the bench runs
 //
 // "Settled": an earlier kernel W wrote it, and W is complete before the reading kernel R can begin. That

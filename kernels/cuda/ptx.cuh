@@ -49,6 +49,11 @@ __device__ __forceinline__ float4 load_shared_float4(SharedOperand auto from) {
   const uint4 v = load_shared_16(from);
   return make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z), __uint_as_float(v.w));
 }
+__device__ __forceinline__ float load_shared_float(SharedOperand auto from) {
+  float value;
+  asm volatile("ld.shared.f32 %0, [%1];" : "=f"(value) : "r"(shared_address(from)) : "memory");
+  return value;
+}
 __device__ __forceinline__ void store_shared(SharedOperand auto to, float value) {
   asm volatile("st.shared.f32 [%0], %1;" ::"r"(shared_address(to)), "f"(value) : "memory");
 }

@@ -86,6 +86,11 @@ __device__ __forceinline__ void lower_registers() {
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
   "%32, %33, %34, %35, %36, %37, %38, %39}"
 
+#define TROUPE_SUMS_48                                                               \
+  "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "          \
+  "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
+  "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47}"
+
 #define TROUPE_SUMS_64                                                               \
   "{%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15, "          \
   "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31, " \
@@ -124,6 +129,7 @@ __device__ __forceinline__ void lower_registers() {
 #define TROUPE_OUTS_16 TROUPE_OUT_8(0), TROUPE_OUT_8(8)
 #define TROUPE_OUTS_32 TROUPE_OUT_32(0)
 #define TROUPE_OUTS_40 TROUPE_OUT_32(0), TROUPE_OUT_8(32)
+#define TROUPE_OUTS_48 TROUPE_OUTS_40, TROUPE_OUT_8(40)
 #define TROUPE_OUTS_64 TROUPE_OUT_32(0), TROUPE_OUT_32(32)
 #define TROUPE_OUTS_80 TROUPE_OUT_32(0), TROUPE_OUT_32(32), TROUPE_OUT_8(64), TROUPE_OUT_8(72)
 #define TROUPE_OUTS_96 TROUPE_OUT_32(0), TROUPE_OUT_32(32), TROUPE_OUT_32(64)
@@ -148,12 +154,18 @@ __device__ __forceinline__ void lower_registers() {
                  "r"(static_cast<int>(accumulate)))
 
 /// d = a · b, plus d where `accumulate`. T: __nv_bfloat16 or __half, N: 64, 128, 160, 192 or 256; or
-/// __nv_fp8_e4m3, N: 64 or 128.
+/// __nv_bfloat16, not transposed, N: 80 or 96; or __nv_fp8_e4m3, N: 64 or 128.
 template <class T, int N, bool kTransposed = false>
 __device__ __forceinline__ void wgmma(float (&d)[N / 2], std::uint64_t a_operand, std::uint64_t b_operand,
                                       bool accumulate) {
-  static_assert(N == 64 || N == 128 || N == 160 || N == 192 || N == 256);
-  if constexpr (std::is_same_v<T, __nv_fp8_e4m3>) {
+  static_assert(N == 64 || N == 80 || N == 96 || N == 128 || N == 160 || N == 192 || N == 256);
+  if constexpr (N == 80 || N == 96) {
+    static_assert(std::is_same_v<T, __nv_bfloat16> && !kTransposed);
+    if constexpr (N == 80)
+      TROUPE_WGMMA(80, "bf16", 40, 40, 41, 42, 0);
+    else
+      TROUPE_WGMMA(96, "bf16", 48, 48, 49, 50, 0);
+  } else if constexpr (std::is_same_v<T, __nv_fp8_e4m3>) {
     static_assert((N == 64 || N == 128) && !kTransposed);
     if constexpr (N == 64)
       TROUPE_WGMMA_FP8(64, 32, 32, 33, 34);
@@ -271,6 +283,7 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], const std::uint32_t (&a
 #undef TROUPE_OUTS_96
 #undef TROUPE_OUTS_80
 #undef TROUPE_OUTS_64
+#undef TROUPE_OUTS_48
 #undef TROUPE_OUTS_40
 #undef TROUPE_OUTS_32
 #undef TROUPE_OUTS_16
@@ -280,6 +293,7 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], const std::uint32_t (&a
 #undef TROUPE_SUMS_96
 #undef TROUPE_SUMS_80
 #undef TROUPE_SUMS_64
+#undef TROUPE_SUMS_48
 #undef TROUPE_SUMS_40
 #undef TROUPE_SUMS_32
 #undef TROUPE_SUMS_16

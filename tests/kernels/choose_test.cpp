@@ -232,6 +232,10 @@ TEST(ChooseLinear, Prints) {
       to_string(choose(product(Ending::add, 2560, 2560, 8), kH200)),
       "strips: 132 blocks of 40 outputs, clusters of 2, copy interval 53 cycles per KiB (few rows, and its "
       "weights nearly fit shared memory)");
+  EXPECT_EQ(
+      to_string(choose(product(Ending::swiglu, 6144, 1024, 33), kH200)),
+      "slabs: 132 blocks, clusters of 2 with 96 outputs, copy interval 53 cycles per KiB (9 to 64 rows, "
+      "and its weights nearly fit shared memory)");
   EXPECT_EQ(to_string(product(Ending::add, 2560, 2560, 1)), "2560 × 2560 bfloat16, 1 row");
   EXPECT_EQ(to_string(grouped(Ending::swiglu, 3072, 2560, 8, 66)), "66 × 3072 × 2560 bfloat16, 8 rows");
 }
@@ -244,14 +248,20 @@ DenseTailShape tail(int rows) {  // of the 0.3B
           .has_next = true};
 }
 
-TEST(ChooseDenseTail, NormsInHalvesUpToEightRows) {
+TEST(ChooseDenseTail, NormsInHalvesUpTo64Rows) {
   const DenseTailChoice choice = choose(tail(8), kH200);
   ASSERT_TRUE(choice.halved_norms);
   ASSERT_EQ(choice.count, 4);
   EXPECT_FALSE(choice.products[0].strips.kernel.consumes_halved_norm);
   EXPECT_TRUE(choice.products[1].strips.kernel.consumes_halved_norm);
   EXPECT_TRUE(choice.products[3].strips.kernel.consumes_halved_norm);
-  EXPECT_FALSE(choose(tail(9), kH200).halved_norms);
+  for (const int rows : {9, 40, 64}) {
+    const DenseTailChoice more = choose(tail(rows), kH200);
+    ASSERT_TRUE(more.halved_norms) << rows;
+    for (const LinearChoice& product : more.products) EXPECT_EQ(product.way, LinearWay::slabs);
+    EXPECT_FALSE(choose(tail(rows), invariant()).halved_norms);
+  }
+  EXPECT_FALSE(choose(tail(65), kH200).halved_norms);
   EXPECT_FALSE(choose(tail(8), ampere()).halved_norms);
   EXPECT_FALSE(choose(tail(8), invariant()).halved_norms);
   DenseTailShape last = tail(8);

@@ -143,7 +143,9 @@ TROUPE_ALL_DEVICES(DenseTails);
 void DenseTails::expect_three_ops(const WeightFormat& format, const std::vector<TailShape>& shapes) {
   for (const TailShape& shape : shapes) {
     TailLayer layer(device(), format, shape);
-    for (const int rows : {1, 8, 2, 5, 1, 4, 9, 3, 7}) {
+    std::vector<int> batches{1, 8, 2, 5, 1, 4, 9, 3, 7};
+    if (where().cuda) batches.insert(batches.end(), {16, 17, 25, 40, 33, 48, 64, 9});
+    for (const int rows : batches) {
       for (const bool with_next : {true, false}) {
         const auto seed = std::uint32_t(1000 + rows);
         const KvFormat format = where().cuda && rows % 2 == 0 ? KvFormat::int8 : KvFormat::plain;

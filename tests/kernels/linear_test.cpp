@@ -275,7 +275,7 @@ TEST_P(LinearOnCuda, AddOfTheModelsShapes) {
     const auto values = random_floats(std::size_t(outputs) * std::size_t(inputs), 1, 0.02f);
     const Weight here(device(), dtype(), outputs, inputs, values),
         there(cpu(), dtype(), outputs, inputs, values);
-    for (const int rows : {1, 3, 8, 9, 16, 17, 40, 64, 65, 130}) {
+    for (const int rows : {1, 3, 8, 9, 16, 17, 32, 33, 48, 64, 65, 130}) {
       if (std::size_t(outputs) * std::size_t(inputs) > (4u << 20) && rows > 9) break;
       const auto x = random_floats(std::size_t(rows) * std::size_t(inputs), 2);
       const auto before = random_floats(std::size_t(rows) * std::size_t(outputs), 3);
@@ -329,7 +329,7 @@ TEST_P(LinearOnCuda, MlpOfTheModelsShapes) {
     const auto values = random_floats(std::size_t(intermediate) * std::size_t(hidden), 8, 0.02f);
     const Weight here(device(), dtype(), hidden, intermediate, values);
     const Weight there(cpu(), dtype(), hidden, intermediate, values);
-    for (const int rows : {1, 8, 13, 32, 64, 100}) {
+    for (const int rows : {1, 8, 13, 24, 32, 39, 48, 64, 100}) {
       const auto x = random_floats(std::size_t(rows) * std::size_t(hidden), 9);
       const std::vector<float> nothing(std::size_t(rows) * std::size_t(intermediate), NAN);
       const Rows x_here(device(), dtype(), rows, hidden, x), x_there(cpu(), dtype(), rows, hidden, x);
@@ -355,7 +355,7 @@ TEST_P(LinearOnCuda, QueriesKeysAndValues) {
     const auto values = random_floats(std::size_t(outputs) * std::size_t(s.hidden), 10, 0.05f);
     const Weight weight(device(), dtype(), outputs, s.hidden, values);
     const bool halves = cuda::swizzled(dtype(), s.head_dim);
-    for (const int rows : {1, 7, 20, 64, 90}) {
+    for (const int rows : {1, 7, 9, 20, 25, 40, 47, 64, 90}) {
       if (s.hidden > 2048 && rows > 7) break;
       const auto angles = random_floats(std::size_t(rows) * std::size_t(s.head_dim), 11);
       const Rows x(device(), dtype(), rows, s.hidden,

@@ -60,7 +60,13 @@ LinearChoice choose(const LinearShape& s, const GpuTraits& gpu) {
             .reason = "few rows, and its weights nearly fit shared memory",
             .strips = plan};
   }
-  if (s.consumes_halved_norm || s.produces_halved_norm) return {.reason = "only strips halve norms"};
+  if (const SlabPlan plan = slab_plan(s, gpu)) {
+    return {.way = LinearWay::slabs,
+            .reason = "9 to 64 rows, and its weights nearly fit shared memory",
+            .slabs = plan};
+  }
+  if (s.consumes_halved_norm || s.produces_halved_norm)
+    return {.reason = "only strips and slabs halve norms"};
   if (s.activations() == DType::f32)
     return {.way = LinearWay::generic, .reason = "float32 has no tensor core kernel"};
   if (s.format.quantised() && s.activations() == DType::f16)
@@ -78,11 +84,12 @@ DenseTailChoice choose(const DenseTailShape& shape, const GpuTraits& gpu) {
   for (int i = 0; i < choice.count; ++i) {
     LinearChoice& made = choice.products[static_cast<std::size_t>(i)];
     made = choose(products[i], gpu);
-    if (made.way != LinearWay::strips)
-      return {.reason = "not all of its products run as strips with halved norms"};
+    if ((made.way != LinearWay::strips && made.way != LinearWay::slabs) || made.way != choice.products[0].way)
+      return {.reason = "not all of its products run as strips or slabs with halved norms"};
   }
   choice.halved_norms = true;
-  choice.reason = "all of its products run as strips";
+  choice.reason = choice.products[0].way == LinearWay::strips ? "all of its products run as strips"
+                                                              : "all of its products run as slabs";
   return choice;
 }
 
@@ -92,6 +99,7 @@ const char* to_string(LinearWay way) {
     case LinearWay::generic: return "generic";
     case LinearWay::stream: return "stream";
     case LinearWay::strips: return "strips";
+    case LinearWay::slabs: return "slabs";
     case LinearWay::wgmma: return "wgmma";
     case LinearWay::unpacked: return "codes unpacked for wgmma";
     case LinearWay::expanded: return "expanded, then wgmma";
@@ -123,6 +131,11 @@ std::string to_string(const LinearChoice& c) {
     text += ": " + number(p.blocks) + " blocks of " + number(p.outputs) + " outputs";
     if (p.kernel.cluster > 1) text += ", clusters of " + number(p.kernel.cluster);
     text += ", copy interval " + number(p.copy_interval_cycles) + " cycles per KiB";
+  } else if (c.way == LinearWay::slabs) {
+    const SlabPlan& p = c.slabs;
+    text += ": " + number(p.blocks) + " blocks, clusters of " + number(p.kernel.cluster) + " with " +
+            number(p.kernel.outputs) + " outputs, copy interval " + number(p.copy_interval_cycles) +
+            " cycles per KiB";
   } else if (c.way == LinearWay::stream) {
     const StreamPlan& p = c.stream;
     text += ": tiles of " + number(p.outputs) + " outputs × " + number(p.tile_rows) + " rows";

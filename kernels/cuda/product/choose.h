@@ -6,6 +6,7 @@
 
 #include "kernels/cuda/gpu_traits.h"
 #include "kernels/cuda/product/shape.h"
+#include "kernels/cuda/product/slab.h"
 #include "kernels/cuda/product/stream.h"
 #include "kernels/cuda/product/strip.h"
 #include "kernels/cuda/product/unpacked.h"
@@ -14,11 +15,12 @@
 namespace troupe::kernels::cuda {
 
 enum class LinearWay {
-  unsupported,  ///< no kernel multiplies these types, or the product needs a halved norm and strips do not
-                ///< take it
+  unsupported,  ///< no kernel multiplies these types, or the product needs a halved norm and neither strips
+                ///< nor slabs take it
   generic,      ///< any dtype, shape and GPU; slow
   stream,       ///< 16-bit types: weights are read once for a few rows (decode); mma.sync
   strips,       ///< bf16 on Hopper: up to eight rows, weights of some megabytes
+  slabs,        ///< bf16 on Hopper: 9 to 64 rows, weights of some megabytes
   wgmma,        ///< 16-bit types on Hopper: many rows (prefill)
   unpacked,     ///< int8 and int4 of experts on Hopper: many rows. Codes become bf16 in registers; wgmma
   expanded,     ///< int8 and int4 on Hopper: many rows. Codes become bf16 in memory, then wgmma
@@ -29,6 +31,7 @@ struct LinearChoice {
   LinearWay way = LinearWay::unsupported;
   const char* reason = "";
   StripPlan strips{};
+  SlabPlan slabs{};
   StreamPlan stream{};
   int wgmma_tile = 0;  ///< index into kWgmmaTiles; of wgmma and expanded
 };
@@ -45,8 +48,8 @@ struct DenseTailShape {
 };
 
 struct DenseTailChoice {
-  /// All products run as strips, and each norm is made in halves by the product before and the one after it.
-  /// Else the ops run one by one, as choose() says for each.
+  /// All products run as strips, or all as slabs, and each norm is made in halves by the product before and
+  /// the one after it. Else the ops run one by one, as choose() says for each.
   bool halved_norms = false;
   const char* reason = "";
   int count = 0;  ///< with halved norms, of `products`

@@ -11,7 +11,7 @@
 namespace troupe::kernels::cuda {
 namespace {
 
-/// True for a norm that strips can halve: it neither adds to the stream first nor picks rows.
+/// True for a norm that two products can halve: it neither adds to the stream first nor picks rows.
 bool is_plain(const AddRmsNorm& norm) {
   return norm.weight != nullptr && norm.add == nullptr && norm.pick == nullptr;
 }
@@ -112,12 +112,15 @@ std::size_t scratch_bytes(const QkvRopeKvWrite& op, const GpuTraits& gpu) {
   return scratch_bytes(linear_of(op), gpu);
 }
 
-// Halved norms: the sums of squares of their rows. Strips take nothing.
+// Halved norms: the sums of squares of their rows. Strips and slabs take nothing.
 std::size_t scratch_bytes(const DenseTail& op, const GpuTraits& gpu) {
   if (op.mlp.rows == 0) return 0;
   if (choose(op, gpu).halved_norms)
-    return static_cast<std::size_t>(kStripRows) *
-           static_cast<std::size_t>(sums_of_squares(op.mlp.norm.cols)) * sizeof(float);
+    return std::max(static_cast<std::size_t>(kStripRows) *
+                        static_cast<std::size_t>(sums_of_squares(op.mlp.norm.cols)),
+                    static_cast<std::size_t>(kSlabMostRows) *
+                        static_cast<std::size_t>(slab_square_sums(op.mlp.norm.cols))) *
+           sizeof(float);
   return std::max({scratch_bytes(op.attention_out, gpu), scratch_bytes(op.mlp, gpu),
                    op.next.weight.data != nullptr ? scratch_bytes(op.next, gpu) : 0});
 }

@@ -4,7 +4,7 @@
 //   y[p] = W_g · x[row(p)]        for every row p of group g
 //
 // A dense product is one group of all rows. A grouped product has one weight per group (an expert) and its
-// rows sorted by group. There are six ways to run it; choose.h says which.
+// rows sorted by group. There are seven ways to run it; choose.h says which.
 #include <cstddef>
 #include <cstdint>
 
@@ -37,10 +37,12 @@ struct Groups {
 
 /// An RMS norm of the residual stream, made in two halves without a kernel of its own. The product that ends
 /// in the stream produces h * weight and the squares of h; the product after it consumes them, and multiplies
-/// its sums by 1 / sqrt(mean square + eps). One rounding less than AddRmsNorm has. Strips only.
+/// its sums by 1 / sqrt(mean square + eps). One rounding less than AddRmsNorm has. Strips and slabs
+/// only.
 struct HalvedNorm {
-  void* weighted = nullptr;       ///< (rows, padded(cols)) of the weights' dtype: h * weight; null: no norm
-  float* squares = nullptr;       ///< (rows, padded(cols) / 8): sums of the squares of eight neighbours of h
+  void* weighted = nullptr;  ///< (rows, padded(cols)) of the weights' dtype: h * weight; null: no norm
+  float* squares = nullptr;  ///< of h: sums of the squares of neighbours, (rows, sums_of_squares(cols)) of
+                             ///< strips, (rows, slab_square_sums(cols)) of slabs
   const float* weight = nullptr;  ///< (padded(cols))
   int cols = 0;
   float eps = 0;
@@ -131,6 +133,7 @@ void run(Cuda& device, const Linear& linear, const LinearChoice& choice);
 void run_generic(Cuda& device, const Linear& linear);
 void run_stream(Cuda& device, const Linear& linear, const StreamPlan& plan);
 void run_strips(Cuda& device, const Linear& linear, const StripPlan& plan);
+void run_slabs(Cuda& device, const Linear& linear, const SlabPlan& plan);
 void run_wgmma(Cuda& device, const Linear& linear, int tile);  ///< index into kWgmmaTiles
 void run_wgmma_fp8(Cuda& device, const Linear& linear, int tile);
 void run_unpacked(Cuda& device, const Linear& linear);

@@ -23,6 +23,7 @@
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/product/codes.cuh"
 #include "kernels/cuda/product/ending.cuh"
+#include "kernels/cuda/product/norm_producer.cuh"
 #include "kernels/cuda/product/strip.h"
 #include "kernels/cuda/ptx.cuh"
 
@@ -390,33 +391,6 @@ struct Strip {
       y = make_float4(y.x + more.x, y.y + more.y, y.z + more.z, y.w + more.w);
     }
     return y;
-  }
-};
-
-/// Produces the halved norm of outputs o … o + 3 of row n of the stream. The neighbouring lane (lane ^ 1) has
-/// the other four of a sum of squares.
-struct NormProducer {
-  const bool wanted;
-  float4 weight{};
-  Bf16* weighted = nullptr;
-  float* squares = nullptr;
-
-  __device__ __forceinline__ NormProducer(const HalvedNorm& half, bool mine, int n, int o, int outputs)
-      : wanted(half.weighted != nullptr) {
-    if (!wanted || !mine) return;
-    const int at = n * outputs + o;
-    weight = *reinterpret_cast<const float4*>(half.weight + o);
-    weighted = static_cast<Bf16*>(half.weighted) + at;
-    squares = half.squares + at / kSquaresPerSum;
-    ptx::materialize(weighted);
-    ptx::materialize(squares);
-  }
-  __device__ __forceinline__ void store(float4 h) const {
-    if (!wanted) return;
-    store_four(weighted, h.x * weight.x, h.y * weight.y, h.z * weight.z, h.w * weight.w);
-    float sum = h.x * h.x + h.y * h.y + h.z * h.z + h.w * h.w;
-    sum += __shfl_xor_sync(3u << (threadIdx.x % 32 & ~1u), sum, 1);
-    if (threadIdx.x % 2 == 0) *squares = sum;
   }
 };
 
