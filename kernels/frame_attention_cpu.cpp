@@ -46,17 +46,12 @@ class FrameHeads {
   }
 
   void run() {
-    const int end_of_queries = op_.first + op_.queries();
-    device_.pool().for_each(op_.first == 0 ? op_.rows : 0, kFrameRowsPerClaim, [&](int begin, int end, int) {
-      for (int r = begin; r < end; ++r) {
-        for (int h = 0; h < 2 * op_.heads; ++h) rotate(r, h);
-      }
-    });
+    const int end_of_queries = op_.first + op_.count;
     for (int head = 0; head < op_.heads; ++head) {
       device_.pool().for_each(op_.rows, kFrameRowsPerClaim, [&](int begin, int end, int) {
         for (int r = begin; r < end; ++r) pack(head, r);
       });
-      const int tiles = (op_.queries() + tile_rows_ - 1) / tile_rows_;
+      const int tiles = (op_.count + tile_rows_ - 1) / tile_rows_;
       device_.pool().for_each(tiles, 1, [&](int begin, int end, int lane) {
         for (int tile = begin; tile < end; ++tile) {
           const int first = op_.first + tile * tile_rows_;
@@ -68,24 +63,10 @@ class FrameHeads {
 
  private:
   std::size_t columns() const { return static_cast<std::size_t>(padded(op_.rows)); }
-  /// Element of qkv: part 0, 1, 2 for query, key, value.
+  /// Element of packed: part 0, 1, 2 for query, key, value.
   std::size_t element(int row, int part, int head) const {
     return static_cast<std::size_t>(row) * static_cast<std::size_t>(padded(3 * width_)) +
            static_cast<std::size_t>(part * width_ + head * op_.head_dim);
-  }
-
-  void rotate(int row, int head) const {  // keys' heads follow the queries'
-    const int half = op_.head_dim / 2;
-    const float* rope = op_.rope + static_cast<std::size_t>(row) * static_cast<std::size_t>(op_.head_dim);
-    const std::size_t at = element(row, 0, head);
-    for (int i = 0; i < half; ++i) {
-      const std::size_t first = at + static_cast<std::size_t>(i),
-                        second = first + static_cast<std::size_t>(half);
-      const float a = load_element(op_.qkv, op_.dtype, first), b = load_element(op_.qkv, op_.dtype, second);
-      const float c = rope[2 * i], s = rope[2 * i + 1];
-      store_element(op_.qkv, op_.dtype, first, a * c - b * s);
-      store_element(op_.qkv, op_.dtype, second, b * c + a * s);
-    }
   }
 
   void pack(int head, int row) const {
@@ -93,9 +74,9 @@ class FrameHeads {
     for (int d = 0; d < op_.head_dim; ++d) {
       const auto i = static_cast<std::size_t>(d);
       store_element(keys_.data, op_.dtype, packed_index(op_.dtype, op_.head_dim, row, d),
-                    load_element(op_.qkv, op_.dtype, key + i));
+                    load_element(op_.packed, op_.dtype, key + i));
       store_element(values_.data, op_.dtype, packed_index(op_.dtype, op_.rows, d, row),
-                    load_element(op_.qkv, op_.dtype, value + i));
+                    load_element(op_.packed, op_.dtype, value + i));
     }
   }
 
@@ -107,7 +88,7 @@ class FrameHeads {
     alignas(64) std::byte query[(kMostHeadDim + kPanel) * sizeof(float)];
     for (int i = 0; i < rows; ++i) {
       const auto* from =
-          static_cast<const std::byte*>(op_.qkv) + element(first + i, 0, head) * size_of(op_.dtype);
+          static_cast<const std::byte*>(op_.packed) + element(first + i, 0, head) * size_of(op_.dtype);
       const std::size_t bytes = static_cast<std::size_t>(op_.head_dim) * size_of(op_.dtype);
       std::memcpy(query, from, bytes);
       std::memset(query + bytes, 0,
@@ -166,8 +147,9 @@ class FrameHeads {
   }
 
   void store(int head, int row, int panel, const float* sums) const {
-    const std::size_t at = static_cast<std::size_t>(row) * static_cast<std::size_t>(padded(width_)) +
-                           static_cast<std::size_t>(head * op_.head_dim);
+    const std::size_t at =
+        static_cast<std::size_t>(row - op_.first) * static_cast<std::size_t>(padded(width_)) +
+        static_cast<std::size_t>(head * op_.head_dim);
     const int end = std::min(op_.head_dim, (panel + 1) * kPanel);
     for (int d = panel * kPanel; d < end; ++d)
       store_element(op_.out, op_.dtype, at + static_cast<std::size_t>(d), sums[d - panel * kPanel]);
@@ -183,12 +165,53 @@ class FrameHeads {
   std::size_t scores_at_ = 0, rounded_at_ = 0, weights_at_ = 0, queries_at_ = 0;  // in a lane
 };
 
+void rotate_row(const PackFrame& op, void* packed, int row) {
+  const auto dim = static_cast<std::size_t>(op.head_dim), half = dim / 2;
+  const std::size_t width = static_cast<std::size_t>(op.heads) * dim;
+  const std::size_t from =
+      static_cast<std::size_t>(row) * static_cast<std::size_t>(padded(3 * op.heads * op.head_dim));
+  const float* const rope = op.rope + static_cast<std::size_t>(row) * dim;
+  if (packed != op.qkv) {
+    const std::size_t values = (from + 2 * width) * size_of(op.dtype);
+    std::memcpy(static_cast<std::byte*>(packed) + values, static_cast<const std::byte*>(op.qkv) + values,
+                width * size_of(op.dtype));
+  }
+  for (std::size_t head = 0; head < 2 * static_cast<std::size_t>(op.heads);
+       ++head) {  // keys' follow the queries'
+    for (std::size_t i = 0; i < half; ++i) {
+      const std::size_t first = from + head * dim + i, second = first + half;
+      const float a = load_element(op.qkv, op.dtype, first), b = load_element(op.qkv, op.dtype, second);
+      const float c = rope[2 * i], s = rope[2 * i + 1];
+      store_element(packed, op.dtype, first, a * c - b * s);
+      store_element(packed, op.dtype, second, b * c + a * s);
+    }
+  }
+}
+
 }  // namespace
+
+std::size_t packed_bytes(const Cpu&, const FrameAttention& op) {
+  return static_cast<std::size_t>(op.rows) * plain_row_bytes(op);
+}
+
+MemoryLines keys_and_values(const Cpu&, const FrameAttention& op, int first, int count) {
+  return plain_keys_and_values(op, first, count);
+}
+
+void run(Cpu& device, const PackFrame& op) {
+  TROUPE_CHECK(op.head_dim % 2 == 0 && op.first % kFrameQueries == 0 && op.first + op.count <= op.rows);
+  const std::size_t row_bytes =
+      plain_row_bytes({.dtype = op.dtype, .heads = op.heads, .head_dim = op.head_dim});
+  auto* const packed = static_cast<std::byte*>(op.packed) + static_cast<std::size_t>(op.first) * row_bytes;
+  device.pool().for_each(op.count, kFrameRowsPerClaim, [&](int begin, int end, int) {
+    for (int row = begin; row < end; ++row) rotate_row(op, packed, row);
+  });
+}
 
 void run(Cpu& device, const FrameAttention& op) {
   TROUPE_CHECK(op.head_dim % 2 == 0 && op.head_dim <= kMostHeadDim && op.scale > 0);
-  TROUPE_CHECK(op.first % kFrameQueries == 0 && op.first + op.queries() <= op.rows);
-  if (op.queries() > 0) FrameHeads(device, op).run();
+  TROUPE_CHECK(op.first % kFrameQueries == 0 && op.first + op.count <= op.rows);
+  if (op.count > 0) FrameHeads(device, op).run();
 }
 
 }  // namespace troupe::kernels

@@ -21,7 +21,7 @@ constexpr int kPlainQueries = kPlainThreads / 32;  // of a block
 constexpr int kMostDims = kMostHeadDim / 32;       // of a lane
 
 struct QkvArgs {
-  void* qkv;
+  const void* qkv;
   const float* rope;
   int rows, heads, head_dim;
   int stride;  ///< elements of a row of qkv
@@ -30,7 +30,7 @@ struct QkvArgs {
 struct PackArgs {
   QkvArgs from;
   std::byte* to;
-  int tiles;
+  int first_tile, tiles;
   std::size_t units;
 };
 
@@ -76,35 +76,50 @@ __global__ void __launch_bounds__(kThreads) pack_kernel(PackArgs a) {
 #pragma unroll
     for (int i = 0; i < kUnitDims; ++i) first.value[i] = second.value[i] = cuda::from_float<T>(0.0f);
   }
-  std::byte* tile = a.to + cuda::frame_tile_at(part, head, row / kFrameTile, a.from.heads, a.tiles);
+  std::byte* tile =
+      a.to + cuda::frame_tile_at(part, head, a.first_tile + row / kFrameTile, a.from.heads, a.tiles);
   const int in_tile = row % kFrameTile;
   *reinterpret_cast<EightDims<T>*>(tile + cuda::frame_chunk_at(in_tile, unit)) = first;
   *reinterpret_cast<EightDims<T>*>(tile + cuda::frame_chunk_at(in_tile, unit + kUnitsOfHead)) = second;
 }
 
-/// A thread rotates a pair in place.
+struct RotateArgs {
+  QkvArgs from;
+  void* to;   ///< may be from.qkv
+  int parts;  ///< 2: queries and keys; 3: values are copied, too
+};
+
+/// A thread rotates a pair, or copies one of the values'.
 template <class T>
-__global__ void __launch_bounds__(kThreads) rotate_kernel(QkvArgs a) {
+__global__ void __launch_bounds__(kThreads) rotate_kernel(RotateArgs a) {
   troupe::cuda::wait_for_previous();
   troupe::cuda::let_next_start();
-  const int half = a.head_dim / 2;
+  const int half = a.from.head_dim / 2;
   const std::size_t at = std::size_t(blockIdx.x) * kThreads + threadIdx.x;
-  const int pairs = 2 * a.heads * half;  // of a row
+  const int pairs = a.parts * a.from.heads * half;  // of a row
   const std::size_t row = at / pairs;
-  if (row >= std::size_t(a.rows)) return;
+  if (row >= std::size_t(a.from.rows)) return;
   const int pair = static_cast<int>(at % pairs), i = pair % half;
-  T* first = static_cast<T*>(a.qkv) + row * a.stride + pair / half * a.head_dim + i;
-  const float x = cuda::to_float(first[0]), y = cuda::to_float(first[half]);
-  const float c = a.rope[row * a.head_dim + 2 * i], s = a.rope[row * a.head_dim + 2 * i + 1];
-  first[0] = cuda::from_float<T>(x * c - y * s);
-  first[half] = cuda::from_float<T>(y * c + x * s);
+  const std::size_t first = row * a.from.stride + pair / half * a.from.head_dim + i;
+  const T* from = static_cast<const T*>(a.from.qkv) + first;
+  T* to = static_cast<T*>(a.to) + first;
+  if (pair >= 2 * a.from.heads * half) {
+    to[0] = from[0];
+    to[half] = from[half];
+    return;
+  }
+  const float x = cuda::to_float(from[0]), y = cuda::to_float(from[half]);
+  const float* turn = a.from.rope + row * a.from.head_dim + 2 * i;
+  to[0] = cuda::from_float<T>(x * turn[0] - y * turn[1]);
+  to[half] = cuda::from_float<T>(y * turn[0] + x * turn[1]);
 }
 
 struct PlainArgs {
-  QkvArgs from;
+  const void* qkv;
   void* out;
-  int out_stride;
-  int first, end;  ///< queries
+  int rows, heads, head_dim;
+  int stride, out_stride;  ///< elements of a row
+  int first, queries;
   float scale;
 };
 
@@ -116,18 +131,19 @@ __global__ void __launch_bounds__(kPlainThreads) plain_kernel(PlainArgs a) {
   troupe::cuda::wait_for_previous();
   troupe::cuda::let_next_start();
   const int warp = static_cast<int>(threadIdx.x / 32), lane = static_cast<int>(threadIdx.x % 32);
-  const int query = a.first + static_cast<int>(blockIdx.x) * kPlainQueries + warp;
-  if (query >= a.end) return;  // a whole warp, and no barrier of the block follows
-  const int head = static_cast<int>(blockIdx.y), dim = a.from.head_dim, width = a.from.heads * dim;
-  const auto stride = std::size_t(a.from.stride);
-  const T* rows = static_cast<const T*>(a.from.qkv) + head * dim;
-  for (int d = lane; d < dim; d += 32) queries[warp][d] = cuda::to_float(rows[query * stride + d]);
+  const int query = static_cast<int>(blockIdx.x) * kPlainQueries + warp;
+  if (query >= a.queries) return;  // a whole warp, and no barrier of the block follows
+  const int head = static_cast<int>(blockIdx.y), dim = a.head_dim, width = a.heads * dim;
+  const auto stride = std::size_t(a.stride);
+  const T* rows = static_cast<const T*>(a.qkv) + head * dim;
+  for (int d = lane; d < dim; d += 32)
+    queries[warp][d] = cuda::to_float(rows[(a.first + query) * stride + d]);
   __syncwarp();
   float most = -INFINITY, sum = 0, out[kMostDims] = {};
-  for (int first = 0; first < a.from.rows; first += 32) {
+  for (int first = 0; first < a.rows; first += 32) {
     const int key = first + lane;
     float score = -INFINITY;
-    if (key < a.from.rows) {
+    if (key < a.rows) {
       const T* k = rows + key * stride + width;
       float dot = 0;
       for (int d = 0; d < dim; ++d) dot = fmaf(queries[warp][d], cuda::to_float(k[d]), dot);
@@ -140,7 +156,7 @@ __global__ void __launch_bounds__(kPlainThreads) plain_kernel(PlainArgs a) {
     sum = sum * factor + p;
 #pragma unroll
     for (int i = 0; i < kMostDims; ++i) out[i] *= factor;
-    const int count = min(32, a.from.rows - first);
+    const int count = min(32, a.rows - first);
     for (int j = 0; j < count; ++j) {
       const float weight = __shfl_sync(~0u, p, j);
       const T* v = rows + (first + j) * stride + 2 * width;
@@ -161,52 +177,75 @@ __global__ void __launch_bounds__(kPlainThreads) plain_kernel(PlainArgs a) {
 }
 
 template <class T>
-void run_packed(Cuda& device, const FrameAttention& op, const QkvArgs& from) {
-  const int tiles = cuda::frame_tiles(op.rows);
-  if (op.first == 0) {
-    const PackArgs pack{.from = from,
-                        .to = static_cast<std::byte*>(op.packed),
-                        .tiles = tiles,
-                        .units = std::size_t(tiles) * kFrameTile * 3 * op.heads * kUnitsOfHead};
-    troupe::cuda::launch(device, pack_kernel<T>,
-                         {.grid = unsigned((pack.units + kThreads - 1) / kThreads), .block = kThreads}, pack);
-  }
+void pack_tiles(Cuda& device, const PackFrame& op, const QkvArgs& from) {
+  const PackArgs pack{
+      .from = from,
+      .to = static_cast<std::byte*>(op.packed),
+      .first_tile = op.first / kFrameTile,
+      .tiles = cuda::frame_tiles(op.rows),
+      .units = std::size_t(cuda::frame_tiles(op.count)) * kFrameTile * 3 * op.heads * kUnitsOfHead};
+  troupe::cuda::launch(device, pack_kernel<T>,
+                       {.grid = unsigned((pack.units + kThreads - 1) / kThreads), .block = kThreads}, pack);
+}
+
+template <class T>
+void rotate(Cuda& device, const PackFrame& op, const QkvArgs& from) {
+  T* const to = static_cast<T*>(op.packed) + std::size_t(op.first) * from.stride;
+  const RotateArgs arguments{.from = from, .to = to, .parts = to == op.qkv ? 2 : 3};
+  const std::size_t pairs = std::size_t(op.count) * arguments.parts * op.heads * (op.head_dim / 2);
+  troupe::cuda::launch(device, rotate_kernel<T>,
+                       {.grid = unsigned((pairs + kThreads - 1) / kThreads), .block = kThreads}, arguments);
+}
+
+template <class T>
+void run_tiles(Cuda& device, const FrameAttention& op) {
   const cuda::FrameArgs arguments{.packed = static_cast<const std::byte*>(op.packed),
                                   .out = op.out,
                                   .stride = padded(op.heads * op.head_dim),
                                   .rows = op.rows,
                                   .heads = op.heads,
-                                  .tiles = tiles,
+                                  .tiles = cuda::frame_tiles(op.rows),
                                   .first_tile = op.first / kFrameTile,
-                                  .end = op.first + op.queries(),
+                                  .queries = op.count,
                                   .scale_log2 = op.scale * std::numbers::log2e_v<float>};
   constexpr std::size_t kBytes = sizeof(cuda::FrameShared);
   static_assert(kBytes <= 227 * 1024);
   troupe::cuda::allow_shared(cuda::frame_kernel<T>, kBytes);
   troupe::cuda::launch(device, cuda::frame_kernel<T>,
-                       {.grid = dim3(unsigned(cuda::frame_tiles(op.queries())), unsigned(op.heads)),
+                       {.grid = dim3(unsigned(cuda::frame_tiles(op.count)), unsigned(op.heads)),
                         .block = cuda::kFrameThreads,
                         .shared_bytes = kBytes},
                        arguments);
 }
 
 template <class T>
-void run_plain(Cuda& device, const FrameAttention& op, const QkvArgs& from) {
-  if (op.first == 0) {
-    const std::size_t pairs = std::size_t(op.rows) * op.heads * op.head_dim;
-    troupe::cuda::launch(device, rotate_kernel<T>,
-                         {.grid = unsigned((pairs + kThreads - 1) / kThreads), .block = kThreads}, from);
-  }
+void run_plain(Cuda& device, const FrameAttention& op) {
   troupe::cuda::launch(
       device, plain_kernel<T>,
-      {.grid = dim3(unsigned((op.queries() + kPlainQueries - 1) / kPlainQueries), unsigned(op.heads)),
+      {.grid = dim3(unsigned((op.count + kPlainQueries - 1) / kPlainQueries), unsigned(op.heads)),
        .block = kPlainThreads},
-      PlainArgs{.from = from,
+      PlainArgs{.qkv = op.packed,
                 .out = op.out,
+                .rows = op.rows,
+                .heads = op.heads,
+                .head_dim = op.head_dim,
+                .stride = padded(3 * op.heads * op.head_dim),
                 .out_stride = padded(op.heads * op.head_dim),
                 .first = op.first,
-                .end = op.first + op.queries(),
+                .queries = op.count,
                 .scale = op.scale});
+}
+
+/// Calls `tiled` or `plain` with a number of the op's type.
+template <class Tiled, class Plain>
+void choose(Cuda& device, const FrameAttention& op, Tiled&& tiled, Plain&& plain) {
+  const bool packed = cuda::frame_is_packed(op, cuda::traits_of(device));
+  cuda::with_element(op.dtype, [&](auto element) {
+    if constexpr (sizeof(element) == 2) {
+      if (packed) return tiled(element);
+    }
+    plain(element);
+  });
 }
 
 }  // namespace
@@ -215,25 +254,36 @@ std::size_t packed_bytes(const Cuda& device, const FrameAttention& op) {
   return cuda::packed_bytes(op, cuda::traits_of(device));
 }
 
-void run(Cuda& device, const FrameAttention& op) {
-  TROUPE_CHECK(op.head_dim % 2 == 0 && op.head_dim <= kMostHeadDim && op.scale > 0);
-  TROUPE_CHECK(op.first % kFrameQueries == 0 && op.first + op.queries() <= op.rows);
-  if (op.queries() <= 0) return;
+bool packs_in_place(const Cuda& device, const FrameAttention& op) {
+  return !cuda::frame_is_packed(op, cuda::traits_of(device));
+}
+
+MemoryLines keys_and_values(const Cuda& device, const FrameAttention& op, int first, int count) {
+  return cuda::keys_and_values(op, first, count, cuda::traits_of(device));
+}
+
+void run(Cuda& device, const PackFrame& op) {
+  TROUPE_CHECK(op.head_dim % 2 == 0 && op.first % kFrameQueries == 0 && op.first + op.count <= op.rows);
+  if (op.count <= 0) return;
   const QkvArgs from{.qkv = op.qkv,
                      .rope = op.rope,
-                     .rows = op.rows,
+                     .rows = op.count,
                      .heads = op.heads,
                      .head_dim = op.head_dim,
                      .stride = padded(3 * op.heads * op.head_dim)};
-  const bool packed = cuda::frame_is_packed(op, cuda::traits_of(device));
-  TROUPE_CHECK(!packed || op.packed != nullptr);
-  cuda::with_element(op.dtype, [&](auto element) {
-    using T = decltype(element);
-    if constexpr (sizeof(T) == 2) {
-      if (packed) return run_packed<T>(device, op, from);
-    }
-    run_plain<T>(device, op, from);
-  });
+  choose(
+      device, {.dtype = op.dtype, .head_dim = op.head_dim},
+      [&](auto element) { pack_tiles<decltype(element)>(device, op, from); },
+      [&](auto element) { rotate<decltype(element)>(device, op, from); });
+}
+
+void run(Cuda& device, const FrameAttention& op) {
+  TROUPE_CHECK(op.head_dim % 2 == 0 && op.head_dim <= kMostHeadDim && op.scale > 0);
+  TROUPE_CHECK(op.first % kFrameQueries == 0 && op.first + op.count <= op.rows);
+  if (op.count <= 0) return;
+  choose(
+      device, op, [&](auto element) { run_tiles<decltype(element)>(device, op); },
+      [&](auto element) { run_plain<decltype(element)>(device, op); });
 }
 
 }  // namespace troupe::kernels

@@ -262,11 +262,17 @@ Result<wire::Capacity> size_cpu(const ModelSpec& spec, const WeightFormats& form
 
 namespace {
 
-// The vision tower's memory on a GPU, working memory of its ops included.
-std::uint64_t cuda_tower_bytes(const VisionSpec& spec, int hidden, DType dtype, int frame_patches) {
-  const std::size_t packed =
-      kernels::cuda::packed_bytes(frame_attention_of(spec, dtype, frame_patches), kernels::cuda::kH200);
-  return TowerMemory::make(spec, hidden, dtype, frame_patches, packed, {}).bytes + kernels::cuda::kBiasedSums;
+// The vision tower's memory on a GPU, working memory of its ops and what ranks exchange included.
+std::uint64_t cuda_tower_bytes(const VisionSpec& spec, int hidden, DType dtype, int frame_patches,
+                               const config::ParallelOptions& parallel) {
+  const kernels::FrameAttention largest = frame_attention_of(spec, dtype, frame_patches);
+  const std::size_t packed = kernels::cuda::packed_bytes(largest, kernels::cuda::kH200);
+  const bool in_place = !kernels::cuda::frame_is_packed(largest, kernels::cuda::kH200);
+  const int ranks = parallel.tensor_parallel_size;
+  const bool together = ranks > 1 && !parallel.disable_custom_all_reduce;
+  return TowerMemory::make(spec, hidden, dtype, frame_patches, in_place ? 0 : packed, {}).bytes +
+         kernels::cuda::kBiasedSums +
+         (together ? tower_inbox_bytes(hidden, dtype, frame_patches, packed, ranks) : 0);
 }
 
 }  // namespace
@@ -282,8 +288,8 @@ Result<wire::Capacity> cuda_limits(const ModelSpec& spec, const WeightFormats& f
   made->weight_bytes = WeightLayout::make(spec, formats, tied, {}).bytes;
   if (spec.vision) {
     size_encoder_output(*made, spec, formats, options);
-    made->arena_bytes +=
-        cuda_tower_bytes(*spec.vision, spec.hidden, formats.activations, made->frame_patches);
+    made->arena_bytes += cuda_tower_bytes(*spec.vision, spec.hidden, formats.activations, made->frame_patches,
+                                          options.parallel);
   }
   made->arena_bytes +=
       Activations::make(spec, formats.activations, limits, {}).bytes + StepMemory::make(*made, {}).bytes;

@@ -21,7 +21,8 @@ namespace {
 
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kRankHeaderBytes = 4096;
-constexpr std::uint64_t kRankMagic = 0x316b6e6172707274;  // "trprank1"
+constexpr std::uint64_t kRankMagic = 0x326b6e6172707274;  // "trprank2"
+constexpr int kNoteBits = 48;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr int kSpins = 2000;
 /// A rank that sleeps looks up so often: others see that it goes on, and a wake-up that was lost with its
@@ -48,6 +49,7 @@ struct RankMemory::Header {
       0};  ///< too many after a death; that costs calls, not meetings
   struct alignas(kLine) Place {
     std::atomic<std::uint64_t> come{0};  ///< epoch in the upper half, meetings come to in the lower
+    std::atomic<std::uint64_t> note{0};  ///< the epoch's lower 16 bits, and the number
   };
   Place places[kMostRanks];
 
@@ -153,6 +155,17 @@ bool RankMeeting::all_have_come() const {
     if (!has_come(r)) return false;
   }
   return true;
+}
+
+void RankMeeting::leave_note(std::uint64_t note) {
+  header_->places[shard_.rank].note.store(std::uint64_t{epoch_} << kNoteBits | note,
+                                          std::memory_order_release);
+}
+
+std::uint64_t RankMeeting::note_of(int rank) const {
+  const std::uint64_t note = header_->places[rank].note.load(std::memory_order_acquire);
+  const bool is_of_epoch = note >> kNoteBits == (epoch_ & 0xffff);
+  return is_of_epoch ? note & ((std::uint64_t{1} << kNoteBits) - 1) : 0;
 }
 
 bool RankMeeting::wait(void (*waiting)(void*), void* context) {

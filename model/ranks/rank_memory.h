@@ -87,6 +87,12 @@ class RankMeeting : public RankMemory {
   /// After meet(), or all_here(): the message of a rank, until this rank comes to the next meeting but one.
   const std::byte* message_of(int rank) const { return slot(rank, next_ - 1); }
 
+  /// Leaves a number of up to 48 bits that the other ranks of the epoch can read at any time, apart from
+  /// meetings. What this rank wrote to memory before is there for who reads it.
+  void leave_note(std::uint64_t note);
+  /// The last one that the rank has left in this epoch; 0: none.
+  std::uint64_t note_of(int rank) const;
+
   void set_patience(Duration patience) { patience_ = patience; }
 
  private:

@@ -17,6 +17,14 @@ kernels::FrameAttention frame_attention_of(const VisionSpec& spec, DType dtype, 
           .scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim()))};
 }
 
+std::size_t tower_inbox_bytes(int hidden, DType dtype, int frame_patches, std::size_t packed, int ranks) {
+  const auto tokens = static_cast<std::size_t>(frame_patches / (kMergeSide * kMergeSide));
+  const std::size_t embeddings = static_cast<std::size_t>(ranks) * tokens *
+                                 static_cast<std::size_t>(kernels::padded(hidden)) * size_of(dtype);
+  constexpr std::size_t kUnit = std::size_t{1} << 20;
+  return 2 * ((std::max(packed, embeddings) + kUnit - 1) / kUnit * kUnit);
+}
+
 TowerMemory TowerMemory::make(const VisionSpec& spec, int hidden, DType dtype, int frame_patches,
                               std::size_t packed, View memory) {
   Arena arena(memory);

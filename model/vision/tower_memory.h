@@ -22,14 +22,18 @@ struct TowerMemory {
   float* frequencies = nullptr;       ///< (head_dim / 2), constant
   std::uint8_t* axes = nullptr;       ///< (head_dim / 2), constant
   float* pixel_table = nullptr;       ///< kernels::kPixelTable, constant
-  void* packed = nullptr;             ///< FrameAttention::packed; null where a device needs none
+  void* packed = nullptr;             ///< FrameAttention::packed; null where `wide` is packed in place
   std::size_t bytes = 0;  ///< all of the above; correct even if they were laid out in an empty View
 
-  /// `hidden` is the decoder's width. `packed`: what the device asks for, kernels::packed_bytes() of
-  /// frame_attention_of().
+  /// `hidden` is the decoder's width. `packed`: kernels::packed_bytes() of frame_attention_of(), or 0 where
+  /// the device packs in place.
   static TowerMemory make(const VisionSpec& spec, int hidden, DType dtype, int frame_patches,
                           std::size_t packed, View memory);
 };
+
+/// What other ranks write to a rank's memory while they encode an item together, at most: of two exchanges,
+/// which is kernels::packed_bytes() of the largest frame or the embeddings that all make at a time.
+std::size_t tower_inbox_bytes(int hidden, DType dtype, int frame_patches, std::size_t packed, int ranks);
 
 /// The attention of a frame without its memory.
 kernels::FrameAttention frame_attention_of(const VisionSpec& spec, DType dtype, int rows);

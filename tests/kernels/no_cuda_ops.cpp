@@ -49,6 +49,7 @@ void run(Cuda&, const Mlp&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Moe&) { TROUPE_CHECK(false); }
 void run(Cuda&, const NormalisePatches&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Pack&) { TROUPE_CHECK(false); }
+void run(Cuda&, const PackFrame&) { TROUPE_CHECK(false); }
 void run(Cuda&, const PlaceRows&) { TROUPE_CHECK(false); }
 void run(Cuda&, const QkvRopeKvWrite&) { TROUPE_CHECK(false); }
 void run(Cuda&, const QuantiseRows&) { TROUPE_CHECK(false); }
@@ -60,6 +61,8 @@ void run(Cuda&, const StepInputs&) { TROUPE_CHECK(false); }
 void run(Cuda&, const TopLogprobs&) { TROUPE_CHECK(false); }
 
 std::size_t packed_bytes(const Cuda&, const FrameAttention&) { return 0; }
+bool packs_in_place(const Cuda&, const FrameAttention&) { return true; }
+MemoryLines keys_and_values(const Cuda&, const FrameAttention&, int, int) { return {}; }
 
 namespace cuda {
 void run(Cuda&, const Linear&) { TROUPE_CHECK(false); }

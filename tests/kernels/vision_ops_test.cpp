@@ -18,23 +18,22 @@ class VisionOps : public OpTest {
   void run_op(const Op& op) {
     run(device(), op);
   }
-  FrameAttention with_packed(FrameAttention op) {
+  /// Memory for the frame's packed rows. What lies there before must not matter.
+  std::unique_ptr<Memory> packed_for(const FrameAttention& op) {
     const std::size_t bytes =
         device().is_cuda() ? packed_bytes(device().cuda(), op) : packed_bytes(device().cpu(), op);
-    if (bytes == 0) return op;
-    packed_ = std::make_unique<Memory>(device(), bytes);
-    // What lies there before must not matter.
-    std::fill_n(packed_->change<std::uint8_t>(), bytes, std::uint8_t{0xff});
-    op.packed = packed_->as();
-    return op;
+    auto made = std::make_unique<Memory>(device(), bytes);
+    std::fill_n(made->change<std::uint8_t>(), bytes, std::uint8_t{0xff});
+    return made;
+  }
+  MemoryLines lines_of(const FrameAttention& op, int first, int count) {
+    return device().is_cuda() ? keys_and_values(device().cuda(), op, first, count)
+                              : keys_and_values(device().cpu(), op, first, count);
   }
   std::vector<float> rounded(std::vector<float> values) const {
     for (float& v : values) v = rounded_to(dtype(), v);
     return values;
   }
-
- private:
-  std::unique_ptr<Memory> packed_;
 };
 
 TROUPE_ALL_DEVICES(VisionOps);
@@ -199,14 +198,24 @@ TEST_P(VisionOps, FrameAttention) {
       }
     }
     const float scale = 1.3f / std::sqrt(static_cast<float>(head_dim));
-    run_op(with_packed({.out = out.data(),
-                        .qkv = qkv.data(),
-                        .rope = device().put(rope),
-                        .dtype = dtype(),
-                        .rows = rows,
-                        .heads = heads,
-                        .head_dim = head_dim,
-                        .scale = scale}));
+    FrameAttention op{.out = out.data(),
+                      .dtype = dtype(),
+                      .rows = rows,
+                      .heads = heads,
+                      .head_dim = head_dim,
+                      .scale = scale,
+                      .count = rows};
+    const auto packed = packed_for(op);
+    op.packed = packed->as();
+    run_op(PackFrame{.packed = packed->as(),
+                     .qkv = qkv.data(),
+                     .rope = device().put(rope),
+                     .dtype = dtype(),
+                     .rows = rows,
+                     .heads = heads,
+                     .head_dim = head_dim,
+                     .count = rows});
+    run_op(op);
     const auto rotated = [&](int r, int part, int head, int d) {
       const auto at = [&](int i) {
         return static_cast<double>(
@@ -242,8 +251,9 @@ TEST_P(VisionOps, FrameAttention) {
   }
 }
 
-// A piece has the bits that the whole has, and touches no row of the others.
-TEST_P(VisionOps, FrameAttentionInPieces) {
+// Pieces of the queries, and ranks that each pack some rows and send their keys and values, have the bits of
+// the whole; a piece touches no row of the others.
+TEST_P(VisionOps, FrameAttentionInPiecesAndByRanks) {
   for (const int head_dim : {12, 80}) {
     constexpr int kRows = 300, kHeads = 2;
     const int width = kHeads * head_dim;
@@ -254,33 +264,74 @@ TEST_P(VisionOps, FrameAttentionInPieces) {
       rope.push_back(std::sin(0.01f * static_cast<float>(i)));
     }
     const float* const angles = device().put(rope);
-    const auto attend = [&](const std::vector<std::pair<int, int>>& pieces) {
-      Rows qkv(device(), dtype(), kRows, 3 * width, values), out(device(), dtype(), kRows, width);
-      FrameAttention op = with_packed({.out = out.data(),
-                                       .qkv = qkv.data(),
-                                       .rope = angles,
-                                       .dtype = dtype(),
-                                       .rows = kRows,
-                                       .heads = kHeads,
-                                       .head_dim = head_dim,
-                                       .scale = 0.2f});
+    FrameAttention op{.dtype = dtype(), .rows = kRows, .heads = kHeads, .head_dim = head_dim, .scale = 0.2f};
+    const auto rows_of = [&](int first, int count) {
+      const auto begin = values.begin() + first * 3 * width;
+      return std::vector<float>(begin, begin + count * 3 * width);
+    };
+    const auto pack = [&](void* packed, const Rows& qkv, int first, int count) {
+      run_op(PackFrame{.packed = packed,
+                       .qkv = qkv.data(),
+                       .rope = angles + first * head_dim,
+                       .dtype = dtype(),
+                       .rows = kRows,
+                       .heads = kHeads,
+                       .head_dim = head_dim,
+                       .first = first,
+                       .count = count});
+    };
+    const auto attend = [&](const void* packed, int first, int count) {
+      Rows out(device(), dtype(), count + 1, width);
+      op.out = out.data();
+      op.packed = packed;
+      op.first = first;
+      op.count = count;
+      run_op(op);
+      for (int c = 0; c < width; ++c) EXPECT_EQ(out.at(count, c), 0) << "behind the piece";
       std::vector<float> all;
-      int done = 0;
-      for (const auto& [first, count] : pieces) {
-        op.first = first;
-        op.count = count;
-        run_op(op);
-        done = first + (count > 0 ? count : kRows - first);
-        for (int r = done; r < kRows; ++r) EXPECT_EQ(out.at(r, 0), 0) << "a row of a later piece";
-      }
-      for (int r = 0; r < kRows; ++r) {
+      for (int r = 0; r < count; ++r) {
         for (int c = 0; c < width; ++c) all.push_back(out.at(r, c));
       }
       return all;
     };
-    const auto whole = attend({{0, 0}});
-    EXPECT_EQ(attend({{0, 128}, {128, 128}, {256, 44}}), whole);
-    EXPECT_EQ(attend({{0, 256}, {256, 0}}), whole);
+    using Pieces = std::vector<std::pair<int, int>>;
+    const auto packed = packed_for(op);
+    const Rows all_rows(device(), dtype(), kRows, 3 * width, values);
+    pack(packed->as(), all_rows, 0, kRows);
+    const auto whole = attend(packed->as(), 0, kRows);
+    for (const Pieces& pieces : {Pieces{{0, 128}, {128, 128}, {256, 44}}, Pieces{{0, 256}, {256, 44}}}) {
+      std::vector<float> all;
+      for (const auto& [first, count] : pieces) {
+        const auto some = attend(packed->as(), first, count);
+        all.insert(all.end(), some.begin(), some.end());
+      }
+      EXPECT_EQ(all, whole);
+
+      std::vector<std::unique_ptr<Memory>> ranks;
+      for (const auto& [first, count] : pieces) {
+        const Rows qkv(device(), dtype(), count, 3 * width, rows_of(first, count));
+        pack(ranks.emplace_back(packed_for(op))->as(), qkv, first, count);
+      }
+      all.clear();
+      for (std::size_t to = 0; to < pieces.size(); ++to) {
+        for (std::size_t from = 0; from < pieces.size(); ++from) {
+          if (from == to) continue;
+          const MemoryLines lines = lines_of(op, pieces[from].first, pieces[from].second);
+          for (std::size_t i = 0; i < lines.count; ++i) {
+            const std::size_t at = lines.offset + i * lines.stride;
+            std::copy_n(ranks[from]->host<std::uint8_t>() + at, lines.bytes,
+                        ranks[to]->change<std::uint8_t>() + at);
+          }
+        }
+        const auto some = attend(ranks[to]->as(), pieces[to].first, pieces[to].second);
+        all.insert(all.end(), some.begin(), some.end());
+      }
+      EXPECT_EQ(all, whole) << "by ranks";
+    }
+    if (!device().is_cuda() || packs_in_place(device().cuda(), op)) {
+      pack(all_rows.data(), all_rows, 0, kRows);
+      EXPECT_EQ(attend(all_rows.data(), 0, kRows), whole) << "in place";
+    }
   }
 }
 

@@ -1,15 +1,13 @@
 // The small models that see on the GPU, compared with transformers; and a tower with the released models'
 // heads and enough patches for the tensor cores, compared with the CPU.
-#include <random>
-
 #include "gpu/cuda.h"
-#include "kernels/fill_random.h"
+#include "model/support/random_tower.h"
 #include "model/support/vision_model.h"
 
 namespace troupe::model {
 namespace {
 
-using test::VisionGolden;
+using test::RandomTower, test::VisionGolden;
 
 class CudaVision : public ::testing::Test {
  protected:
@@ -63,70 +61,6 @@ INSTANTIATE_TEST_SUITE_P(All, CudaVisionGoldens,
                                             ::testing::Values(DType::f32, DType::bf16, DType::f16),
                                             ::testing::Bool()),
                          name_of);
-
-constexpr int kHidden = 96;
-constexpr VisionSpec kWide{.depth = 2, .width = 160, .heads = 2, .intermediate = 416};
-
-/// A tower of random weights, the same on every device.
-template <Device D>
-class RandomTower {
- public:
-  RandomTower(D& device, DType dtype, int patches) : device_(device), dtype_(dtype) {
-    Arena counting;
-    VisionWeights::make(kWide, kHidden, dtype, counting);
-    memory_ = *Buffer<D>::make(device, counting.used(), "weights");
-    Arena arena(memory_.view());
-    weights_ = VisionWeights::make(kWide, kHidden, dtype, arena);
-    std::uint32_t seed = 1;
-    for (const VisionTensor& tensor : vision_tensors(kWide, kHidden, weights_)) {
-      ++seed;
-      if (tensor.matrix != nullptr) {
-        kernels::run(
-            device, kernels::FillRandom{
-                        .into = *tensor.matrix, .outputs = tensor.outputs, .seed = seed, .deviation = 0.08f});
-        continue;
-      }
-      std::mt19937 random(seed);
-      std::normal_distribution<float> normal(tensor.scales ? 1.0f : 0.0f, 0.2f);
-      std::vector<float> values(static_cast<std::size_t>(tensor.inputs));
-      for (float& value : values) value = normal(random);
-      device.upload(const_cast<float*>(*tensor.vector), values.data(), values.size() * sizeof(float));
-      device.sync();
-    }
-    tower_ = std::make_unique<VisionTower<D>>(
-        *VisionTower<D>::make(device, kWide, kHidden, 1e-5f, dtype, weights_, patches));
-  }
-
-  VisionTower<D>& tower() { return *tower_; }
-
-  std::vector<float> encode(MediaKind kind, const PatchGrid& grid) {
-    std::vector<std::uint8_t> patches(static_cast<std::size_t>(grid.patches()) * kPatchBytes);
-    std::mt19937 random(9);
-    for (std::uint8_t& byte : patches) byte = static_cast<std::uint8_t>(random());
-    const auto tokens = static_cast<std::size_t>(grid.tokens());
-    const std::size_t row = static_cast<std::size_t>(kernels::padded(kHidden)) * size_of(dtype_);
-    const auto out = *Buffer<D>::make(device_, tokens * row, "embeddings");
-    const Status begun = tower_->begin(kind, grid, patches, out.data());
-    EXPECT_TRUE(begun.ok()) << begun.message;
-    while (tower_->advance()) {
-    }
-    std::vector<std::byte> bytes(tokens * row);
-    device_.download(bytes.data(), out.data(), bytes.size());
-    device_.sync();
-    std::vector<float> values;
-    for (std::size_t i = 0; i < tokens * kHidden; ++i)
-      values.push_back(
-          load_element(bytes.data(), dtype_, i / kHidden * kernels::padded(kHidden) + i % kHidden));
-    return values;
-  }
-
- private:
-  D& device_;
-  DType dtype_;
-  Buffer<D> memory_;
-  VisionWeights weights_;
-  std::unique_ptr<VisionTower<D>> tower_;
-};
 
 TEST_F(CudaVision, TheTowerOnTensorCoresIsTheCpus) {
   for (const DType dtype : {DType::bf16, DType::f16, DType::f32}) {

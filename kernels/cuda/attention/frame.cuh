@@ -22,8 +22,8 @@ struct FrameArgs {
   void* out;
   int stride;  ///< elements of a row of out
   int rows, heads, tiles;
-  int first_tile, end;  ///< of the queries: a tile, and behind the last row
-  float scale_log2;     ///< scale * log2(e)
+  int first_tile, queries;
+  float scale_log2;  ///< scale * log2(e)
 };
 
 struct FrameShared {
@@ -188,15 +188,15 @@ class FrameConsumer {
   }
 
   __device__ __forceinline__ void store(const float (&o)[kFrameDim / 2]) const {
-    const int query = (a_.first_tile + static_cast<int>(blockIdx.x)) * kFrameTile + warpgroup_ * 64 +
-                      thread_ / 32 * 16 + thread_ % 32 / 4;
+    const int query = static_cast<int>(blockIdx.x) * kFrameTile + warpgroup_ * 64 + thread_ / 32 * 16 +
+                      thread_ % 32 / 4;  // of this launch
 #pragma unroll
     for (int r = 0; r < 2; ++r) {
       float sum = sum_[r];
       sum += __shfl_xor_sync(~0u, sum, 1);
       sum += __shfl_xor_sync(~0u, sum, 2);
       const float inverse = 1.0f / sum;
-      if (query + 8 * r >= a_.end) continue;
+      if (query + 8 * r >= a_.queries) continue;
       T* to = static_cast<T*>(a_.out) + static_cast<std::size_t>(query + 8 * r) * a_.stride +
               static_cast<int>(blockIdx.y) * kFrameDim + thread_ % 4 * 2;
 #pragma unroll

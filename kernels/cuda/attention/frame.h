@@ -42,7 +42,18 @@ constexpr bool frame_is_packed(const FrameAttention& op, const GpuTraits& gpu) {
 }
 
 constexpr std::size_t packed_bytes(const FrameAttention& op, const GpuTraits& gpu) {
-  return frame_is_packed(op, gpu) ? frame_tile_at(3, 0, 0, op.heads, frame_tiles(op.rows)) : 0;
+  return frame_is_packed(op, gpu) ? frame_tile_at(3, 0, 0, op.heads, frame_tiles(op.rows))
+                                  : static_cast<std::size_t>(op.rows) * plain_row_bytes(op);
+}
+
+/// Of a head's keys, and of its values, the tiles of some rows are one piece.
+constexpr MemoryLines keys_and_values(const FrameAttention& op, int first, int count, const GpuTraits& gpu) {
+  if (!frame_is_packed(op, gpu)) return plain_keys_and_values(op, first, count);
+  const int tiles = frame_tiles(op.rows);
+  return {.offset = frame_tile_at(1, 0, first / kFrameTile, op.heads, tiles),
+          .bytes = static_cast<std::size_t>(frame_tiles(count)) * kFrameTileBytes,
+          .stride = static_cast<std::size_t>(tiles) * kFrameTileBytes,
+          .count = 2 * static_cast<std::size_t>(op.heads)};
 }
 
 }  // namespace troupe::kernels::cuda

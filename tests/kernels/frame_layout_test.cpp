@@ -1,0 +1,47 @@
+// Where the packed rows of a frame lie that ranks cut between them: what one sends is what it has packed.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "kernels/cuda/attention/frame.h"
+
+namespace troupe::kernels::cuda {
+namespace {
+
+TEST(FrameLayout, TheLinesOfARankAreItsKeysAndValues) {
+  for (const int rows : {4, 128, 132, 300, 640}) {
+    const FrameAttention op{.dtype = DType::bf16, .rows = rows, .heads = 3, .head_dim = kFrameDim};
+    const int tiles = frame_tiles(rows);
+    std::vector<int> owner(packed_bytes(op, kH200), -1);
+    for (int rank = 0; rank < 2; ++rank) {
+      const int first = rank == 0 ? 0 : tiles / 2 * kFrameTile;
+      const int count = rank == 0 ? tiles / 2 * kFrameTile : rows - first;
+      if (count == 0) continue;
+      const MemoryLines lines = keys_and_values(op, first, count, kH200);
+      for (std::size_t i = 0; i < lines.count; ++i) {
+        for (std::size_t at = 0; at < lines.bytes; ++at) {
+          int& byte = owner.at(lines.offset + i * lines.stride + at);
+          ASSERT_EQ(byte, -1);
+          byte = rank;
+        }
+      }
+    }
+    const std::size_t keys = frame_tile_at(1, 0, 0, op.heads, tiles);
+    for (std::size_t at = 0; at < owner.size(); ++at)
+      ASSERT_EQ(owner[at] >= 0, at >= keys) << rows << " " << at;
+    for (int part = 1; part < 3; ++part) {
+      for (int head = 0; head < op.heads; ++head) {
+        for (int row = 0; row < rows; ++row) {
+          const std::size_t tile = frame_tile_at(part, head, row / kFrameTile, op.heads, tiles);
+          for (int chunk = 0; chunk < kFrameDim / 8; ++chunk) {
+            const std::size_t at = tile + static_cast<std::size_t>(frame_chunk_at(row % kFrameTile, chunk));
+            ASSERT_EQ(owner[at], row / kFrameTile >= tiles / 2 ? 1 : 0);
+          }
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace troupe::kernels::cuda
