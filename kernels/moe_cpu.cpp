@@ -282,7 +282,7 @@ class MoeRun {
               const float w = weight_of_[from + i];
               alignas(64) float part[kPanel];
               for (int o = 0; o < kPanel; ++o) part[o] = w * sums[0][i][o];
-              if (shape.activations() != DType::f32) {
+              if (shape.activations() != DType::f32 && !op_.parts) {
                 alignas(64) std::uint16_t rounded[kPanel];
                 narrow(rounded, part, kPanel);
                 expand(part, rounded, kPanel);

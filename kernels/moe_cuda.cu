@@ -20,7 +20,8 @@ constexpr int kMostAtOnce = 8;
 
 struct CombineArgs {
   float* residual;
-  const void* outputs;  ///< by place, scaled
+  const void* outputs;  ///< by place
+  const float* scales;  ///< by place, of the outputs; null: they are scaled
   const std::int32_t* places;
   const std::int32_t* offsets;
   const KvSlot* slots;
@@ -46,6 +47,7 @@ __global__ void __launch_bounds__(kMostThreads) combine_kernel(CombineArgs a) {
   const int parts = a.top_k + a.shared;
   for (int first = 0; first < parts; first += kMostAtOnce) {
     ColumnValues<Element> part[kMostAtOnce];  // all on their way before the first is added
+    float scale[kMostAtOnce];
     bool there[kMostAtOnce];
 #pragma unroll
     for (int i = 0; i < kMostAtOnce; ++i) {
@@ -55,6 +57,7 @@ __global__ void __launch_bounds__(kMostThreads) combine_kernel(CombineArgs a) {
           k < a.top_k ? a.places[row * a.top_k + k] : a.offsets[a.held + k - a.top_k] + static_cast<int>(row);
       there[i] = place >= 0;
       if (!there[i]) continue;
+      scale[i] = a.scales == nullptr ? 1.0f : a.scales[place];
       part[i] = *reinterpret_cast<const ColumnValues<Element>*>(
           static_cast<const Element*>(a.outputs) + static_cast<std::size_t>(place) * a.stride + column);
     }
@@ -63,7 +66,7 @@ __global__ void __launch_bounds__(kMostThreads) combine_kernel(CombineArgs a) {
       if (first + i >= parts) break;
       if (!there[i]) continue;  // another rank's expert
 #pragma unroll
-      for (int c = 0; c < kColumns; ++c) sum[c] += cuda::to_float(part[i].value[c]);
+      for (int c = 0; c < kColumns; ++c) sum[c] += scale[i] * cuda::to_float(part[i].value[c]);
     }
   }
   at[0] = make_float4(sum[0], sum[1], sum[2], sum[3]);
@@ -130,16 +133,24 @@ void run(Cuda& device, const Moe& op) {
                          .groups = groups(op.down, nullptr, true),
                          .x_is_interleaved = layout.interleaved,
                          .working_memory = layout.working_memory,
-                         .ending = cuda::Ending::store_scaled,
+                         .ending = layout.exact ? cuda::Ending::store_f32 : cuda::Ending::store_scaled,
                          .out = layout.outputs,
                          .scale = routing.scale},
             layout.down);
-  const CombineArgs arguments{op.residual,    layout.outputs, routing.places, routing.offsets, op.slots,
-                              op.in_stacks(), op.shared,      op.top_k,       hidden};
+  const CombineArgs arguments{.residual = op.residual,
+                              .outputs = layout.outputs,
+                              .scales = layout.exact ? routing.scale : nullptr,
+                              .places = routing.places,
+                              .offsets = routing.offsets,
+                              .slots = op.slots,
+                              .held = op.in_stacks(),
+                              .shared = op.shared,
+                              .top_k = op.top_k,
+                              .stride = hidden};
   const int threads = hidden / kColumns;  // of a row, in equal blocks
   const int blocks = (threads + kMostThreads - 1) / kMostThreads;
   const int block = (threads + blocks * 32 - 1) / (blocks * 32) * 32;
-  cuda::with_element(dtype, [&](auto element) {
+  cuda::with_element(layout.exact ? DType::f32 : dtype, [&](auto element) {
     troupe::cuda::launch(device, combine_kernel<decltype(element)>,
                          {.grid = dim3(unsigned(op.rows), unsigned(blocks)), .block = unsigned(block)},
                          arguments);

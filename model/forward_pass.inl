@@ -152,6 +152,7 @@ void ForwardPass<D, R>::layers(const ForwardStep& s) const {
       if (ranks != nullptr) add_up(op.residual, then);
     };
     if (w.moe()) {
+      const bool cut = ranks != nullptr && spec.held_experts.count == 0;
       kernels::Moe moe{.residual = s.memory.residual,
                        .x = s.memory.x,
                        .router = w.router,
@@ -161,6 +162,7 @@ void ForwardPass<D, R>::layers(const ForwardStep& s) const {
                        .experts = spec.experts,
                        .first = spec.held_experts.first,
                        .held = spec.experts_held(),
+                       .parts = cut,
                        .shared = spec.shared_experts,
                        .top_k = spec.top_k,
                        .rows = rows,
@@ -184,6 +186,7 @@ void ForwardPass<D, R>::layers(const ForwardStep& s) const {
                                  .experts = spec.experts,
                                  .first = spec.held_experts.first,
                                  .held = spec.experts_held(),
+                                 .parts = cut,
                                  .top_k = spec.top_k,
                                  .rows = rows,
                                  .kinds = s.kinds,

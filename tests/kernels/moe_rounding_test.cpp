@@ -10,7 +10,8 @@ namespace {
 class MoeRoundingTest : public OpTest {};
 TROUPE_ALL_DEVICES(MoeRoundingTest);
 
-// Every expert's weighted output is rounded to the dtype on its own, and nothing else behind its product is.
+// Every expert's weighted output is rounded to the dtype on its own, and nothing else behind its product is;
+// a part of it, which other ranks' parts are added to, is not either.
 // Two routed experts of weight 1/2 each and a shared one, whose activation is silu(1) in the dtype.
 TEST_P(MoeRoundingTest, EachExpertsWeightedOutputIsRounded) {
   const std::vector<float> downs[3] = {{1.0078125f, -1.5f}, {1.3984375f, 0.34375f}, {-0.71484375f, 2.9375f}};
@@ -35,17 +36,20 @@ TEST_P(MoeRoundingTest, EachExpertsWeightedOutputIsRounded) {
   }
   const Rows x(device(), dtype(), 1, 2, {1, 0});
   const std::vector<float> before{3.25f, -0.0078125f};
-  const Rows y(device(), DType::f32, 1, 2, before);
-  run(device(), Moe{.residual = y.floats(),
-                    .x = x.data(),
-                    .router = router.matrix,
-                    .bias = bias.floats(),
-                    .gate_up = gate_up,
-                    .down = down,
-                    .experts = 2,
-                    .shared = 1,
-                    .top_k = 2,
-                    .rows = 1});
+  const Rows y(device(), DType::f32, 1, 2, before), of_parts(device(), DType::f32, 1, 2, before);
+  for (const Rows* residual : {&y, &of_parts}) {
+    run(device(), Moe{.residual = residual->floats(),
+                      .x = x.data(),
+                      .router = router.matrix,
+                      .bias = bias.floats(),
+                      .gate_up = gate_up,
+                      .down = down,
+                      .experts = 2,
+                      .parts = residual == &of_parts,
+                      .shared = 1,
+                      .top_k = 2,
+                      .rows = 1});
+  }
   const float activation = rounded_to(dtype(), 1 / (1 + std::exp(-1.0f)));
   for (std::size_t i = 0; i < 2; ++i) {
     float expected = before[i], unrounded = before[i];
@@ -54,6 +58,7 @@ TEST_P(MoeRoundingTest, EachExpertsWeightedOutputIsRounded) {
       expected += rounded_to(dtype(), part);
       unrounded += part;
     }
+    EXPECT_NEAR(of_parts.at(0, int(i)), unrounded, 1e-6);
     if (dtype() == DType::f32) {
       EXPECT_NEAR(y.at(0, int(i)), expected, 1e-6);
     } else {

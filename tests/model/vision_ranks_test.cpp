@@ -26,10 +26,7 @@ class VisionRanks : public ::testing::TestWithParam<std::tuple<const char*, Way,
 
 TEST_P(VisionRanks, EveryRankHasTheReferencesLogits) {
   const auto [golden_name, way, dtype] = GetParam();
-  // What each rank makes of its part of an expert is rounded by itself: in bf16 that is more rounding than
-  // one rank has.
-  const double tolerance =
-      test::kTolerance[static_cast<int>(dtype)] * (dtype == DType::bf16 && !way.expert_parallel ? 1.25 : 1);
+  const double tolerance = test::kTolerance[static_cast<int>(dtype)];
   test::TempDirectory directory;
   test::write_vision_twin(golden_name, directory.path());
   const auto files = open_model({.directory = directory.path().string()});

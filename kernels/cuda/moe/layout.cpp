@@ -67,17 +67,19 @@ MoeLayout lay_out(const Moe& op, const GpuTraits& gpu, std::byte* memory) {
   const bool coded = takes_coded_x(op.down.first.format);
   const int expected = expected_places(op.rows, op.top_k, op.shared, op.in_stacks(), op.experts);
   made.gate_up = choice_of(op.gate_up, Ending::swiglu, expected, gpu);
-  made.down = choice_of(op.down, Ending::store_scaled, expected, gpu);
+  made.exact = op.parts && dtype != DType::f32 && !op.down.first.format.quantised() &&
+               (gpu.batch_invariant || op.rows <= kMostExactParts);
+  made.down = choice_of(op.down, made.exact ? Ending::store_f32 : Ending::store_scaled, expected, gpu);
   made.interleaved = made.gate_up.way == LinearWay::unpacked && made.down.way == LinearWay::unpacked;
   made.coded_x = {.x = op.x, .dtype = dtype, .rows = coded ? op.rows : 0, .cols = op.gate_up.first.inputs};
   made.coded_activations = {.dtype = dtype, .rows = coded ? places : 0, .cols = width};
 
-  const auto rows_of = [&](int columns) {
-    return static_cast<std::size_t>(places) * static_cast<std::size_t>(columns) * size_of(dtype);
+  const auto rows_of = [&](int columns, DType type) {
+    return static_cast<std::size_t>(places) * static_cast<std::size_t>(columns) * size_of(type);
   };
   made.bytes = rounded(lay_out(made.routing, op, memory));
-  made.activations = take(rows_of(padded(width)));
-  made.outputs = take(rows_of(padded(op.down.first.outputs)));
+  made.activations = take(rows_of(padded(width), dtype));
+  made.outputs = take(rows_of(padded(op.down.first.outputs), made.exact ? DType::f32 : dtype));
   lay_out(made.coded_x, take(coded_bytes(made.coded_x.rows, made.coded_x.cols)));
   lay_out(made.coded_activations, take(coded_bytes(made.coded_activations.rows, width)));
   made.coded_activations.x = made.activations;

@@ -17,11 +17,12 @@ int expected_places(int rows, int top_k, int shared, int held, int experts);
 
 struct MoeLayout {
   LinearChoice gate_up{}, down{};
+  bool exact = false;  ///< `outputs` are fp32 and not scaled yet
   /// Activations are written in the order in which an unpacked down product reads them.
   bool interleaved = false;
   Routing routing{};
   std::byte* activations = nullptr;  ///< (most_places(), padded(intermediate)) of the experts' dtype
-  std::byte* outputs = nullptr;      ///< (most_places(), padded(hidden))
+  std::byte* outputs = nullptr;      ///< (most_places(), padded(hidden)) of that dtype, or fp32
   /// With fp8 weights the rows and the activations in codes; else their `rows` are 0. Rows are quantised
   /// before they are gathered: once, though several experts read them.
   QuantiseRows coded_x{}, coded_activations{};
