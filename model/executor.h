@@ -58,6 +58,9 @@ class Executor {
     static_cast<void>(command), static_cast<void>(patches);
     return invalid("this device encodes no images or videos");
   }
+  /// Instead of encode(): the item's patches are gone. Ranks that encode it with this one hear of it. There
+  /// is no answer.
+  virtual void skip_encoding(const wire::EncodeMedia& command) { static_cast<void>(command); }
 
   /// Writes a finished record (StepResult, CacheDone or MediaDone, complete but for header.epoch) into
   /// `out`, or returns false when none finished before the deadline. A device error is a Status.

@@ -140,6 +140,7 @@ Status WorkerLoop::take(const wire::EncodeMedia& command) {
 }
 
 Status WorkerLoop::refuse(const wire::EncodeMedia& command) {
+  executor_.skip_encoding(command);
   wire::RecordWriter<wire::MediaDone> done;
   done.begin(link_.epoch());
   done.record().slot = command.slot;

@@ -57,6 +57,14 @@ void Collective<Cuda>::all_gather(Cuda&, const float* in, std::size_t in_stride,
   way_->with([&](auto& exchange) { exchange.all_gather(in, in_stride, out, out_stride, rows, first); });
 }
 
+bool Collective<Cuda>::share(std::size_t bytes) {
+  return way_->with([bytes](auto& exchange) { return exchange.share(bytes); });
+}
+
+std::byte* Collective<Cuda>::shared(int rank) const {
+  return way_->with([rank](const auto& exchange) { return exchange.shared(rank); });
+}
+
 bool Collective<Cuda>::join() {
   if (go_on()) return true;
   const bool finding =

@@ -16,6 +16,11 @@ constexpr double kPieceOperations = 1.6e12;
 /// The same of a piece between two steps, 13 to 18 ms: a decode step of a large model takes 8 to 15, so the
 /// tower has more than half of the GPU, and streams wait for at most one piece and one step.
 constexpr double kOperationsBesideSteps = 6.5e12;
+/// Of ranks that encode together: how long they do between two steps, as long as a piece between two steps
+/// takes; and how long one waits for the others before it gives the next step to the GPU, which they may be
+/// in.
+constexpr Duration kTurn = std::chrono::milliseconds(15);
+constexpr Duration kTurnPatience = std::chrono::microseconds(500);
 /// Uploads of more than 64 KiB go through pinned memory, which is taken at the first.
 constexpr std::size_t kFirstUpload = std::size_t{128} << 10;
 
@@ -24,7 +29,8 @@ constexpr std::size_t kFirstUpload = std::size_t{128} << 10;
 Result<std::unique_ptr<CudaEncoder>> CudaEncoder::make(const CudaOptions& options, const ModelSpec& spec,
                                                        DType dtype, const VisionWeights& weights,
                                                        int frame_patches, std::size_t outputs,
-                                                       std::int64_t kept_tokens) {
+                                                       std::int64_t kept_tokens, Collective<Cuda>* ranks,
+                                                       int least_rows) {
   // An item is encoded alone, so a row's bits hang on its item alone whichever kernels run.
   auto device = std::make_unique<Cuda>(
       CudaOptions{.ordinal = options.ordinal, .batch_invariant = false, .overlap = options.overlap});
@@ -45,8 +51,20 @@ Result<std::unique_ptr<CudaEncoder>> CudaEncoder::make(const CudaOptions& option
   }
   device->sync();
   const std::size_t row_bytes = static_cast<std::size_t>(kernels::padded(spec.hidden)) * size_of(dtype);
-  return std::unique_ptr<CudaEncoder>(
+  std::unique_ptr<CudaEncoder> encoder(
       new CudaEncoder(std::move(device), std::move(region), std::move(made), row_bytes, kept_tokens));
+  if (ranks == nullptr) return encoder;
+  const Shard& shard = ranks->shard();
+  const std::size_t packed =
+      packed_bytes(*encoder->device_, frame_attention_of(*spec.vision, dtype, frame_patches));
+  const std::size_t inbox = tower_inbox_bytes(spec.hidden, dtype, frame_patches, packed, shard.ranks);
+  if (!ranks->share(inbox)) return encoder;
+  encoder->ranks_ = ranks;
+  encoder->joint_.emplace(ranks->meeting());
+  encoder->inbox_of_.resize(static_cast<std::size_t>(shard.ranks));
+  encoder->inboxes_ = {
+      .rank = shard.rank, .inboxes = encoder->inbox_of_, .inbox_bytes = inbox, .least_rows = least_rows};
+  return encoder;
 }
 
 CudaEncoder::CudaEncoder(std::unique_ptr<Cuda> device, std::unique_ptr<Region<Cuda>> memory,
@@ -59,17 +77,36 @@ CudaEncoder::CudaEncoder(std::unique_ptr<Cuda> device, std::unique_ptr<Region<Cu
 
 void CudaEncoder::add(const wire::EncodeMedia& command, const MediaItem& item,
                       std::span<const std::byte> patches) {
-  encodings_.push_back({.command = command, .item = item, .patches = patches});
+  encodings_.push_back({.command = command, .item = item, .patches = patches, .number = added_++});
+}
+
+void CudaEncoder::skip() {
+  encodings_.push_back({.number = added_++, .skipped = true});
+  if (encodings_.front().skipped) pop();
+}
+
+// Removes the oldest encoding if it has ended, and those to be skipped behind it.
+void CudaEncoder::pop() {
+  if (!encodings_.front().skipped) encodings_.pop_front();
+  while (!encodings_.empty() && encodings_.front().skipped) {
+    if (joint_) joint_->refuse(encodings_.front().number);
+    encodings_.pop_front();
+  }
+}
+
+bool CudaEncoder::is_joint(const Encoding& encoding) const {
+  return joint_ && cut_of(encoding.item.grid, ranks_->shard().ranks, inboxes_.least_rows) != ItemCut::whole;
 }
 
 bool CudaEncoder::has_encoded(std::span<const wire::PlanRow> rows) const {
   return std::ranges::none_of(encodings_, [&](const Encoding& encoding) {
-    return covers(rows, encoding.command.slot, encoding.item);
+    return !encoding.skipped && covers(rows, encoding.command.slot, encoding.item);
   });
 }
 
 void CudaEncoder::look() {
   while (out_ > 0 && end(pieces_ - out_).passed()) {
+    if (is_joint(encodings_.front())) joint_->sent(sent_[(pieces_ - out_) % kMostOut]);
     --out_;
     progress_ = Clock::now();
   }
@@ -80,55 +117,107 @@ bool CudaEncoder::is_running() {
   return out_ > 0;
 }
 
+bool CudaEncoder::is_held_up() {
+  if (is_running()) return true;
+  if (encodings_.empty()) return false;
+  const Encoding& encoding = encodings_.front();
+  return encoding.started_ns != 0 && !encoding.launched && !encoding.dropped;
+}
+
+// The tower is idle: the encoding before this one has ended.
+void CudaEncoder::come_to(Encoding& encoding) {
+  encoding.started_ns = now_ns();
+  progress_ = Clock::now();
+  const wire::EncodeMedia& command = encoding.command;
+  const auto place = outputs_.begin(command.slot, command.item, encoding.item.grid.tokens(), command.name);
+  if (!place) throw CudaError(place.status().message);
+  encoding.rows = place->rows;
+  encoding.cached = place->filled;
+  if (is_joint(encoding)) joint_->begin(encoding.number, encoding.cached);
+}
+
+bool CudaEncoder::begin(Encoding& encoding) {
+  JointWork::Way way = encoding.cached ? JointWork::Way::cached : JointWork::Way::alone;
+  if (is_joint(encoding)) way = joint_->way();
+  if (way == JointWork::Way::open) return false;
+  encoding.cached = way == JointWork::Way::cached;
+  if (encoding.cached) {
+    encoding.launched = true;
+    return false;
+  }
+  TowerRanks ranks;
+  if (way == JointWork::Way::together) {
+    for (int rank = 0; rank < ranks_->shard().ranks; ++rank)
+      inbox_of_[static_cast<std::size_t>(rank)] = ranks_->shared(rank);
+    ranks = inboxes_;
+  }
+  const auto* bytes = reinterpret_cast<const std::uint8_t*>(encoding.patches.data());
+  const Status begun = tower_->begin(encoding.item.kind, encoding.item.grid, {bytes, encoding.patches.size()},
+                                     encoding.rows, ranks);
+  if (!begun.ok()) throw CudaError(begun.message);  // MediaCheck has admitted it
+  encoding.begun = true;
+  return true;
+}
+
 // True if the oldest encoding has a piece to launch.
-bool CudaEncoder::begin() {
+bool CudaEncoder::has_next() {
   look();
   if (encodings_.empty() || out_ == kMostOut) return false;
   Encoding& encoding = encodings_.front();
   if (encoding.dropped || encoding.launched) return false;
-  if (encoding.started_ns != 0) return true;
-  // The tower is idle: the encoding before this one has ended.
-  encoding.started_ns = now_ns();
-  const wire::EncodeMedia& command = encoding.command;
-  const auto place = outputs_.begin(command.slot, command.item, encoding.item.grid.tokens(), command.name);
-  if (!place) throw CudaError(place.status().message);
-  if (place->filled) {
-    encoding.cached = encoding.launched = true;
-    return false;
-  }
-  const auto* bytes = reinterpret_cast<const std::uint8_t*>(encoding.patches.data());
-  const Status begun =
-      tower_->begin(encoding.item.kind, encoding.item.grid, {bytes, encoding.patches.size()}, place->rows);
-  if (!begun.ok()) throw CudaError(begun.message);  // MediaCheck has admitted it
-  return true;
+  if (encoding.started_ns == 0) come_to(encoding);
+  if (!encoding.begun) return begin(encoding);
+  return tower_->exchanges() == 0 || joint_->have_sent(tower_->exchanges());
 }
 
-// A frame's patches go through pinned memory that has room for two frames: no piece begins a second one.
+bool CudaEncoder::has_turn() {
+  if (turn_ == Turn::running) {
+    const TimePoint now = Clock::now();
+    if (now > turn_end_ || (!is_running() && now - progress_ > kTurnPatience)) turn_ = Turn::over;
+  }
+  if (turn_ == Turn::over || encodings_.empty()) return false;
+  const Encoding& encoding = encodings_.front();
+  return encoding.begun && !encoding.launched && !encoding.dropped && is_joint(encoding);
+}
+
+void CudaEncoder::begin_turn() {
+  if (turn_ != Turn::due) return;
+  turn_ = Turn::running;
+  progress_ = Clock::now();
+  turn_end_ = progress_ + kTurn;
+}
+
+// A frame's patches go through pinned memory that has room for two frames: no piece begins a second one. Nor
+// does one go on behind what it sends to other ranks, which wait for its end.
 void CudaEncoder::launch(double least_operations) {
   if (out_ == 0) progress_ = Clock::now();
   double operations = 0;
+  const int exchanges = tower_->exchanges();
   bool more = true;
   do {
     more = tower_->advance();
     operations += tower_->operations();
-  } while (more && operations < least_operations && !tower_->begins_frame());
+  } while (more && operations < least_operations && !tower_->begins_frame() &&
+           tower_->exchanges() == exchanges);
   encodings_.front().launched = !more;
+  sent_[pieces_ % kMostOut] = tower_->exchanges();
   end(pieces_).record(*device_);
   ++pieces_;
   ++out_;
 }
 
 void CudaEncoder::run_before_step(Cuda& steps) {
-  if (begin()) {
+  if (has_next()) {
     steps_.record(steps);
     steps_.delay(device_->stream());
     launch(kOperationsBesideSteps);
   }
   if (out_ > 0) end(pieces_ - 1).delay(steps.stream());
+  turn_ = Turn::due;
 }
 
 void CudaEncoder::run_alone() {
-  while (begin()) launch(kPieceOperations);
+  while (has_next()) launch(kPieceOperations);
 }
 
 bool CudaEncoder::take_ended(EndedEncoding& ended) {
@@ -144,7 +233,7 @@ bool CudaEncoder::take_ended(EndedEncoding& ended) {
            .started_ns = encoding.started_ns != 0 ? encoding.started_ns : now,
            .finished_ns = now};
   if (encoding.dropped) outputs_.drop(encoding.command.slot);
-  encodings_.pop_front();
+  pop();
   return true;
 }
 
@@ -161,6 +250,8 @@ void CudaEncoder::finish(SlotRef slot) {
 
 void CudaEncoder::reset() {
   encodings_.clear();
+  added_ = 0;
+  turn_ = Turn::over;
   outputs_.drop_all();
 }
 

@@ -94,10 +94,11 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
   if (!model.ranks || model.ranks->lasting_graphs()) model.steps->capture();
 
   if (spec->vision) {
-    Result<std::unique_ptr<CudaEncoder>> encoder = CudaEncoder::make(
-        {.ordinal = device.ordinal(), .overlap = options.device.overlap_kernels}, *spec,
-        files.formats.activations, model.decoder->vision_weights(), capacity.frame_patches,
-        encoder_output_bytes(capacity, *spec, files.formats, options), kept_media_tokens(options, capacity));
+    Result<std::unique_ptr<CudaEncoder>> encoder =
+        CudaEncoder::make({.ordinal = device.ordinal(), .overlap = options.device.overlap_kernels}, *spec,
+                          files.formats.activations, model.decoder->vision_weights(), capacity.frame_patches,
+                          encoder_output_bytes(capacity, *spec, files.formats, options),
+                          kept_media_tokens(options, capacity), model.ranks.get());
     if (!encoder) return encoder.status();
     model.encoder = std::move(*encoder);
   }

@@ -21,6 +21,10 @@ class NcclExchange {
   /// `shares_gpu`: with other ranks.
   NcclExchange(Cuda& device, const Shard& shard, bool shares_gpu);
 
+  /// There is no memory that all reach.
+  bool share(std::size_t) { return false; }
+  std::byte* shared(int) const { return nullptr; }
+
   void tell(std::byte* to) const;
   /// Begins to look for the other ranks.
   Status connect(const std::function<const std::byte*(int)>& message_of);

@@ -16,7 +16,8 @@ PeerExchange::PeerExchange(Cuda& device, const Shard& shard)
       inbox_(device, kernels::exchange_inbox_bytes(shard.ranks)),
       table_(device, sizeof(kernels::ExchangeTable)),
       stop_(sizeof(std::uint32_t)),
-      others_(static_cast<std::size_t>(shard.ranks)) {
+      others_(static_cast<std::size_t>(shard.ranks)),
+      others_shared_(static_cast<std::size_t>(shard.ranks)) {
   TROUPE_CHECK(shard.ranks <= kernels::kMostPeers);
 }
 
@@ -27,7 +28,21 @@ kernels::ExchangeGroup PeerExchange::group() const {
           .ranks = shard_.ranks};
 }
 
-void PeerExchange::tell(std::byte* to) const { std::memcpy(to, &inbox_.address(), sizeof(PeerAddress)); }
+void PeerExchange::tell(std::byte* to) const {
+  const PeerAddress addresses[] = {inbox_.address(), shared_.address()};
+  std::memcpy(to, addresses, sizeof addresses);
+}
+
+Status PeerExchange::reach(PeerMemory& memory, const PeerAddress& address, int rank) {
+  if (memory.address() == address) return {};
+  memory = PeerMemory();  // the one before has died
+  Result<PeerMemory> opened = PeerMemory::open(device_, address);
+  if (!opened) {
+    return failure(opened.status().code, "rank " + std::to_string(rank) + ": " + opened.status().message);
+  }
+  memory = std::move(*opened);
+  return {};
+}
 
 Status PeerExchange::connect(const std::function<const std::byte*(int)>& message_of) {
   kernels::ExchangeTable table{};
@@ -39,17 +54,13 @@ Status PeerExchange::connect(const std::function<const std::byte*(int)>& message
       table.inboxes[at] = inbox_.data();
       continue;
     }
-    PeerAddress address;
-    std::memcpy(&address, message_of(rank), sizeof address);
-    PeerMemory& other = others_[at];
-    if (other.address() != address) {
-      other = PeerMemory();  // the one before has died
-      Result<PeerMemory> opened = PeerMemory::open(device_, address);
-      if (!opened)
-        return failure(opened.status().code, "rank " + std::to_string(rank) + ": " + opened.status().message);
-      other = std::move(*opened);
+    PeerAddress addresses[2];
+    std::memcpy(addresses, message_of(rank), sizeof addresses);
+    if (Status s = reach(others_[at], addresses[0], rank); !s.ok()) return s;
+    if (shared_.bytes() > 0) {
+      if (Status s = reach(others_shared_[at], addresses[1], rank); !s.ok()) return s;
     }
-    table.inboxes[at] = other.data();
+    table.inboxes[at] = others_[at].data();
   }
   stop_word().store(0, std::memory_order_release);
   device_.zero(inbox_.data(), inbox_.bytes());

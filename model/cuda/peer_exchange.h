@@ -20,6 +20,16 @@ class PeerExchange {
 
   PeerExchange(Cuda& device, const Shard& shard);
 
+  /// Takes memory that the others' copies reach from connect() on. Once, before the first tell().
+  bool share(std::size_t bytes) {
+    shared_ = SharedMemory(device_, bytes);
+    return true;
+  }
+  /// That of a rank, this one's too.
+  std::byte* shared(int rank) const {
+    return rank == shard_.rank ? shared_.data() : others_shared_[static_cast<std::size_t>(rank)].data();
+  }
+
   /// Writes what the other ranks have to know of this one.
   void tell(std::byte* to) const;
   /// `message_of(rank)`: what that rank has written by tell(). Clears this rank's memory for the exchanges of
@@ -43,13 +53,15 @@ class PeerExchange {
     return std::atomic_ref(*reinterpret_cast<std::uint32_t*>(stop_.data()));
   }
   kernels::ExchangeGroup group() const;
+  Status reach(PeerMemory& memory, const PeerAddress& address, int rank);
 
   Cuda& device_;
   const Shard shard_;
   SharedMemory inbox_;
   SharedMemory table_;
   PinnedMemory stop_;
-  std::vector<PeerMemory> others_;  // by rank; this rank's own stays empty
+  SharedMemory shared_;                             // not taken: empty
+  std::vector<PeerMemory> others_, others_shared_;  // by rank; this rank's own stays empty
 };
 
 }  // namespace troupe::model

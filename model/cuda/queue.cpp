@@ -101,9 +101,14 @@ Status CudaQueue::encode(const wire::EncodeMedia& command, std::span<const std::
   return {};
 }
 
+void CudaQueue::skip_encoding(const wire::EncodeMedia&) {
+  if (model_.encoder) model_.encoder->skip();
+}
+
 bool CudaQueue::may_run(const wire::RecordView& record, const wire::StepPlan& plan) const {
   return plan.after_cache_command <= commands_ &&
-         (!model_.encoder || model_.encoder->has_encoded(record.array(plan.rows)));
+         (!model_.encoder ||
+          (model_.encoder->has_encoded(record.array(plan.rows)) && !model_.encoder->has_turn()));
 }
 
 Status CudaQueue::submit_plan(const wire::RecordView& record, const wire::StepPlan& plan) {
@@ -255,7 +260,7 @@ Result<bool> CudaQueue::poll(std::vector<std::byte>& out, TimePoint deadline) {
       const auto is_busy = [&] {
         return (model_.swap && model_.swap->open() > 0) || (model_.encoder && !model_.encoder->empty());
       };
-      while (is_busy() && Clock::now() < deadline) {
+      while (count_ == 0 && is_busy() && Clock::now() < deadline) {
         if (take_swapped(out) || take_encoded(out)) return true;
         pause_cpu();
       }
@@ -285,6 +290,7 @@ Result<bool> CudaQueue::poll(std::vector<std::byte>& out, TimePoint deadline) {
       limits_.ended(work.kind, now - progress_);
     }
     progress_ = now;
+    if (model_.encoder && count_ == 0) model_.encoder->begin_turn();
     return true;
   });
 }
@@ -312,8 +318,9 @@ bool CudaQueue::take_encoded(std::vector<std::byte>& out) {
     launch_waiting();
     return true;
   }
+  if (count_ == 0) launch_waiting();  // the encoder's turn may have ended
   // A piece may wait for the steps before it, which have limits of their own.
-  if (count_ == 0 && encoder.is_running() && Clock::now() - encoder.progress() > patience_)
+  if (count_ == 0 && encoder.is_held_up() && Clock::now() - encoder.progress() > patience_)
     throw overdue("a piece of an image or a video", patience_);
   return false;
 }

@@ -59,6 +59,7 @@ class CudaQueue final : public Executor {
   Result<bool> prepare() override;
   Status submit(const wire::RecordView& record) override;
   Status encode(const wire::EncodeMedia& command, std::span<const std::byte> patches) override;
+  void skip_encoding(const wire::EncodeMedia& command) override;
   Result<bool> poll(std::vector<std::byte>& out, TimePoint deadline) override;
   void reset(std::uint32_t epoch) override;
 

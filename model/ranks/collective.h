@@ -86,6 +86,14 @@ class Collective<Cuda> {
   void all_gather(Cuda& device, const float* in, std::size_t in_stride, float* out, std::size_t out_stride,
                   int rows, std::span<const int> first);
 
+  /// Takes memory that the other ranks' copies reach while they are joined. Once, before the first join().
+  /// False where they do not reach each other's memory.
+  bool share(std::size_t bytes);
+  /// That of a rank as this one reaches it, valid while joined().
+  std::byte* shared(int rank) const;
+  /// For notes alone (JointWork).
+  RankMeeting& meeting() { return meeting_; }
+
   /// Goes on with meeting the other ranks of the epoch as far as that is possible without waiting. True once
   /// all have met, until begin_epoch(). The device must be idle. Throws when all have come and have still not
   /// found each other after RankMeeting::kPatience: NCCL itself looks for ever, and a rank whose memory

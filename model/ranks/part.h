@@ -11,8 +11,7 @@
 //   shared experts       cut like an MLP; with expert_parallel their slices are spread
 //   norms, router, bias  whole
 //   draft layer          its block as a dense layer; its projection whole
-//   tower, resampler     whole: each rank encodes every item, and so has all of its embeddings without an
-//   exchange
+//   tower, resampler     whole: ranks that encode an item together cut its rows (vision/item_cut.h)
 //
 // So every rank has a part of each sum over inputs, and the ranks add them up (ranks/collective.h).
 #include <optional>

@@ -1,9 +1,11 @@
 """Two ranks run a model that sees: the text is that of transformers, and a rank that dies is replaced unseen. Quantised, it answers
 alike from a copy and from the original."""
+import concurrent.futures
 import os
 import pathlib
 import signal
 import subprocess
+import time
 import unittest
 
 from pictures import ANSWERS, noise_png, part, picture, text, vision_model, with_data, write_rank_twin
@@ -46,6 +48,7 @@ class VisionRanks(unittest.TestCase):
             self.check_answers(server)
             self.check_caches(server)
             self.check_deaths(server)
+            self.check_deaths_while_encoding(server)
 
     def test_experts_that_stay_whole(self):
         with Server(*FLAGS, *TWO, "--enable-expert-parallel", model=str(self.model)) as server:
@@ -70,6 +73,22 @@ class VisionRanks(unittest.TestCase):
                 stream.join()
                 self.assertIsNone(stream.error)
                 self.assertEqual(stream.text, undisturbed)
+                wait_until(server.is_ready, "the next one")
+
+    def check_deaths_while_encoding(self, server):
+        """A rank is killed while a large image is on its way through the tower, which takes some tenths of a second."""
+        def ask(question, **more):
+            return self.said(server, [{"role": "user", "content": [part(picture("large.png")), text(question)]}],
+                             mm_processor_kwargs={"max_pixels": 1600 * 28 * 28}, **more)
+        undisturbed = ask("What is it?")
+        self.assertGreater(undisturbed["usage"]["prompt_tokens_details"]["image_tokens"], 1400)
+        for delay, name in ((0.1, "worker-0"), (0.3, "worker-1")):
+            with self.subTest(name), concurrent.futures.ThreadPoolExecutor(1) as pool:
+                # With a salt of its own, so that no cache has the image.
+                answer = pool.submit(ask, "What is it?", cache_salt=name)
+                time.sleep(delay)
+                os.kill(server.process_pid(name), signal.SIGKILL)
+                self.assertEqual(answer.result()["choices"], undisturbed["choices"])
                 wait_until(server.is_ready, "the next one")
 
     def test_the_model_with_three_heads_is_refused(self):
