@@ -23,8 +23,6 @@ __device__ Behind find_behind(const DeriveDrafts& op, const DraftingSequence& on
   found.position = ran.position;
   found.accepted = one.derived >= 0 ? op.yields[one.derived].tokens : ran.tokens;
   if (one.sample >= 0) found.sample = one.sample + (one.derived >= 0 ? found.accepted - 1 : 0);
-  // Of a row that waits for a mask the sample is padding.
-  if (found.sample >= 0 && op.step.samples[found.sample].logits_row < 0) found.sample = -1;
   const std::int32_t filled = op.states[one.slot].draft_slots;
   found.fresh = filled == 0;
   // Behind cached blocks the last of them has the hidden row. One that begins within a block has been forked,

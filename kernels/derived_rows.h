@@ -6,7 +6,8 @@
 // GPU keeps of each slot. In the order of a step:
 //   DeriveRows, behind StepInputs: draft tokens, and the rows, samples and sequences that verify them.
 //   AcceptDrafts, behind sampling: how many of them are right, and so where the sequence ends now.
-// Draft tokens that a layer of the model makes follow behind that: derived_drafts.h.
+//   ProposeDrafts, last: for sequences whose results say the draft tokens of their next row.
+// Draft tokens that a layer of the model makes come between the last two: derived_drafts.h.
 #include <cstddef>
 #include <cstdint>
 
@@ -43,8 +44,29 @@ struct Predictions {
   std::int32_t per_slot = 0;
 };
 
-/// How DeriveRows finds draft tokens: by the prediction, else those that the draft layer has made, and behind
-/// them by n-grams as NgramDrafter does.
+/// The draft tokens of a slot's next row, where its results say them.
+struct Proposal {
+  std::int32_t count = 0;
+  std::int32_t predicted = 0;  ///< 1: they are of the prediction
+  TokenId ids[kMostDrafts]{};
+};
+
+/// A sequence whose results say its next draft tokens, in a step that samples a token of it. If its form
+/// forces tokens from the place of the row's last mask on, they begin with those.
+struct ProposingSequence {
+  std::int32_t slot = -1;     ///< -1: padding
+  std::int32_t sample = 0;    ///< the first of its samples
+  std::int32_t derived = -1;  ///< index of its Yield; -1: the host has made its row
+  std::int32_t most = 0;      ///< draft tokens that a result may say
+  std::int32_t max_tokens = 0;
+  std::int32_t prompt_tokens = 0;
+  std::int32_t masks = 0;  ///< places of the row that have a mask; 0: its tokens wait for none
+  std::int32_t forced_count = 0;
+  TokenId forced[kMostDrafts + 1]{};
+};
+
+/// How DeriveRows and ProposeDrafts find draft tokens: by the prediction, else those that the draft layer has
+/// made, and behind them by n-grams as NgramDrafter does.
 struct DraftSource {
   Predictions predictions{};
   const TokenId* drafted = nullptr;  ///< (slots, kMostDrafts) by the draft layer; null: there is none
@@ -54,7 +76,7 @@ struct DraftSource {
   /// A draft ends before any of these ids.
   TokenId never[kMostNeverDrafted]{};
   std::int32_t never_count = 0;
-  /// Only for measuring: rows have as many draft tokens as they may, whatever these are.
+  /// Only for measuring: rows have as many draft tokens as they may, all of them the sequence's last token.
   bool synthetic = false;
 };
 
@@ -62,7 +84,8 @@ struct DraftSource {
 /// token sampled, the next ones its draft tokens, and what is left is padding. A sequence that has
 /// max_tokens, or whose last token lies beyond its blocks, has padding alone. Of a sample, `logits_row`,
 /// `position`, `known_tokens` and `banned_count` are made; the host has packed the rest, with the banned ids
-/// that count while the answer is shorter than min_tokens.
+/// that count while the answer is shorter than min_tokens. `logits_row` of gated samples is left to
+/// OpenGates. Sequences that propose verify what ProposeDrafts has made.
 struct DeriveRows {
   const DerivedSequence* derived = nullptr;  ///< (count)
   int count = 0;
@@ -75,27 +98,50 @@ struct DeriveRows {
   StepArrays into{};
   std::int32_t* positions = nullptr;  ///< (rows, 3), of a step whose rows have three; else null
   DraftSource source{};
-  bool drafts = false;                ///< false: every sequence has one row
-  std::int32_t* predicted = nullptr;  ///< (count) 1: the row's draft tokens are of the prediction
+  const Proposal* proposals = nullptr;  ///< (slots)
+  bool drafts = false;                  ///< false: every sequence has one row
+  std::int32_t* predicted = nullptr;    ///< (count) 1: the row's draft tokens are of the prediction
 };
 
 /// A draft token is accepted if it is what was sampled in its place. Moves each derived sequence's end, and
 /// its last sampled token, behind the accepted ones and the token after them. An error behind a draft token
-/// ends what is accepted before it.
+/// ends what is accepted before it, and so does a place that has not sampled for want of a mask. While the
+/// step is held it does nothing.
 struct AcceptDrafts {
   const DerivedSequence* derived = nullptr;  ///< (count)
   int count = 0;
   SlotState* states = nullptr;
   TokenId* sampled = nullptr;
   StepArrays arrays{};
-  const SampleResult* results = nullptr;    ///< (samples)
+  SampleResult* results = nullptr;          ///< (samples)
   const std::int32_t* predicted = nullptr;  ///< (count)
   Yield* yields = nullptr;                  ///< (count)
-  /// Only for measuring: accepts by the toss of a coin instead, with probability acceptance / 2^32. 0: off.
+  const std::uint32_t* held = nullptr;      ///< StepClock::held; null: the step is not held
+  /// Only for measuring: accepts by the toss of a coin instead, with probability acceptance / 2^32, and takes
+  /// what it accepts for sampled. 0: off.
   std::uint32_t acceptance = 0;
+};
+
+/// Draft tokens for the next row of each sequence, up to `most`, but none for its last token. Where it has
+/// yielded no token, those that it has stay. Behind a logit that is not finite there are none.
+struct ProposeDrafts {
+  const ProposingSequence* sequences = nullptr;  ///< (count)
+  int count = 0;
+  SlotState* states = nullptr;  ///< (slots)
+  const TokenId* sampled = nullptr;
+  const BlockId* blocks = nullptr;  ///< (slots, blocks_per_slot)
+  std::size_t blocks_per_slot = 0;
+  const TokenId* block_ids = nullptr;  ///< as StepInputs
+  std::int64_t ids_to_next_block = 0;
+  const SampleRow* samples = nullptr;     ///< (samples)
+  const SampleResult* results = nullptr;  ///< (samples)
+  const Yield* yields = nullptr;
+  DraftSource source{};
+  Proposal* proposals = nullptr;  ///< (slots)
 };
 
 void run(Cuda& device, const DeriveRows& op);
 void run(Cuda& device, const AcceptDrafts& op);
+void run(Cuda& device, const ProposeDrafts& op);
 
 }  // namespace troupe::kernels

@@ -118,16 +118,16 @@ struct Drafted {
   bool predicted = false;
 };
 
-__device__ Drafted draft(const DeriveRows& op, const DerivedSequence& derived, const Ids& ids, int most,
-                         TokenId* drafts) {
-  SlotState& state = op.states[derived.slot];
-  const DraftSource& source = op.source;
+// Draft tokens of a slot behind `ids`, at most `most`, which is at least 1. The first `prompt_tokens` ids are
+// the prompt. For all threads of a block of kLookupThreads.
+__device__ Drafted draft(const DraftSource& source, SlotState& state, std::int32_t slot,
+                         std::int32_t prompt_tokens, const Ids& ids, int most, TokenId* drafts) {
   const auto thread = static_cast<int>(threadIdx.x);
   Drafted made;
   if (source.predictions.tokens != nullptr && state.prediction_count > 0) {
     const TokenId* prediction =
-        source.predictions.tokens + static_cast<std::int64_t>(derived.slot) * source.predictions.per_slot;
-    const std::int32_t next = next_predicted(prediction, ids, ids.known - derived.prompt_tokens, state);
+        source.predictions.tokens + static_cast<std::int64_t>(slot) * source.predictions.per_slot;
+    const std::int32_t next = next_predicted(prediction, ids, ids.known - prompt_tokens, state);
     if (next >= 0) {
       made = {min(most, state.prediction_count - next), true};
       if (thread < made.count) drafts[thread] = prediction[next + thread];
@@ -135,7 +135,7 @@ __device__ Drafted draft(const DeriveRows& op, const DerivedSequence& derived, c
   }
   if (made.count == 0 && source.drafted != nullptr && state.drafted_behind == ids.known) {
     made.count = min(most, state.drafted);
-    if (thread < made.count) drafts[thread] = source.drafted[derived.slot * kMostDrafts + thread];
+    if (thread < made.count) drafts[thread] = source.drafted[slot * kMostDrafts + thread];
   }
   __syncthreads();
   if (source.ngrams && !made.predicted && made.count < most) {
@@ -146,12 +146,37 @@ __device__ Drafted draft(const DeriveRows& op, const DerivedSequence& derived, c
   }
   made.count = end_of(source, drafts, made.count);
   if (source.synthetic) {
-    if (thread >= made.count && thread < most) drafts[thread] = ids.last;
+    __syncthreads();  // all threads have read the drafts
+    if (thread < most) drafts[thread] = ids.last;
     made.count = most;
     __syncthreads();
   }
   made.predicted = made.predicted && made.count > 0;
   return made;
+}
+
+__device__ Drafted take(const Proposal& proposal, int most, TokenId* drafts) {
+  const auto thread = static_cast<int>(threadIdx.x);
+  const int count = min(most, proposal.count);
+  if (thread < count) drafts[thread] = proposal.ids[thread];
+  __syncthreads();
+  return {count, proposal.predicted != 0 && count > 0};
+}
+
+// Where the sequence has come to the place from which its form forces tokens, and has sampled the first of
+// them, it drafts the others, or what it has drafted itself if that begins with them.
+__device__ Drafted draft_forced(const ProposingSequence& one, const Drafted& own, TokenId last, int yielded,
+                                int most, TokenId* drafts) {
+  if (one.forced_count == 0 || yielded != one.masks || one.forced[0] != last) return own;
+  const int count = min(one.forced_count - 1, most);
+  bool begins = own.count >= count;
+  for (int i = 0; begins && i < count; ++i) begins = drafts[i] == one.forced[1 + i];
+  if (begins) return own;
+  __syncthreads();  // all threads have read the drafts
+  const auto thread = static_cast<int>(threadIdx.x);
+  if (thread < count) drafts[thread] = one.forced[1 + thread];
+  __syncthreads();
+  return {count, false};
 }
 
 __device__ void write_row(const DeriveRows& op, const DerivedSequence& derived, const BlockId* blocks, int t,
@@ -166,10 +191,10 @@ __device__ void write_row(const DeriveRows& op, const DerivedSequence& derived, 
   op.into.slots[row] = place;
   if (runs) op.block_ids[place.block * op.ids_to_next_block + place.offset] = token;
   SampleRow& sample = op.into.samples[derived.sample + t];
-  sample.logits_row = runs ? derived.sample + t : -1;
+  sample.logits_row = runs && derived.gated == 0 ? derived.sample + t : -1;
   const std::int32_t outputs = position + 1 - derived.prompt_tokens;
   sample.position = static_cast<std::uint32_t>(outputs);
-  sample.known_tokens = position + 1;
+  sample.known_tokens = runs ? position + 1 : 0;
   if (outputs >= derived.min_tokens) sample.banned_count = 0;
 }
 
@@ -194,7 +219,11 @@ __global__ void __launch_bounds__(kDrafts ? kLookupThreads : kPlainThreads)
     if constexpr (kDrafts) {
       const int most = min(derived.drafts, min(derived.max_tokens - known - 1, derived.room - known));
       const Ids ids{blocks, op.block_ids, op.ids_to_next_block, last, known, known, drafts};
-      if (most > 0) made = draft(op, derived, ids, most, drafts);
+      if (most > 0) {
+        made = derived.proposes != 0 ? take(op.proposals[derived.slot], most, drafts)
+                                     : draft(op.source, op.states[derived.slot], derived.slot,
+                                             derived.prompt_tokens, ids, most, drafts);
+      }
     }
   }
   if (thread < derived.rows) {
@@ -216,7 +245,7 @@ __global__ void __launch_bounds__(kAcceptThreads)
   cuda::wait_for_previous();
   cuda::let_next_start();
   const auto i = static_cast<int>(blockIdx.x * kAcceptThreads + threadIdx.x);
-  if (i >= op.count) return;
+  if (i >= op.count || (op.held != nullptr && *op.held != 0)) return;
   const DerivedSequence derived = op.derived[i];
   if (derived.rows == 0 || derived.slot < 0) return;
   const std::int32_t rows = op.arrays.sequences[derived.sequence].tokens;
@@ -225,18 +254,59 @@ __global__ void __launch_bounds__(kAcceptThreads)
     return;
   }
   SlotState& state = op.states[derived.slot];
-  const SampleResult* results = op.results + derived.sample;
+  SampleResult* results = op.results + derived.sample;
+  const SampleRow* samples = op.arrays.samples + derived.sample;
   const TokenId* tokens = op.arrays.tokens + derived.row;
   const auto accepts = [&](int draft) {
     if (op.acceptance == 0) return results[draft].token == tokens[draft + 1];
-    return sample_bits(static_cast<std::uint64_t>(derived.slot), 1,
-                       static_cast<std::uint32_t>(state.known + draft)) < op.acceptance;
+    const bool heads = sample_bits(static_cast<std::uint64_t>(derived.slot), 1,
+                                   static_cast<std::uint32_t>(state.known + draft)) < op.acceptance;
+    if (heads) results[draft].token = tokens[draft + 1];
+    return heads;
   };
   int yielded = 1;
-  while (yielded < rows && accepts(yielded - 1) && results[yielded].error == SampleError::none) ++yielded;
+  while (yielded < rows && samples[yielded].logits_row >= 0 && results[yielded].error == SampleError::none &&
+         accepts(yielded - 1)) {
+    ++yielded;
+  }
   op.sampled[derived.slot] = results[yielded - 1].token;
   op.yields[i] = {yielded, static_cast<std::int16_t>(rows - 1), static_cast<std::int16_t>(op.predicted[i])};
   state.known += yielded;
+}
+
+__global__ void __launch_bounds__(kLookupThreads)
+    propose_drafts_kernel(const __grid_constant__ ProposeDrafts op) {
+  __shared__ TokenId drafts[kMostDrafts];
+  cuda::wait_for_previous();
+  cuda::let_next_start();
+  const ProposingSequence& one = op.sequences[blockIdx.x];
+  if (one.slot < 0) return;
+  const int yielded = one.derived >= 0 ? op.yields[one.derived].tokens : 1;
+  if (yielded == 0) return;
+  const std::int32_t known =
+      one.derived >= 0 ? op.states[one.slot].known : op.samples[one.sample].known_tokens + 1;
+  const bool failed = op.results[one.sample].error != SampleError::none;
+  const int most = failed ? 0 : min(min(one.most, kMostDrafts), one.max_tokens - known - 1);
+  Drafted made;
+  if (most > 0) {
+    const TokenId last = op.sampled[one.slot];
+    const Ids ids{op.blocks + static_cast<std::size_t>(one.slot) * op.blocks_per_slot,
+                  op.block_ids,
+                  op.ids_to_next_block,
+                  last,
+                  known,
+                  known,
+                  drafts};
+    made = draft(op.source, op.states[one.slot], one.slot, one.prompt_tokens, ids, most, drafts);
+    made = draft_forced(one, made, last, yielded, most, drafts);
+  }
+  const auto thread = static_cast<int>(threadIdx.x);
+  Proposal& proposal = op.proposals[one.slot];
+  if (thread < made.count) proposal.ids[thread] = drafts[thread];
+  if (thread == 0) {
+    proposal.count = made.count;
+    proposal.predicted = made.predicted ? 1 : 0;
+  }
 }
 
 }  // namespace
@@ -256,6 +326,11 @@ void run(Cuda& device, const DeriveRows& op) {
 void run(Cuda& device, const AcceptDrafts& op) {
   const auto blocks = static_cast<unsigned>((op.count + kAcceptThreads - 1) / kAcceptThreads);
   cuda::launch(device, accept_drafts_kernel, {.grid = dim3(blocks), .block = dim3(kAcceptThreads)}, op);
+}
+
+void run(Cuda& device, const ProposeDrafts& op) {
+  cuda::launch(device, propose_drafts_kernel,
+               {.grid = dim3(static_cast<unsigned>(op.count)), .block = dim3(kLookupThreads)}, op);
 }
 
 }  // namespace troupe::kernels

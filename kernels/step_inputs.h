@@ -19,7 +19,10 @@
 
 namespace troupe::kernels {
 
-struct SlotState;  // derived_rows.h
+// derived_rows.h
+struct SlotState;
+struct ProposingSequence;
+struct Proposal;
 
 /// One row of the step: a token at a position of its sequence.
 struct InputRow {
@@ -42,7 +45,8 @@ struct DerivedSequence {
   std::int32_t prompt_tokens = 0;
   std::int32_t min_tokens = 0;      ///< of the answer
   std::int32_t position_shift = 0;  ///< a row stands at its place in the sequence + this, behind items
-  std::int32_t unused = 0;
+  std::uint16_t gated = 0;          ///< 1: its samples wait for masks (OpenGates)
+  std::uint16_t proposes = 0;       ///< 1: its draft tokens are its slot's Proposal
 };
 
 /// A sequence of the step behind which the draft layer runs (derived_drafts.h).
@@ -150,7 +154,8 @@ struct StepOutcome {
 };
 
 /// After the StepOutcome: a Sampled for every sample, then a SampleResult for every sample, then a Yield for
-/// every derived sequence. SampleResults are written only for rows that want logprobs.
+/// every derived sequence, then a Proposal for every proposing one. SampleResults are written only for rows
+/// that want logprobs.
 struct Sampled {
   TokenId token = 0;
   SampleError error = SampleError::none;
@@ -163,21 +168,41 @@ constexpr std::size_t results_at(int samples) {
 constexpr std::size_t yields_at(int samples) {
   return results_at(samples) + static_cast<std::size_t>(samples) * sizeof(SampleResult);
 }
-/// Bytes of an outcome with room for this many samples, and as many derived sequences.
+constexpr std::size_t proposals_at(int samples) {
+  return yields_at(samples) + static_cast<std::size_t>(samples) * sizeof(Yield);
+}
+inline constexpr std::size_t kProposalBytes = 40;
+/// Bytes of an outcome with room for this many samples, and as many derived and proposing sequences.
 constexpr std::size_t outcome_bytes(int samples) {
-  return (yields_at(samples) + static_cast<std::size_t>(samples) * sizeof(Yield) + 127) / 128 * 128;
+  return (proposals_at(samples) + static_cast<std::size_t>(samples) * kProposalBytes + 127) / 128 * 128;
 }
 
+/// Values of OpenGates::gates beside the places of masks.
+inline constexpr std::int32_t kGateWithoutMask = -1, kClosedGate = -2;
+
+/// The masks of a held step are there. Rows whose gate is not closed become rows that sample: in `rows`, for
+/// what runs behind the draw, and in `held_rows`, where all others are padding, for the draw itself. One that
+/// does not run (known_tokens 0) stays padding. The step is not held any more.
+struct OpenGates {
+  StepClock* clock = nullptr;
+  SampleRow* rows = nullptr;            ///< (samples)
+  SampleRow* held_rows = nullptr;       ///< (samples)
+  const std::int32_t* gates = nullptr;  ///< (samples) index of the row's mask in `masks`, or one of the above
+  const std::uint32_t* masks = nullptr;  ///< of mask_words words each
+  std::size_t mask_words = 0;
+  int samples = 0;
+};
+
+void run(Cuda& device, const OpenGates& op);
+
 /// Ends a step: writes outcome `clock->collected % pieces` and counts the step. The last kernel of each step.
-/// While clock->held is set it does nothing; the CollectOutcome with `held_rows`, which follows when these
-/// rows have sampled, ends the step and clears the word.
+/// While the step is held it does nothing.
 struct CollectOutcome {
   std::byte* ring = nullptr;  ///< pinned; outcomes of outcome_bytes(most_samples)
   int pieces = 0;
   int most_samples = 0;
   StepClock* clock = nullptr;
-  const SampleRow* rows = nullptr;       ///< (samples); null when there are none
-  const SampleRow* held_rows = nullptr;  ///< (samples) those whose entry in `rows` is padding; null: not held
+  const SampleRow* rows = nullptr;        ///< (samples); null when there are none
   const SampleResult* results = nullptr;  ///< (samples)
   int samples = 0;
   // With speculation:
@@ -185,6 +210,9 @@ struct CollectOutcome {
   const TokenId* sampled = nullptr;  ///< (slots) where their `next` points to
   const Yield* yields = nullptr;     ///< (derived)
   int derived = 0;
+  const ProposingSequence* proposing = nullptr;  ///< (proposing_count)
+  const Proposal* proposals = nullptr;           ///< (slots)
+  int proposing_count = 0;
 };
 
 void run(Cuda& device, const CollectOutcome& op);

@@ -17,6 +17,7 @@ namespace {
 
 constexpr int kThreads = 128;
 constexpr int kMostBlocks = kMostDeltaBlocks;
+constexpr int kGateThreads = 128;
 constexpr int kCollectThreads = 512;
 
 using Word = std::uint64_t;
@@ -25,11 +26,13 @@ constexpr int kSampleWords = sizeof(SampleRow) / sizeof(Word);
 constexpr int kDerivedWords = sizeof(DerivedSequence) / sizeof(Word);
 constexpr int kDraftingWords = sizeof(DraftingSequence) / sizeof(Word);
 constexpr int kResultWords = sizeof(SampleResult) / sizeof(Word);
+constexpr int kProposalWords = sizeof(Proposal) / sizeof(Word);
 static_assert(sizeof(InputRow) == sizeof(Word) && sizeof(KvSlot) == sizeof(Word));
 static_assert(sizeof(SequenceRows) % sizeof(Word) == 0 && sizeof(SampleRow) % sizeof(Word) == 0);
 static_assert(sizeof(SampleResult) % sizeof(Word) == 0 && sizeof(Sampled) == sizeof(Word));
 static_assert(sizeof(DerivedSequence) % sizeof(Word) == 0 && sizeof(DraftingSequence) % sizeof(Word) == 0);
-static_assert(sizeof(Yield) == sizeof(Word));
+static_assert(sizeof(Yield) == sizeof(Word) && sizeof(Proposal) == kProposalBytes);
+static_assert(kProposalBytes % sizeof(Word) == 0);
 static_assert(sizeof(Delta) == 2 * sizeof(Word));
 static_assert(kWordsOfDelta == 4 * kThreads);
 
@@ -122,6 +125,23 @@ __global__ void __launch_bounds__(kThreads) step_inputs(const __grid_constant__ 
   }
 }
 
+__global__ void __launch_bounds__(kGateThreads) open_gates(const __grid_constant__ OpenGates op) {
+  cuda::wait_for_previous();
+  cuda::let_next_start();
+  const auto s = static_cast<int>(blockIdx.x * kGateThreads + threadIdx.x);
+  if (s == 0) op.clock->held = 0;
+  if (s >= op.samples) return;
+  const std::int32_t gate = op.gates[s];
+  SampleRow row{.logits_row = -1};
+  if (gate != kClosedGate && op.rows[s].known_tokens > 0) {
+    row = op.rows[s];
+    row.logits_row = s;
+    row.mask = gate == kGateWithoutMask ? nullptr : op.masks + static_cast<std::size_t>(gate) * op.mask_words;
+    op.rows[s] = row;
+  }
+  op.held_rows[s] = row;
+}
+
 __global__ void __launch_bounds__(kCollectThreads)
     collect_outcome(const __grid_constant__ CollectOutcome op) {
   __shared__ int wanting;  // rows that want logprobs
@@ -131,8 +151,7 @@ __global__ void __launch_bounds__(kCollectThreads)
   cuda::let_next_start();
   __syncthreads();
   const Word collected = op.clock->collected;
-  const bool ends_held = op.held_rows != nullptr;
-  if (!ends_held && op.clock->held != 0) return;
+  if (op.clock->held != 0) return;
   std::byte* outcome =
       op.ring + collected % static_cast<unsigned>(op.pieces) * outcome_bytes(op.most_samples);
   auto* sampled = reinterpret_cast<Sampled*>(outcome + sampled_at());
@@ -141,8 +160,7 @@ __global__ void __launch_bounds__(kCollectThreads)
   for (int first = 0; first < op.samples; first += kCollectThreads) {
     const int s = first + static_cast<int>(threadIdx.x);
     if (s < op.samples) {
-      const bool held = ends_held && op.rows[s].logits_row < 0;
-      const SampleRow& row = held ? op.held_rows[s] : op.rows[s];
+      const SampleRow& row = op.rows[s];
       const std::int32_t logits_row = row.logits_row;
       const std::int32_t logprobs = row.logprobs;
       const Sampled one{op.results[s].token, op.results[s].error};
@@ -163,13 +181,17 @@ __global__ void __launch_bounds__(kCollectThreads)
   }
   auto* yields = reinterpret_cast<Yield*>(outcome + yields_at(op.most_samples));
   for (int i = static_cast<int>(threadIdx.x); i < op.derived; i += kCollectThreads) yields[i] = op.yields[i];
-  if (op.derived > 0) __syncthreads();
+  auto* proposals = reinterpret_cast<Word*>(outcome + proposals_at(op.most_samples));
+  for (int i = static_cast<int>(threadIdx.x); i < op.proposing_count * kProposalWords; i += kCollectThreads) {
+    const std::int32_t slot = op.proposing[i / kProposalWords].slot;
+    if (slot >= 0) proposals[i] = reinterpret_cast<const Word*>(op.proposals + slot)[i % kProposalWords];
+  }
+  if (op.derived > 0 || op.proposing_count > 0) __syncthreads();
   if (threadIdx.x != 0) return;
   auto* head = reinterpret_cast<StepOutcome*>(outcome);
   head->started_ns = op.clock->started_ns;
   head->finished_ns = ptx::global_timer_ns();
   op.clock->collected = collected + 1;
-  if (ends_held) op.clock->held = 0;
   // The barrier above and the release make all of the block's writes visible before the step's number.
   ptx::store_release_system(&head->step, collected + 1);
 }
@@ -184,6 +206,11 @@ void run(Cuda& device, const StepInputs& op) {
                 .block = dim3(kThreads),
                 .overlap = {.holds_next = true, .writes_settled = op.into.sequences}},
                op);
+}
+
+void run(Cuda& device, const OpenGates& op) {
+  const auto blocks = static_cast<unsigned>(std::max(1, (op.samples + kGateThreads - 1) / kGateThreads));
+  cuda::launch(device, open_gates, {.grid = dim3(blocks), .block = dim3(kGateThreads)}, op);
 }
 
 void run(Cuda& device, const CollectOutcome& op) {

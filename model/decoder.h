@@ -151,7 +151,7 @@ class Decoder {
   /// The end of sample() alone: rows that it passed over (logits_row -1) sample from the logits that it left.
   void draw(const kernels::SampleRow* rows, int count);
   void score(const DeviceScores& scores);
-  const kernels::SampleResult* results() const { return memory_.results; }
+  kernels::SampleResult* results() const { return memory_.results; }
   /// Where sample() and score() write the entries that their `tops` ask for; limits.tops elements.
   const kernels::TopLogprob* tops() const { return memory_.tops; }
 

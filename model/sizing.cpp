@@ -108,7 +108,7 @@ Result<wire::Capacity> common(const config::Options& options, int max_positions,
 void size_drafts(wire::Capacity& capacity, const config::SpeculationOptions& options,
                  int most_rows = kMostDraftedRows) {
   if (options.method == config::DraftMethod::none) return;
-  capacity.max_drafts = std::min(options.tokens, kMostDrafts);
+  capacity.max_drafts = capacity.max_proposed = std::min(options.tokens, kMostDrafts);
   capacity.max_sampled = capacity.max_slots + std::min(capacity.max_slots * capacity.max_drafts, most_rows);
 }
 
@@ -178,7 +178,6 @@ Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& forma
   if (!made) return made;
   wire::Capacity& capacity = *made;
   size_drafts(capacity, options.speculation);
-  capacity.max_proposed = capacity.max_drafts;
   const DecoderLimits limits = limits_of(capacity, formats);
   capacity.weight_bytes = WeightLayout::make(spec, formats, tied, {}).bytes;
   capacity.arena_bytes = Activations::make(spec, formats.activations, limits, {}).bytes;
@@ -388,7 +387,6 @@ Result<wire::Capacity> size_echo(const ModelSpec* spec, const config::Options& o
                                        spec != nullptr ? spec->vocab : kEchoVocab);
   if (!made) return made;
   size_drafts(*made, options.speculation);
-  made->max_proposed = made->max_drafts;
   const std::int64_t blocks = options.device.num_gpu_blocks_override > 0
                                   ? std::int64_t{options.device.num_gpu_blocks_override}
                                   : useful_blocks(*made);

@@ -8,6 +8,7 @@
 #include "base/ids.h"
 #include "base/media_positions.h"
 #include "kernels/batch.h"
+#include "kernels/derived_rows.h"
 #include "kernels/sample.h"
 #include "kernels/step_inputs.h"
 #include "kernels/top_logprobs.h"
@@ -84,6 +85,8 @@ struct StepBatch {
   std::int32_t width = 0;
   std::int32_t most_tokens = 0;                     ///< where rows may be derived: no sequence has more
   std::vector<kernels::DraftingSequence> drafting;  ///< beside `sequences`; `derived`: index in `derived`
+  /// Those whose results say their next draft tokens, without what their masks tell.
+  std::vector<kernels::ProposingSequence> proposing;
 
   int rows() const { return static_cast<int>(tokens.size()); }
 
@@ -127,6 +130,7 @@ struct StepBatch {
     width = 0;
     most_tokens = 0;
     drafting.clear();
+    proposing.clear();
   }
 
   /// Adds a row of logits that wants so many top entries. Returns the index of the first in the step's tops,

@@ -7,15 +7,11 @@
 #include "kernels/sample.h"
 
 namespace troupe::model {
-namespace {
 
-// Masks of one step: one for each slot, or for each token that the rows may yield.
-std::size_t most_masks(const wire::Capacity& capacity) {
+std::size_t StepGates::most_masks(const wire::Capacity& capacity) {
   return static_cast<std::size_t>(
       std::max(capacity.max_slots, capacity.max_proposed > 0 ? capacity.max_sampled : 0));
 }
-
-}  // namespace
 
 StepGates::StepGates(const wire::Capacity& capacity, std::span<std::uint32_t> memory)
     : vocab_(static_cast<std::uint32_t>(std::max(0, capacity.vocab_size))),
@@ -45,14 +41,14 @@ void StepGates::open(const wire::RecordView& record, const wire::StepPlan& plan)
   gate.is_open = true;
   gate.rows.clear();
   gate.forced.clear();
-  std::size_t places = 0;
+  gate.places = 0;
   for (const wire::PlanRow& row : record.array(plan.rows)) {
     if ((row.flags & wire::kGated) == 0) continue;
     const std::int32_t most = (row.flags & wire::kFromLast) != 0 ? row.tokens : 1;
-    gate.rows.push_back({.slot = row.slot, .first = places, .most = most});
-    places += static_cast<std::size_t>(most);
+    gate.rows.push_back({.slot = row.slot, .first = gate.places, .most = most});
+    gate.places += static_cast<std::size_t>(most);
   }
-  TROUPE_CHECK(places <= places_);
+  TROUPE_CHECK(gate.places <= places_);
   gate.missing = gate.rows.size();
   if (gate.missing == 0 || !memory_.empty()) return;
   own_.resize(gates_.size() * places_ * words_);
@@ -70,12 +66,15 @@ std::int32_t StepGates::count(std::uint64_t step, std::size_t row) const {
   return gate.rows[row].has.count;
 }
 
-const std::uint32_t* StepGates::mask(std::uint64_t step, std::size_t index, std::int32_t which) const {
+std::int32_t StepGates::place(std::uint64_t step, std::size_t index, std::int32_t which) const {
   TROUPE_CHECK(which < count(step, index));
-  const Gate& gate = at(step);
-  const Row& row = gate.rows[index];
-  if ((row.all >> which & 1) != 0) return nullptr;
-  return bits_of(gate, row.first + static_cast<std::size_t>(which)).data();
+  const Row& row = at(step).rows[index];
+  return (row.all >> which & 1) != 0 ? -1 : static_cast<std::int32_t>(row.first) + which;
+}
+
+const std::uint32_t* StepGates::mask(std::uint64_t step, std::size_t index, std::int32_t which) const {
+  const std::int32_t place = this->place(step, index, which);
+  return place < 0 ? nullptr : bits_of(at(step), static_cast<std::size_t>(place)).data();
 }
 
 std::span<const TokenId> StepGates::forced(std::uint64_t step, std::size_t row) const {
@@ -87,7 +86,7 @@ std::span<const TokenId> StepGates::forced(std::uint64_t step, std::size_t row) 
 std::span<const std::uint32_t> StepGates::masks(std::uint64_t step) const {
   const Gate& gate = at(step);
   if (gate.rows.empty()) return {};
-  return {bits_of(gate, 0).data(), gate.rows.size() * words_};
+  return {bits_of(gate, 0).data(), gate.places * words_};
 }
 
 /// The slot's row, or null. Looked for from `hint` on, which becomes the one after: masks mostly come in plan

@@ -20,6 +20,8 @@ class StepGates {
   /// allocates its own with the first gated row.
   explicit StepGates(const wire::Capacity& capacity, std::span<std::uint32_t> memory = {});
 
+  /// Masks of one step: one for each slot, or for each token that the rows may yield.
+  static std::size_t most_masks(const wire::Capacity& capacity);
   /// Words for the masks of all steps in flight and of one more.
   static std::size_t memory_words(const wire::Capacity& capacity);
 
@@ -47,10 +49,11 @@ class StepGates {
   std::int32_t count(std::uint64_t step, std::size_t row) const;
   /// One of them: mask_words() words. Null: all tokens are allowed.
   const std::uint32_t* mask(std::uint64_t step, std::size_t row, std::int32_t index = 0) const;
+  /// Where it is: masks() has it place * mask_words() words from its begin. -1: all tokens are allowed.
+  std::int32_t place(std::uint64_t step, std::size_t row, std::int32_t index = 0) const;
   /// RowMask::forced of the last of them. Valid until close().
   std::span<const TokenId> forced(std::uint64_t step, std::size_t row) const;
-  /// All masks of the step, without draft tokens: row i's are at i * mask_words(). Those of rows that may
-  /// sample any token are not set.
+  /// All masks of the step, at their places. Places without a mask, and of masks that allow all, are not set.
   std::span<const std::uint32_t> masks(std::uint64_t step) const;
 
   /// The step's result is out: it is not in flight any more.
@@ -80,6 +83,7 @@ class StepGates {
     bool is_open = false;
     std::size_t missing = 0;
     std::vector<Row> rows;
+    std::size_t places = 0;  // of the rows' masks
     std::vector<TokenId> forced;
   };
 

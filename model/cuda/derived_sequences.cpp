@@ -31,6 +31,7 @@ std::int32_t WorkerSequences::width_of(std::span<const wire::PlanRow> rows) {
 void WorkerSequences::add_derived_row(const wire::PlanRow& row, Slot& slot, StepBatch& batch) {
   const auto first_row = static_cast<std::int32_t>(batch.tokens.size());
   const auto first_sample = static_cast<std::int32_t>(batch.samples.size());
+  const bool gated = (row.flags & wire::kGated) != 0;
   const std::int32_t shift = slot.media != nullptr ? slot.media->positions.shift() : 0;
   batch.derived.push_back({.slot = static_cast<std::int32_t>(row.slot.slot),
                            .sequence = static_cast<std::int32_t>(batch.sequences.size()),
@@ -42,11 +43,14 @@ void WorkerSequences::add_derived_row(const wire::PlanRow& row, Slot& slot, Step
                            .room = static_cast<std::int32_t>(slot.blocks.size()) * kernels::kBlockTokens,
                            .prompt_tokens = slot.prompt_tokens,
                            .min_tokens = slot.sampling.min_tokens,
-                           .position_shift = shift});
+                           .position_shift = shift,
+                           .gated = static_cast<std::uint16_t>(gated ? 1 : 0),
+                           .proposes = static_cast<std::uint16_t>(slot.proposes > 0 ? 1 : 0)});
   add_drafting(row.slot.slot, slot, batch);
   batch.drafting.back().sample = first_sample;
   batch.drafting.back().derived = static_cast<std::int32_t>(batch.derived.size()) - 1;
   batch.drafting.back().drafts = row.tokens - 1;
+  add_proposing(row.slot.slot, slot, batch);
   batch.derived_outcomes.push_back(batch.outcomes.size());
   batch.most_tokens = std::max(batch.most_tokens, row.tokens);
   batch.sequences.push_back({slot.blocks.data(), 0, 0, first_row});
@@ -55,7 +59,7 @@ void WorkerSequences::add_derived_row(const wire::PlanRow& row, Slot& slot, Step
   batch.tokens.resize(size(first_row + row.tokens), kUnsampled);
   for (std::int32_t i = 0; i < row.tokens; ++i) {
     // Every one with the banned ids: the device knows where they end.
-    add_sample(row.slot, slot, slot.prompt_tokens, false, batch);
+    add_sample(row.slot, slot, slot.prompt_tokens, gated && i == 0, batch);
     batch.sample_rows.push_back(first_row + i);
   }
   batch.outcomes[batch.derived_outcomes.back()].drafts = row.tokens - 1;
@@ -68,6 +72,17 @@ void WorkerSequences::add_drafting(std::uint32_t index, const Slot& slot, StepBa
                             .min_tokens = slot.sampling.min_tokens});
 }
 
+// The same, if the results of the sequence say draft tokens.
+void WorkerSequences::add_proposing(std::uint32_t index, const Slot& slot, StepBatch& batch) {
+  if (slot.proposes == 0) return;
+  batch.proposing.push_back({.slot = static_cast<std::int32_t>(index),
+                             .sample = batch.drafting.back().sample,
+                             .derived = batch.drafting.back().derived,
+                             .most = slot.proposes,
+                             .max_tokens = slot.max_tokens,
+                             .prompt_tokens = slot.prompt_tokens});
+}
+
 // Padding behind the rows and samples of the last sequence.
 void WorkerSequences::pad_to_width(StepBatch& batch) const {
   const std::size_t rows = batch.sequences.size() * size(batch.width);
@@ -75,6 +90,19 @@ void WorkerSequences::pad_to_width(StepBatch& batch) const {
   while (batch.samples.size() < rows) {
     batch.sample_rows.push_back(static_cast<std::int32_t>(batch.samples.size()));
     batch.samples.push_back({.logits_row = -1});
+  }
+}
+
+void WorkerSequences::propose(StepBatch& batch, std::span<const kernels::Proposal> proposals) {
+  auto outcome = batch.outcomes.begin();
+  for (std::size_t i = 0; i < batch.proposing.size(); ++i) {
+    const std::int32_t sample = batch.proposing[i].sample;
+    while (outcome != batch.outcomes.end() && outcome->sample < sample) ++outcome;
+    if (outcome == batch.outcomes.end()) return;
+    if (outcome->sample != sample) continue;  // it has yielded nothing
+    const auto ids = std::span(proposals[i].ids).first(size(proposals[i].count));
+    outcome->proposed = proposals[i].count;
+    batch.proposed.insert(batch.proposed.end(), ids.begin(), ids.end());
   }
 }
 

@@ -181,7 +181,6 @@ void CudaQueue::launch_waiting() {
     if (!may_run(record, plan)) return;
     launch(record, plan);
     waiting_.pop();
-    end_held();  // its masks may have come already
   }
 }
 
@@ -189,9 +188,8 @@ void CudaQueue::end_held() {
   if (held_ == 0 || !gates_.ready(held_)) return;
   CudaSteps& steps = *model_.steps;
   const StepBatch& batch = flight(steps.launched()).batch;
-  packer_.pack_gated(batch, gates_, held_, steps.held_rows());
-  steps.end_held(static_cast<int>(batch.samples.size()), flight(steps.launched()).derived,
-                 gates_.masks(held_));
+  StepPacker::pack_gates(batch, gates_, held_, steps.held_gates());
+  steps.end_held(gates_.masks(held_));
   let_go();
 }
 
@@ -211,7 +209,6 @@ void CudaQueue::launch(const wire::RecordView& record, const wire::StepPlan& pla
   table_.apply(record, plan, flight.batch);
   if (model_.encoder) launch_media(record, plan, flight);
   const PackedStep packed = packer_.pack(record, plan, table_, flight.batch, model_.steps->next_piece());
-  flight.derived = packed.derived;
   flight.scores = packed.scores;
   flight.copies = packed.scores > 0 || packed.tops > 0;
   Work& work = add_work();
@@ -220,8 +217,9 @@ void CudaQueue::launch(const wire::RecordView& record, const wire::StepPlan& pla
   work.kind = packed.decode ? StepKind::decode : StepKind::prompt;
   work.launched = model_.steps->launch(packed);
   work.end.record(*model_.device);
-  if (packed.gated > 0) held_ = plan.step;
+  if (packed.held()) held_ = plan.step;
   ++steps_out_;
+  end_held();  // its masks may have come already
 }
 
 void CudaQueue::launch_media(const wire::RecordView& record, const wire::StepPlan& plan, Flight& flight) {
@@ -343,6 +341,7 @@ void CudaQueue::write(const Work& work, std::vector<std::byte>& out) {
   resolve(flight, steps.yields(work.launched));
   // A row that samples again takes its token from the table: the slot's last sampled one is what it replaces.
   table_.commit(flight.batch, std::span(samples_).first(count));
+  WorkerSequences::propose(flight.batch, steps.proposals(work.launched));
   for (const MediaCheck::Used& used : flight.used) model_.encoder->used(used.slot, used.item);
   const kernels::StepOutcome& outcome = steps.outcome(work.launched);
   const std::int64_t finished = host_ns(outcome.finished_ns, outcome.finished_ns);

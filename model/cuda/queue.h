@@ -76,7 +76,6 @@ class CudaQueue final : public Executor {
   // What the host keeps of a step in flight, for its result.
   struct Flight {
     StepBatch batch;
-    int derived = 0;
     int scores = 0;
     bool copies = false;                 // scores or tops
     std::vector<MediaCheck::Used> used;  // items whose last rows it runs
@@ -94,7 +93,7 @@ class CudaQueue final : public Executor {
   // True if nothing that the plan needs is still to come: a cache command or an item.
   bool may_run(const wire::RecordView& record, const wire::StepPlan& plan) const;
   void launch_waiting();
-  // Starts the sampling of the held step's gated rows if it has all masks.
+  // Starts the rest of the held step, if there is one and it has all masks.
   void end_held();
   // Behind the held step's last launch.
   void let_go();
@@ -123,7 +122,7 @@ class CudaQueue final : public Executor {
   StepGates gates_;
   WorkerSequences table_;
   StepPacker packer_;
-  std::uint64_t held_ = 0;  // the last step launched, if its gated rows have not sampled; 0: none
+  std::uint64_t held_ = 0;  // the last step launched, if its rest has not been; 0: none
   WorkQueue waiting_;  // plans behind a held step or whose cache command has not arrived, and those behind
   std::vector<Work> work_;  // a ring: count_ entries from first_, oldest first
   std::size_t first_ = 0;

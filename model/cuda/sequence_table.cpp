@@ -85,15 +85,17 @@ void WorkerSequences::start(const wire::RecordView& record, const wire::StartSeq
 void WorkerSequences::add_row(const wire::PlanRow& row, StepBatch& batch) {
   Slot* slot = find(row.slot);
   const bool samples = (row.flags & wire::kSamples) != 0, gated = (row.flags & wire::kGated) != 0;
+  const bool again = (row.flags & wire::kAgain) != 0;
   if (slot == nullptr) {
     if (samples) batch.outcomes.push_back({row.slot, row.position + row.tokens, -1, gated});
     return;
   }
-  if ((row.flags & wire::kFromLast) != 0) {
+  // Where a sequence's last token stands is known if it samples again.
+  if ((row.flags & wire::kFromLast) != 0 && !(again && derives())) {
     return derives() ? add_derived_row(row, *slot, batch) : add_row_from_last(row, *slot, batch);
   }
   const std::int32_t end = row.position + row.tokens;
-  if ((row.flags & wire::kAgain) != 0) slot->ids.resize(static_cast<std::size_t>(end));
+  if (again) slot->ids.resize(static_cast<std::size_t>(end));
   const auto first_row = static_cast<std::int32_t>(batch.tokens.size());
   place_row(row, *slot, row.position, row.tokens, batch);
   if (derives()) batch.most_tokens = std::max(batch.most_tokens, row.tokens);
@@ -104,6 +106,7 @@ void WorkerSequences::add_row(const wire::PlanRow& row, StepBatch& batch) {
     if (derives()) {
       batch.drafting.back().sample = static_cast<std::int32_t>(batch.samples.size());
       batch.drafting.back().drafts = slot->wanted_drafts;
+      add_proposing(row.slot.slot, *slot, batch);
     }
     add_sample(row.slot, *slot, end, gated, batch);
     batch.sample_rows.push_back(first_row + row.tokens - 1);

@@ -60,6 +60,8 @@ class WorkerSequences {
   /// Drafts what the next row of each sequence verifies that says so, and adds it to the batch, which was
   /// committed last. Where the sequence's form forces what follows, the draft begins with that.
   void propose(StepBatch& batch, std::span<const kernels::SampleResult> results);
+  /// The same where the device drafts: proposals[i] of batch.proposing[i]. The batch has been resolved.
+  static void propose(StepBatch& batch, std::span<const kernels::Proposal> proposals);
 
   /// Puts into the batch's outcomes what its derived sequences have come to: yields[i] of batch.derived[i].
   void resolve(StepBatch& batch, std::span<const kernels::Yield> yields,
@@ -108,6 +110,7 @@ class WorkerSequences {
   void add_derived_row(const wire::PlanRow& row, Slot& slot, StepBatch& batch);
   // Of the last sequence of the batch, which samples nothing yet.
   static void add_drafting(std::uint32_t index, const Slot& slot, StepBatch& batch);
+  static void add_proposing(std::uint32_t index, const Slot& slot, StepBatch& batch);
   void pad_to_width(StepBatch& batch) const;
   Drafts add_drafts(std::uint32_t slot, std::int32_t most);
   Drafts draft(std::uint32_t slot, std::span<TokenId> out);

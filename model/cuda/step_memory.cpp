@@ -1,6 +1,7 @@
 #include "model/cuda/step_memory.h"
 
 #include "model/plan_check.h"
+#include "model/step_gates.h"
 
 namespace troupe::model {
 
@@ -29,7 +30,9 @@ StepMemory StepMemory::make(const wire::Capacity& capacity, View memory) {
   made.arrays.picks = arena.take<std::int32_t>(samples + 1);
   made.clock = arena.take<kernels::StepClock>(1);
   made.held_rows = arena.take<kernels::SampleRow>(samples);
-  made.sequences.masks = arena.take<std::uint32_t>(slots * kernels::mask_words(capacity.vocab_size));
+  made.gates = arena.take<std::int32_t>(samples);
+  made.sequences.masks =
+      arena.take<std::uint32_t>(StepGates::most_masks(capacity) * kernels::mask_words(capacity.vocab_size));
   if (memory.data != nullptr) made.sequences.held = &made.clock->held;
   if (capacity.media_tokens > 0) {
     made.sequences.positions = arena.take<std::int32_t>(3 * rows);
@@ -43,6 +46,8 @@ StepMemory StepMemory::make(const wire::Capacity& capacity, View memory) {
     made.sequences.yields = arena.take<kernels::Yield>(slots);
     made.arrays.drafting = arena.take<kernels::DraftingSequence>(slots);
     made.sequences.drafted = arena.take<TokenId>(slots * kMostDrafts);
+    made.sequences.proposals = arena.take<kernels::Proposal>(slots);
+    made.proposing = arena.take<kernels::ProposingSequence>(slots);
     kernels::DraftArrays& drafts = made.drafts;
     drafts.tokens = arena.take<TokenId>(rows);
     drafts.slots = arena.take<kernels::KvSlot>(rows);

@@ -26,13 +26,14 @@ struct SequenceMemory {
   kernels::TopRow* sample_tops = nullptr;  ///< (slots), (rows of a step): StepBatch's of the same names;
   kernels::TopRow* score_tops = nullptr;   ///< null where most_tops() is 0
   std::uint32_t* held = nullptr;           ///< StepClock::held
-  std::uint32_t* masks = nullptr;          ///< mask_words(vocab) per gated row of the held step
+  std::uint32_t* masks = nullptr;          ///< mask_words(vocab) per mask of the held step
   // With speculation; else null.
   kernels::SlotState* states = nullptr;
   TokenId* predictions = nullptr;     ///< wire::kMostPredicted per slot
   std::int32_t* predicted = nullptr;  ///< (slots) DeriveRows::predicted
   kernels::Yield* yields = nullptr;   ///< (slots)
   TokenId* drafted = nullptr;         ///< kMostDrafts per slot: by the draft layer
+  kernels::Proposal* proposals = nullptr;
   // Of a model that sees, for steps with rows of items; else null.
   std::int32_t* positions = nullptr;  ///< (rows of a step, 3): StepBatch::positions
   std::uint8_t* kinds = nullptr;      ///< (rows of a step, rounded up to 4): StepBatch::kinds
@@ -42,8 +43,11 @@ struct StepMemory {
   SequenceMemory sequences{};
   kernels::StepArrays arrays{};
   kernels::StepClock* clock = nullptr;
-  kernels::SampleRow* held_rows = nullptr;  ///< (samples) of the held step: padding but for its gated rows
-  kernels::DraftArrays drafts{};            ///< null without speculation
+  // Of the held step:
+  kernels::SampleRow* held_rows = nullptr;          ///< (samples) padding but for its gated rows
+  std::int32_t* gates = nullptr;                    ///< (samples) OpenGates::gates
+  kernels::ProposingSequence* proposing = nullptr;  ///< (slots); null without speculation
+  kernels::DraftArrays drafts{};                    ///< null without speculation
   std::size_t bytes = 0;
 
   /// Without memory (a null View) only the size is meaningful.

@@ -131,7 +131,7 @@ PackedStep StepPacker::pack(const wire::RecordView& record, const wire::StepPlan
   pack_rows(batch);
   const int gated = pack_samples(batch);
   constexpr std::uint32_t kHeld = 1;
-  if (gated > 0) send(memory_.held, &kHeld, sizeof kHeld);
+  if (gated > 0 || !batch.proposing.empty()) send(memory_.held, &kHeld, sizeof kHeld);
   pack_sequence_changes(record, plan, table);
   pack_scores(batch);
   pack_tops(batch);
@@ -142,6 +142,7 @@ PackedStep StepPacker::pack(const wire::RecordView& record, const wire::StepPlan
                     .most_tokens = batch.most_tokens,
                     .deltas = deltas_,
                     .gated = gated,
+                    .proposing = static_cast<int>(batch.proposing.size()),
                     .sample_tops = batch.sample_tops,
                     .score_tops = batch.score_tops,
                     .tops = batch.tops};
@@ -275,8 +276,8 @@ int StepPacker::pack_samples(const StepBatch& batch) {
   for (const SamplingOutcome& outcome : batch.outcomes) {
     gated += outcome.gated ? 1 : 0;
     if (outcome.sample < 0) continue;
-    samples[outcome.sample] =
-        outcome.gated ? kernels::SampleRow{.logits_row = -1} : sample_row(batch, outcome);
+    samples[outcome.sample] = sample_row(batch, outcome);
+    if (outcome.gated) samples[outcome.sample].logits_row = -1;
   }
   for (const kernels::DerivedSequence& derived : batch.derived) {
     // Which of its tokens is the last is known when they have been compared (kernels::AcceptDrafts).
@@ -287,18 +288,32 @@ int StepPacker::pack_samples(const StepBatch& batch) {
   return gated;
 }
 
-void StepPacker::pack_gated(const StepBatch& batch, const StepGates& gates, std::uint64_t step,
-                            std::span<kernels::SampleRow> rows) const {
-  TROUPE_CHECK(rows.size() >= batch.samples.size());
-  std::size_t gated = 0;
+void StepPacker::pack_gates(const StepBatch& batch, const StepGates& gates, std::uint64_t step,
+                            const HeldGates& to) {
+  TROUPE_CHECK(to.gates.size() >= batch.samples.size() && to.proposing.size() >= batch.proposing.size());
+  std::fill_n(to.gates.begin(), batch.samples.size(), kernels::kClosedGate);
+  std::ranges::copy(batch.proposing, to.proposing.begin());
+  // In a decode step yields lie at the sequences' indices.
+  for (std::size_t i = 0; batch.width > 0 && i < batch.proposing.size(); ++i) {
+    if (std::int32_t& derived = to.proposing[i].derived; derived >= 0)
+      derived = batch.derived[static_cast<std::size_t>(derived)].sequence;
+  }
+  std::size_t gated = 0, proposing = 0;
   for (const SamplingOutcome& outcome : batch.outcomes) {
-    const std::size_t index = outcome.gated ? gated++ : 0;
-    if (outcome.sample < 0) continue;
-    kernels::SampleRow& row = rows[static_cast<std::size_t>(outcome.sample)];
-    row = {.logits_row = -1};
     if (!outcome.gated) continue;
-    row = sample_row(batch, outcome);
-    if (gates.mask(step, index) != nullptr) row.mask = memory_.masks + index * gates.mask_words();
+    const std::size_t row = gated++;
+    if (outcome.sample < 0) continue;
+    const std::int32_t masks = gates.count(step, row);
+    for (std::int32_t i = 0; i < masks; ++i)
+      to.gates[static_cast<std::size_t>(outcome.sample + i)] = gates.place(step, row, i);
+    while (proposing < batch.proposing.size() && batch.proposing[proposing].sample < outcome.sample)
+      ++proposing;
+    if (proposing == batch.proposing.size() || batch.proposing[proposing].sample != outcome.sample) continue;
+    kernels::ProposingSequence& one = to.proposing[proposing];
+    const std::span<const TokenId> forced = gates.forced(step, row);
+    one.masks = masks;
+    one.forced_count = static_cast<std::int32_t>(forced.size());
+    std::ranges::copy(forced, one.forced);
   }
 }
 

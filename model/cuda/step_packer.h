@@ -27,7 +27,8 @@ struct PackedStep {
   bool drafts = false;  ///< some derived sequence verifies draft tokens
   int wanted = 0;       ///< most draft tokens that are wanted of a sequence for the steps behind
   int deltas = 0;
-  int gated = 0;  ///< rows whose masks the end of the step waits for
+  int gated = 0;      ///< rows whose masks the end of the step waits for
+  int proposing = 0;  ///< sequences whose results say draft tokens
   /// Rows that want more top entries than a result holds, as in the batch, and the batch's number of entries.
   std::span<const kernels::TopRow> sample_tops;
   std::span<const kernels::TopRow> score_tops;
@@ -39,6 +40,15 @@ struct PackedStep {
   bool spatial = false;  ///< rows have three positions (SequenceMemory::positions)
   bool sees = false;     ///< rows have kinds
   std::span<const EmbeddedRows> embedded;
+
+  /// What ends the step comes apart, behind the gates of its samples (CudaSteps::end_held).
+  bool held() const { return gated > 0 || proposing > 0; }
+};
+
+/// What the end of a held step reads; pinned memory.
+struct HeldGates {
+  std::span<std::int32_t> gates;  ///< OpenGates::gates
+  std::span<kernels::ProposingSequence> proposing;
 };
 
 /// One thread. Does not allocate once the largest plan has passed.
@@ -64,10 +74,9 @@ class StepPacker {
   PackedStep pack(const wire::RecordView& record, const wire::StepPlan& plan, const WorkerSequences& table,
                   const StepBatch& batch, std::span<std::byte> piece);
 
-  /// The rest of a step that was packed with gated rows and has all masks: writes these rows to `rows`, and
-  /// padding for the other samples.
-  void pack_gated(const StepBatch& batch, const StepGates& gates, std::uint64_t step,
-                  std::span<kernels::SampleRow> rows) const;
+  /// The rest of a held step that has all masks.
+  static void pack_gates(const StepBatch& batch, const StepGates& gates, std::uint64_t step,
+                         const HeldGates& to);
 
  private:
   void send(void* to, const void* from, std::size_t bytes);

@@ -28,6 +28,12 @@ kernels::DraftSource source_of(const config::SpeculationOptions& options, const 
   return source;
 }
 
+// A held step's proposing sequences, and its gates behind them.
+std::size_t held_bytes(const wire::Capacity& capacity) {
+  return size(capacity.max_slots) * sizeof(kernels::ProposingSequence) +
+         size(most_samples(capacity)) * sizeof(std::int32_t);
+}
+
 }  // namespace
 
 Result<CudaSteps> CudaSteps::make(Cuda& device, Decoder<Cuda>& decoder, const wire::Capacity& capacity,
@@ -52,7 +58,7 @@ CudaSteps::CudaSteps(Cuda& device, Decoder<Cuda>& decoder, const wire::Capacity&
                                PinnedMemory::Contents::unset)
                 : PinnedMemory()),
       gate_masks_(StepGates::memory_words(capacity) * sizeof(std::uint32_t), PinnedMemory::Contents::unset),
-      held_rows_(size(pieces()) * size(most_samples(capacity)) * sizeof(kernels::SampleRow)),
+      held_(size(pieces()) * held_bytes(capacity)),
       copies_(std::make_unique<CudaCopyStream>(device)) {
   memory_ = StepMemory::make(capacity, buffer_.view());
   const kernels::KvCache& kv = decoder.kv();
@@ -121,6 +127,14 @@ void CudaSteps::warm_up(std::size_t scratch) {
     device_->upload(memory_.sequences.sample_tops, &padding, sizeof padding);
     run({.rows = 1, .sequences = 1, .samples = 1, .most_tokens = 1, .sample_tops = {&padding, 1}}, true);
   }
+  held_step_ = {.rows = 1,
+                .sequences = 1,
+                .samples = 1,
+                .most_tokens = 1,
+                .proposing = capacity_.max_drafts > 0 ? 1 : 0};
+  run_layers(held_step_, true);
+  held_gates().proposing[0] = {};
+  end_held({});
   const kernels::BlockPair pair{0, 1};
   decoder_->copy_blocks({&pair, 1});
   device_->sync();
@@ -148,18 +162,22 @@ PackedStep CudaSteps::decode_step(int width, int sequences) const {
 void CudaSteps::capture() {
   for (DecodeGraphs& decodes : decodes_) {
     decodes.graphs.clear();
+    decodes.ends.clear();
     for (const int bucket : decodes.buckets) {
+      const PackedStep step = decode_step(decodes.width, bucket);
       decodes.graphs.push_back(CudaGraph::capture(*device_, [&] {
         const std::uint64_t launched = launched_;
-        run(decode_step(decodes.width, bucket), false);
+        run_layers(step, false);
         launched_ = launched;
+        if (layer_drafts_ < 0) run_end(step);
       }));
+      if (layer_drafts_ >= 0) decodes.ends.push_back(CudaGraph::capture(*device_, [&] { run_end(step); }));
     }
   }
   device_->sync();
 }
 
-void CudaSteps::run(const PackedStep& step, bool picks) {
+void CudaSteps::run_layers(const PackedStep& step, bool picks) {
   ++launched_;
   kernels::run(*device_, kernels::StepInputs{.ring = inputs_.data(),
                                              .layout = layout_,
@@ -196,14 +214,18 @@ void CudaSteps::run(const PackedStep& step, bool picks) {
                       .tops = memory_.sequences.sample_tops,
                       .top_rows = static_cast<int>(step.sample_tops.size())});
   }
-  if (step.derived > 0) accept(step);
-  if (layer_drafts_ >= 0 && step.rows > 0) draft(step);
   if (step.tops > 0) {
     const std::span<const kernels::TopLogprob> to = tops(launched_);
     device_->download(const_cast<kernels::TopLogprob*>(to.data()), decoder_->tops(),
                       size(step.tops) * sizeof(kernels::TopLogprob));
   }
-  collect(step.samples, step.derived, nullptr);
+}
+
+void CudaSteps::run_end(const PackedStep& step) {
+  if (step.derived > 0) accept(step);
+  if (layer_drafts_ >= 0 && step.rows > 0) draft(step);
+  if (step.proposing > 0) propose(step);
+  collect(step);
 }
 
 void CudaSteps::derive(const PackedStep& step) {
@@ -219,6 +241,7 @@ void CudaSteps::derive(const PackedStep& step) {
                                              .into = memory_.arrays,
                                              .positions = step.spatial ? sequences.positions : nullptr,
                                              .source = source_,
+                                             .proposals = sequences.proposals,
                                              .drafts = step.drafts,
                                              .predicted = sequences.predicted});
 }
@@ -233,6 +256,7 @@ void CudaSteps::accept(const PackedStep& step) {
                                                .results = decoder_->results(),
                                                .predicted = sequences.predicted,
                                                .yields = sequences.yields,
+                                               .held = sequences.held,
                                                .acceptance = acceptance_});
 }
 
@@ -286,36 +310,79 @@ void CudaSteps::draft(const PackedStep& step) {
   }
 }
 
-void CudaSteps::collect(int samples, int derived, const kernels::SampleRow* held_rows) {
+void CudaSteps::propose(const PackedStep& step) {
+  const SequenceMemory& sequences = memory_.sequences;
+  kernels::run(*device_, kernels::ProposeDrafts{.sequences = memory_.proposing,
+                                                .count = step.proposing,
+                                                .states = sequences.states,
+                                                .sampled = sequences.sampled,
+                                                .blocks = sequences.blocks,
+                                                .blocks_per_slot = sequences.blocks_per_slot,
+                                                .block_ids = sequences.kv_ids,
+                                                .ids_to_next_block = sequences.ids_to_next_block,
+                                                .samples = memory_.arrays.samples,
+                                                .results = decoder_->results(),
+                                                .yields = sequences.yields,
+                                                .source = source_,
+                                                .proposals = sequences.proposals});
+}
+
+void CudaSteps::collect(const PackedStep& step) {
   kernels::run(*device_, kernels::CollectOutcome{.ring = outcomes_.data(),
                                                  .pieces = pieces(),
                                                  .most_samples = most_samples(capacity_),
                                                  .clock = memory_.clock,
                                                  .rows = memory_.arrays.samples,
-                                                 .held_rows = held_rows,
                                                  .results = decoder_->results(),
-                                                 .samples = samples,
+                                                 .samples = step.samples,
                                                  .states = memory_.sequences.states,
                                                  .sampled = memory_.sequences.sampled,
                                                  .yields = memory_.sequences.yields,
-                                                 .derived = derived});
+                                                 .derived = step.derived,
+                                                 .proposing = memory_.proposing,
+                                                 .proposals = memory_.sequences.proposals,
+                                                 .proposing_count = step.proposing});
 }
 
-std::span<kernels::SampleRow> CudaSteps::held_rows() const {
-  auto* rows = reinterpret_cast<kernels::SampleRow*>(held_rows_.data());
-  const std::size_t samples = size(most_samples(capacity_));
-  return {rows + (launched_ - 1) % size(pieces()) * samples, samples};
+HeldGates CudaSteps::held_gates() const {
+  std::byte* const at = held_.data() + (launched_ - 1) % size(pieces()) * held_bytes(capacity_);
+  const std::size_t slots = size(capacity_.max_slots);
+  auto* const proposing = reinterpret_cast<kernels::ProposingSequence*>(at);
+  return {{reinterpret_cast<std::int32_t*>(proposing + slots), size(most_samples(capacity_))},
+          {proposing, slots}};
 }
 
-void CudaSteps::end_held(int samples, int derived, std::span<const std::uint32_t> masks) {
+void CudaSteps::open_gates(int samples) {
+  kernels::run(*device_, kernels::OpenGates{.clock = memory_.clock,
+                                            .rows = memory_.arrays.samples,
+                                            .held_rows = memory_.held_rows,
+                                            .gates = memory_.gates,
+                                            .masks = memory_.sequences.masks,
+                                            .mask_words = kernels::mask_words(capacity_.vocab_size),
+                                            .samples = samples});
+}
+
+void CudaSteps::end_held(std::span<const std::uint32_t> masks) {
+  const PackedStep& step = held_step_;
+  const HeldGates from = held_gates();
   drawn_.delay(copies_->stream());
-  copies_->copy(memory_.held_rows, held_rows().data(), size(samples) * sizeof(kernels::SampleRow));
+  copies_->copy(memory_.gates, from.gates.data(), size(step.samples) * sizeof(std::int32_t));
+  if (step.proposing > 0) {
+    copies_->copy(memory_.proposing, from.proposing.data(),
+                  size(step.proposing) * sizeof(kernels::ProposingSequence));
+  }
   if (!masks.empty()) copies_->copy(memory_.sequences.masks, masks.data(), masks.size_bytes());
   copied_.record(copies_->stream());
   copied_.delay(device_->stream());
-  decoder_->draw(memory_.held_rows, samples);
-  collect(samples, derived, memory_.held_rows);
+  open_gates(step.samples);
+  decoder_->draw(memory_.held_rows, step.samples);
+  run_end(step);
   drawn_.record(*device_);
+}
+
+void CudaSteps::give_up_held() {
+  open_gates(0);
+  collect({});
 }
 
 // A prompt may have more scored rows than there are rows of logits: they are scored in groups, and each
@@ -350,10 +417,13 @@ std::uint64_t CudaSteps::launch(const PackedStep& step) {
     const int sequences = decodes->buckets[bucket];
     StepPacker::pad_decode(layout_, next_piece(), step.sequences, sequences, step.width);
     decodes->graphs[bucket].launch(*device_);
+    if (!decodes->ends.empty() && !step.held()) decodes->ends[bucket].launch(*device_);
     ++launched_;
   } else {
-    run(step, true);
+    run_layers(step, true);
+    if (!step.held()) run_end(step);
   }
+  if (step.held()) held_step_ = step;
   return launched_;
 }
 
@@ -384,6 +454,11 @@ std::span<const kernels::SampleResult> CudaSteps::results(std::uint64_t step) co
 std::span<const kernels::Yield> CudaSteps::yields(std::uint64_t step) const {
   const std::byte* at = outcome_at(step) + kernels::yields_at(most_samples(capacity_));
   return {reinterpret_cast<const kernels::Yield*>(at), size(capacity_.max_slots)};
+}
+
+std::span<const kernels::Proposal> CudaSteps::proposals(std::uint64_t step) const {
+  const std::byte* at = outcome_at(step) + kernels::proposals_at(most_samples(capacity_));
+  return {reinterpret_cast<const kernels::Proposal*>(at), size(capacity_.max_slots)};
 }
 
 std::span<const kernels::SampleResult> CudaSteps::scores(std::uint64_t step) const {

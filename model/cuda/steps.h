@@ -6,17 +6,19 @@
 // are graphs, one for each size; all other steps are launched kernel by kernel.
 //
 // A step with gated rows is held: the same graph or kernels run, in which gated rows are padding for the
-// sampling kernel, and the last kernel, told by a word in device memory, does not end the step. When the host
-// has all masks, it launches sampling once more, for the gated rows alone, and the kernel that ends the step.
+// sampling kernel, and the kernels behind it, told by a word in device memory, do nothing. When the host has
+// all masks, it launches sampling once more, for the gated rows alone, and the kernels behind it. So is a
+// step with sequences whose results say draft tokens, which are made then. Where these kernels are a draft
+// layer, whose time is not nothing, they are a second graph, which a held step does not launch.
 // Why this way:
 // - No kernel waits for the host. A kernel that spins on a word in pinned memory, or a stream that waits
 //   for one, would have to be freed at every reset and would look like a hang to whoever watches the GPU,
 //   and a wait inside the graph would cost every step. Here a step that is given up is ended by one launch.
 // - Steps without gated rows run the same graphs, with one more word to read, and there need be no second
 //   set of graphs that end before sampling, with its memory and its time at the start.
-// - It costs a gated step two launches of kernels, and their overlap with those before. Masks come while the
-//   layers run, so these launches are queued before the layers end. Rows and masks are copied on a stream
-//   beside, meanwhile.
+// - It costs a gated step three launches of kernels, with drafts four more, with a draft layer that layer's,
+//   and their overlap with those before. Masks come while the layers run, so these launches are queued before
+//   the layers end. Gates and masks are copied on a stream beside, meanwhile.
 // The next step is launched behind that, so the order on the stream is that of the plans.
 #include <cstddef>
 #include <cstdint>
@@ -53,7 +55,7 @@ class CudaSteps {
   void capture();
   /// All steps are launched kernel by kernel until the next capture(). The device must be idle.
   void drop_graphs() {
-    for (DecodeGraphs& decodes : decodes_) decodes.graphs.clear();
+    for (DecodeGraphs& decodes : decodes_) decodes.graphs.clear(), decodes.ends.clear();
   }
 
   const SequenceMemory& sequence_memory() const { return memory_.sequences; }
@@ -72,14 +74,13 @@ class CudaSteps {
     return {reinterpret_cast<std::uint32_t*>(gate_masks_.data()),
             gate_masks_.bytes() / sizeof(std::uint32_t)};
   }
-  /// For the gated rows of the last step launched (StepPacker::pack_gated), which is held.
-  std::span<kernels::SampleRow> held_rows() const;
-  /// Starts the rest of the held step: as many samples and derived sequences as it has, of which held_rows()
-  /// says which are gated. `masks`: part of gate_memory(); both stay as they are until the step has finished.
-  /// Required before the next launch().
-  void end_held(int samples, int derived, std::span<const std::uint32_t> masks);
+  /// For StepPacker::pack_gates of the last step launched, which is held (PackedStep::held).
+  HeldGates held_gates() const;
+  /// Starts the rest of the held step. `masks`: part of gate_memory(); they and held_gates() stay as they are
+  /// until the step has finished. Required before the next launch().
+  void end_held(std::span<const std::uint32_t> masks);
   /// Ends the held step without sampling; its outcome is meaningless.
-  void give_up_held() { collect(0, 0, memory_.held_rows); }
+  void give_up_held();
 
   bool finished(std::uint64_t step) const;
   /// Times on the GPU's own clock.
@@ -87,6 +88,8 @@ class CudaSteps {
   std::span<const kernels::Sampled> sampled(std::uint64_t step) const;
   /// Of the step's derived sequences; in a decode step one for each sequence.
   std::span<const kernels::Yield> yields(std::uint64_t step) const;
+  /// Of the step's proposing sequences.
+  std::span<const kernels::Proposal> proposals(std::uint64_t step) const;
   /// Filled in only for rows that want logprobs.
   std::span<const kernels::SampleResult> results(std::uint64_t step) const;
   /// Complete when an event behind the step has passed.
@@ -107,6 +110,7 @@ class CudaSteps {
     int width = 1;
     std::vector<int> buckets;       // sequences
     std::vector<CudaGraph> graphs;  // beside buckets
+    std::vector<CudaGraph> ends;    // likewise, with a draft layer: what runs behind sampling
   };
 
   CudaSteps(Cuda& device, Decoder<Cuda>& decoder, const wire::Capacity& capacity, Buffer<Cuda> buffer,
@@ -115,15 +119,23 @@ class CudaSteps {
   // The piece of the step before which `launched` were launched.
   std::span<std::byte> piece(std::uint64_t launched) const;
   int pieces() const { return capacity_.max_steps_in_flight + 1; }
-  // Launches the kernels of a step of this size; the piece says which rows are padding.
-  void run(const PackedStep& step, bool picks);
+  // Launch the kernels of a step of this size, up to sampling and behind it; the piece says which rows are
+  // padding.
+  void run_layers(const PackedStep& step, bool picks);
+  void run_end(const PackedStep& step);
+  void run(const PackedStep& step, bool picks) {
+    run_layers(step, picks);
+    run_end(step);
+  }
   void run_scores(const PackedStep& step);
   void pad_pieces(int width, int sequences);
   PackedStep decode_step(int width, int sequences) const;
   void derive(const PackedStep& step);
   void accept(const PackedStep& step);
   void draft(const PackedStep& step);
-  void collect(int samples, int derived, const kernels::SampleRow* held_rows);
+  void propose(const PackedStep& step);
+  void open_gates(int samples);
+  void collect(const PackedStep& step);
   const std::byte* outcome_at(std::uint64_t step) const;
 
   Cuda* device_;
@@ -142,9 +154,10 @@ class CudaSteps {
   std::uint32_t acceptance_ = 0;  // AcceptDrafts::acceptance
   std::uint64_t launched_ = 0;
   PinnedMemory gate_masks_;
-  PinnedMemory held_rows_;
-  CudaEvent copied_;  // rows and masks of the held step are in device memory
-  CudaEvent drawn_;   // the last held step needs them no more
+  PinnedMemory held_;     // HeldGates
+  PackedStep held_step_;  // the last one that was held
+  CudaEvent copied_;      // gates and masks of the held step are in device memory
+  CudaEvent drawn_;       // the last held step needs them no more
   std::unique_ptr<CudaCopyStream> copies_;
 };
 

@@ -29,11 +29,11 @@ class DerivedDrafts : public ::testing::Test {
     drafting_.push_back(more);
     return sequences_.size() - 1;
   }
-  /// A sample of each of `rows` rows; `waits`: for a mask.
-  std::int32_t sample(std::int32_t rows, std::int32_t outputs, bool waits = false) {
+  /// A sample of each of `rows` rows.
+  std::int32_t sample(std::int32_t rows, std::int32_t outputs) {
     const auto first = std::int32_t(samples_.size());
     for (std::int32_t i = 0; i < rows; ++i) {
-      samples_.push_back({.logits_row = waits ? -1 : first + i,
+      samples_.push_back({.logits_row = first + i,
                           .seed = std::uint64_t(first),
                           .position = std::uint32_t(outputs + i),
                           .known_tokens = 1000 + outputs + i,
@@ -244,16 +244,6 @@ TEST_F(DerivedDrafts, WhereRowsAreLeftTheLackingSlotAndTheLastTokenBothRun) {
   EXPECT_EQ(at(into_.picks, s), 1);
   EXPECT_EQ(at(drafting_at_, s).drafts, 1);
   EXPECT_EQ(state(1).draft_slots, 12);
-}
-
-TEST_F(DerivedDrafts, ARowThatWaitsForItsMaskIsNotDraftedFor) {
-  host_states_[4].draft_slots = 10;
-  const std::size_t s = add(4, 10, 1, 1, {.sample = sample(1, 3, true), .drafts = 3, .max_tokens = 90});
-  derive(3);
-  expect_row(s, 0, 100, 10, -1 - 4);
-  expect_kept(s, 4, 0);
-  EXPECT_EQ(at(into_.samples, s).logits_row, -1);
-  EXPECT_EQ(state(4).draft_slots, 11);
 }
 
 TEST_F(DerivedDrafts, WithoutABlockForTheLastTokenItsSlotIsLacking) {

@@ -48,6 +48,7 @@ void run(Cuda&, const LmHead&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Mlp&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Moe&) { TROUPE_CHECK(false); }
 void run(Cuda&, const NormalisePatches&) { TROUPE_CHECK(false); }
+void run(Cuda&, const OpenGates&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Pack&) { TROUPE_CHECK(false); }
 void run(Cuda&, const PackFrame&) { TROUPE_CHECK(false); }
 void run(Cuda&, const PlaceRows&) { TROUPE_CHECK(false); }

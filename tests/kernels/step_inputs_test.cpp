@@ -102,13 +102,12 @@ class StepInputsTest : public ::testing::Test {
                             .sequences = sequences,
                             .samples = samples});
   }
-  void collect(int samples, const SampleRow* held_rows = nullptr) {
+  void collect(int samples) {
     run(*device, CollectOutcome{.ring = outcomes.data(),
                                 .pieces = kPieces,
                                 .most_samples = kSequences,
                                 .clock = clock,
                                 .rows = arrays.samples,
-                                .held_rows = held_rows,
                                 .results = results,
                                 .samples = samples});
   }
@@ -237,23 +236,29 @@ TEST_F(StepInputsTest, DeltasOfEveryLengthArrive) {
   }
 }
 
-TEST_F(StepInputsTest, AHeldStepEndsWithItsHeldRows) {
+TEST_F(StepInputsTest, AHeldStepEndsBehindItsGates) {
+  constexpr std::size_t kWords = 3;
   SampleRow* held_rows = nullptr;
+  std::int32_t* gates = nullptr;
+  std::uint32_t* masks = nullptr;
   take(held_rows, kSequences);
+  take(gates, kSequences);
+  take(masks, kWords * kSequences);
   const auto number = [&](std::uint64_t of) {
     return reinterpret_cast<const StepOutcome*>(outcome(of))->step;
   };
   for (int round = 0; round < 2 * kPieces + 1; ++round) {
     write_decode(40);
-    std::vector<SampleRow> held(kSequences, SampleRow{.logits_row = -1});
+    std::vector<std::int32_t> gate(kSequences, kClosedGate);
     std::vector<SampleResult> made(kSequences);
     for (int r = 0; r < 40; ++r) {
       made[static_cast<std::size_t>(r)].token = r * 11 + round;
       if (r % 3 != 0) continue;
-      held[static_cast<std::size_t>(r)] = {.logits_row = r, .logprobs = r % 2 - 1};
-      in_piece<SampleRow>(layout.samples)[r] = {.logits_row = -1};
+      gate[static_cast<std::size_t>(r)] = r % 2 == 0 ? r / 2 : kGateWithoutMask;
+      in_piece<SampleRow>(layout.samples)[r] = {
+          .logits_row = -1, .top_k = r, .known_tokens = r == 6 ? 0 : 5, .logprobs = r % 2 - 1};
     }
-    write(held_rows, held);
+    write(gates, gate);
     write(results, made);
     in_piece<Delta>(layout.deltas)[0] = {&clock->held, 1, 1};
     run_inputs(kSequences, kSequences, kSequences);
@@ -261,15 +266,34 @@ TEST_F(StepInputsTest, AHeldStepEndsWithItsHeldRows) {
     device->sync();
     EXPECT_NE(number(step), step + 1) << "it is held";
     EXPECT_EQ(read(clock, 1)[0].held, 1u);
-    const bool given_up = round % 2 == 1;
-    collect(given_up ? 0 : kSequences, held_rows);
+    const int samples = round % 2 == 1 ? 0 : kSequences;  // given up every second time
+    run(*device, OpenGates{.clock = clock,
+                           .rows = arrays.samples,
+                           .held_rows = held_rows,
+                           .gates = gates,
+                           .masks = masks,
+                           .mask_words = kWords,
+                           .samples = samples});
+    collect(samples);
     device->sync();
     EXPECT_EQ(number(step), step + 1);
     EXPECT_EQ(read(clock, 1)[0].held, 0u);
-    const auto* sampled = reinterpret_cast<const Sampled*>(outcome(step) + sampled_at());
-    for (int r = 0; r < 40 && !given_up; ++r) EXPECT_EQ(sampled[r].token, r * 11 + round) << r;
     in_piece<Delta>(layout.deltas)[0] = {};
+    const auto* sampled = reinterpret_cast<const Sampled*>(outcome(step) + sampled_at());
     ++step;
+    if (samples == 0) continue;
+    const std::vector<SampleRow> rows = read(arrays.samples, kSequences), drawn = read(held_rows, kSequences);
+    for (int r = 0; r < kSequences; ++r) {
+      const auto& row = drawn[static_cast<std::size_t>(r)];
+      const bool opens = r < 40 && r % 3 == 0 && r != 6;
+      EXPECT_EQ(row.logits_row, opens ? r : -1) << r;
+      if (r < 40 && r != 6) EXPECT_EQ(sampled[r].token, r * 11 + round) << r;
+      if (!opens) continue;
+      EXPECT_EQ(row.top_k, r);
+      EXPECT_EQ(row.mask, r % 2 == 0 ? masks + kWords * static_cast<std::size_t>(r / 2) : nullptr) << r;
+      EXPECT_EQ(rows[static_cast<std::size_t>(r)].logits_row, r);
+    }
+    EXPECT_EQ(rows[6].logits_row, -1) << "it does not run";
   }
 }
 

@@ -296,6 +296,63 @@ TEST(DerivingTable, SaysOfEverySequenceWhatTheDraftLayerNeeds) {
   EXPECT_EQ(batch.drafting[1].sample, 4);
   EXPECT_EQ(batch.drafting[1].derived, 0);
   EXPECT_EQ(batch.drafting[1].drafts, 2);
+  EXPECT_TRUE(batch.proposing.empty());
+}
+
+TEST(DerivingTable, SaysWhichSequencesPropose) {
+  WorkerSequences table(4, {}, nullptr, {{1, 2, 4}, 16});
+  StepBatch batch;
+  Plans plans;
+  const auto apply = [&] {
+    const wire::RecordView view = plans.plan();
+    table.apply(view, *view.as<wire::StepPlan>(), batch);
+  };
+  const auto commit = [&](const std::vector<kernels::Yield>& yields, TokenId token) {
+    const std::vector<kernels::SampleResult> results(batch.samples.size(),
+                                                     kernels::SampleResult{.token = token});
+    table.resolve(batch, yields, results);
+    table.commit(batch, results);
+  };
+  plans.start(kA, 2, 2, {}, {}, {}, 50).ids(kA, 0, {10, 11}).blocks(kA, 0, {6}).row(kA, 0, 2, true);
+  plans.start(kB, 3, 3, {}, {}, {}, 50, 3).ids(kB, 0, {10, 11, 12}).blocks(kB, 0, {5}).gated_row(kB, 0, 3);
+  apply();
+  ASSERT_EQ(batch.proposing.size(), 1u);
+  EXPECT_EQ(batch.proposing[0].slot, 1);
+  EXPECT_EQ(batch.proposing[0].sample, 1);
+  EXPECT_EQ(batch.proposing[0].derived, -1);
+  EXPECT_EQ(batch.proposing[0].most, 3);
+  EXPECT_EQ(batch.proposing[0].prompt_tokens, 3);
+  commit({}, 20);
+  kernels::Proposal said{2, 0, {30, 31}};
+  WorkerSequences::propose(batch, {&said, 1});
+  EXPECT_EQ(batch.proposed, (std::vector<TokenId>{30, 31}));
+  EXPECT_EQ(batch.outcomes[0].proposed, 0);
+  EXPECT_EQ(batch.outcomes[1].proposed, 2);
+
+  plans.row_from_last(kA, 2, 2).row_from_last(kB, 3, 3, wire::kGated);
+  apply();
+  ASSERT_EQ(batch.derived.size(), 2u);
+  EXPECT_EQ(batch.derived[0].gated, 0);
+  EXPECT_EQ(batch.derived[0].proposes, 0);
+  EXPECT_EQ(batch.derived[1].gated, 1);
+  EXPECT_EQ(batch.derived[1].proposes, 1);
+  ASSERT_EQ(batch.proposing.size(), 1u);
+  EXPECT_EQ(batch.proposing[0].sample, batch.derived[1].sample);
+  EXPECT_EQ(batch.proposing[0].derived, 1);
+  commit({{1, 1, 0}, {0, 0, 0}}, 21);
+  WorkerSequences::propose(batch, {&said, 1});
+  EXPECT_TRUE(batch.proposed.empty()) << "it has yielded no token";
+
+  // Its mask was late: the last known token runs again, and what was sampled behind it is forgotten.
+  plans.row_from_last(kB, 2, 1, wire::kGated | wire::kAgain);
+  apply();
+  EXPECT_TRUE(batch.derived.empty());
+  EXPECT_EQ(batch.tokens, std::vector<TokenId>{12});
+  EXPECT_EQ(batch.sequences[0].position, 2);
+  EXPECT_TRUE(batch.outcomes[0].gated);
+  ASSERT_EQ(batch.proposing.size(), 1u);
+  EXPECT_EQ(batch.proposing[0].derived, -1);
+  commit({}, 22);
 }
 
 }  // namespace

@@ -232,6 +232,9 @@ TEST_F(StepPackerTest, GatedRowsArePaddingUntilTheirMasksAreThere) {
   const auto* samples = in_piece<kernels::SampleRow>(layout.samples);
   EXPECT_EQ(samples[0].logits_row, 0);
   EXPECT_EQ(samples[1].logits_row, -1);
+  EXPECT_EQ(samples[1].next, memory.sequences.sampled + kPackedB.slot);
+  EXPECT_EQ(samples[1].bias_count, 1);
+  EXPECT_NE(samples[1].bias, nullptr);
   EXPECT_EQ(in_piece<std::int32_t>(layout.picks)[1], 1) << "its logits are computed";
   EXPECT_EQ(memory.clock->held, 1u) << "the step does not end";
 
@@ -242,18 +245,58 @@ TEST_F(StepPackerTest, GatedRowsArePaddingUntilTheirMasksAreThere) {
   gates.open(plan, *plan.as<wire::StepPlan>());
   const wire::RecordView some = masks.allow(kPackedB, {3}).masks(1);
   ASSERT_TRUE(gates.take(some, *some.as<wire::StepMasks>()).ok());
-  std::vector<kernels::SampleRow> rows(3);
-  StepPacker(memory.sequences, layout, 3).pack_gated(batch, gates, 1, rows);
-  EXPECT_EQ(rows[0].logits_row, -1);
-  EXPECT_EQ(rows[1].logits_row, 1);
-  EXPECT_EQ(rows[1].mask, memory.sequences.masks);
-  EXPECT_EQ(rows[1].next, memory.sequences.sampled + kPackedB.slot);
-  EXPECT_EQ(rows[1].bias_count, 1);
-  EXPECT_NE(rows[1].bias, nullptr);
+  std::vector<std::int32_t> opened(3, 7);
+  StepPacker::pack_gates(batch, gates, 1, {opened, {}});
+  EXPECT_EQ(opened, (std::vector<std::int32_t>{kernels::kClosedGate, 0, 7}));
 
   memory.clock->held = 0;
   EXPECT_EQ(pack().gated, 0) << "a plan without rows";
   EXPECT_EQ(memory.clock->held, 0u);
+}
+
+// A decode step of a row that the host makes and of one with draft tokens, whose masks end behind the first.
+TEST(StepPackerGates, OpenWherePlacesHaveMasksAndSayWhatIsForced) {
+  wire::Capacity limits = capacity();
+  limits.max_drafts = limits.max_proposed = 3;
+  limits.max_sampled = 12;
+  WorkerSequences table(3, {}, nullptr, {{1, 2, 4}, 12});
+  StepBatch batch;
+  Plans plans;
+  for (const SlotRef slot : {kPackedA, kPackedB}) {
+    const bool drafts = slot == kPackedB;
+    plans.start(slot, 2, 2, {}, {}, {}, drafts ? 50 : 0, drafts ? 3 : 0).ids(slot, 0, {4, 5});
+    plans.blocks(slot, 0, {static_cast<BlockId>(slot.slot)}).row(slot, 0, 2, true);
+  }
+  const auto apply = [&](StepGates& gates) {
+    const wire::RecordView view = plans.plan();
+    table.apply(view, *view.as<wire::StepPlan>(), batch);
+    gates.open(view, *view.as<wire::StepPlan>());
+  };
+  StepGates gates(limits);
+  apply(gates);
+  table.commit(batch, std::vector<kernels::SampleResult>(2));
+  plans.row(kPackedA, 2, 1, true).row_from_last(kPackedB, 2, 3, wire::kGated);
+  apply(gates);
+  ASSERT_EQ(batch.width, 4);
+  ASSERT_EQ(batch.proposing.size(), 1u);
+  test::Masks masks;
+  const wire::RecordView some = masks.add(kPackedB, wire::MaskForm::all, {}, 1)
+                                    .add(kPackedB, wire::MaskForm::allowed, {3}, 0, {7, 8})
+                                    .masks(2);
+  ASSERT_TRUE(gates.take(some, *some.as<wire::StepMasks>()).ok());
+  EXPECT_EQ(gates.masks(2).size(), 3 * gates.mask_words());
+  std::vector<std::int32_t> opened(8, 7);
+  std::vector<kernels::ProposingSequence> proposing(3);
+  StepPacker::pack_gates(batch, gates, 2, {opened, proposing});
+  constexpr std::int32_t kClosed = kernels::kClosedGate;
+  EXPECT_EQ(opened, (std::vector<std::int32_t>{kClosed, kClosed, kClosed, kClosed, kernels::kGateWithoutMask,
+                                               1, kClosed, kClosed}));
+  EXPECT_EQ(proposing[0].sample, 4);
+  EXPECT_EQ(batch.proposing[0].derived, 0);
+  EXPECT_EQ(proposing[0].derived, 1) << "the yields of a decode step lie at the sequences' indices";
+  EXPECT_EQ(proposing[0].masks, 2);
+  EXPECT_EQ(proposing[0].forced_count, 2);
+  EXPECT_EQ(proposing[0].forced[1], 8);
 }
 
 TEST_F(StepPackerTest, ScoredRowsAreNumberedWithinTheirGroup) {

@@ -58,8 +58,8 @@ class Plans {
     return *this;
   }
   /// A row that samples again.
-  Plans& again_row(SlotRef slot, int position, int tokens) {
-    rows_.push_back({slot, position, tokens, wire::kSamples | wire::kAgain, 0});
+  Plans& again_row(SlotRef slot, int position, int tokens, std::uint32_t more_flags = 0) {
+    rows_.push_back({slot, position, tokens, wire::kSamples | wire::kAgain | more_flags, 0});
     return *this;
   }
   Plans& after(std::uint64_t command) {
