@@ -15,7 +15,7 @@ class CudaCopyStream {
   CudaCopyStream(const CudaCopyStream&) = delete;
   CudaCopyStream& operator=(const CudaCopyStream&) = delete;
 
-  /// Between device memory and pinned memory, in either direction.
+  /// Between device memory and pinned memory, in either direction, or from an ImportedMemory.
   void copy(void* to, const void* from, std::size_t bytes);
   void sync();
   CUstream_st* stream() const { return stream_; }

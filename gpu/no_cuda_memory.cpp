@@ -33,8 +33,12 @@ void CudaCopyStream::copy(void*, const void*, std::size_t) { absent(); }
 void CudaCopyStream::sync() { absent(); }
 PinnedMemory::~PinnedMemory() = default;
 
-ReservedMemory::ReservedMemory(Cuda&, std::size_t) { absent(); }
+ReservedMemory::ReservedMemory(Cuda&, std::size_t, Sharing) { absent(); }
 ReservedMemory::~ReservedMemory() = default;
 bool ReservedMemory::map(std::size_t) { absent(); }
+void ReservedMemory::unmap() { absent(); }
+OwnedFd ReservedMemory::share() const { absent(); }
+Result<ImportedMemory> ImportedMemory::open(Cuda&, int, std::size_t) { return cuda_usable(); }
+ImportedMemory::~ImportedMemory() = default;
 
 }  // namespace troupe
