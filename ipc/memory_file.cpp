@@ -84,13 +84,6 @@ Result<Fd> make_constant_file(const char* name, std::string_view contents) {
   return fd;
 }
 
-Result<SharedBytes> map_shared_bytes(int fd, std::uint64_t least, Access access) {
-  auto region = map_memory_file(fd, least, access);
-  if (!region.ok()) return region.status();
-  const std::shared_ptr<const bip::mapped_region> owner(*std::move(region));
-  return SharedBytes{{static_cast<std::byte*>(owner->get_address()), owner->get_size()}, owner};
-}
-
 Result<ConstantBytes> map_constant_file(int fd) {
   const auto bytes = sealed_size(fd, kConstantSeals, "its contents are not sealed");
   if (!bytes.ok()) return bytes.status();

@@ -28,19 +28,10 @@ enum class Access { read, write };
 /// than `least`. Does not keep the descriptor.
 Result<MappedRegion> map_memory_file(int fd, std::uint64_t least, Access access = Access::write);
 
-/// Bytes that stay mapped as long as `owner`.
-struct SharedBytes {
-  std::span<std::byte> bytes;
-  std::shared_ptr<const void> owner;
-};
-
-/// As map_memory_file(), for those that need the bytes alone. With Access::read a write faults.
-Result<SharedBytes> map_shared_bytes(int fd, std::uint64_t least, Access access = Access::write);
-
 /// A memory file with these bytes, which nobody can change any more.
 Result<Fd> make_constant_file(const char* name, std::string_view contents);
 
-/// As SharedBytes, of a file that nobody changes.
+/// Bytes of a file that nobody changes. They stay mapped as long as `owner`.
 struct ConstantBytes {
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> owner;

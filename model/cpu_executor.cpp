@@ -44,14 +44,12 @@ class CpuExecutor final : public QueuedExecutor {
   std::string device() const override { return device_->describe(); }
   void count_progress(std::atomic<std::int64_t>& word) override { device_->pool().count_progress(&word); }
   int kv_memory_fd() const override { return shared_kv_.fd(); }
-  Status attach_peer(std::uint32_t peer, PeerKvMemory memory) override {
-    const std::size_t own = decoder_->kv().block_bytes();
-    if (!swap_) return Executor::attach_peer(peer, std::move(memory));
-    if (memory.block_bytes != own) {
-      return invalid("a KV block of the other instance has " + std::to_string(memory.block_bytes) +
-                     " bytes, one of this has " + std::to_string(own));
-    }
-    swap_->set_peer(peer, std::move(memory));
+  Status attach_peer(std::uint32_t peer, const PeerKvMemory& memory) override {
+    if (!swap_) return Executor::attach_peer(peer, memory);
+    if (Status s = check_peer(memory, decoder_->kv().block_bytes()); !s.ok()) return s;
+    Result<SealedMemory> mapped = SealedMemory::open(memory.fd, memory.bytes());
+    if (!mapped) return mapped.status();
+    swap_->set_peer(peer, {std::make_shared<SealedMemory>(std::move(*mapped)), memory.blocks, memory.life});
     return {};
   }
   void detach_peer(std::uint32_t peer) override {

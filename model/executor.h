@@ -12,7 +12,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <span>
 #include <string>
 #include <vector>
@@ -23,12 +22,14 @@
 
 namespace troupe {
 
-/// The KV memory of another instance, to read.
+/// The KV memory of another instance, to read: blocks that lie one after the other.
 struct PeerKvMemory {
-  std::span<const std::byte> bytes;  ///< its blocks, one after the other
+  int fd = -1;  ///< of the other executor's kv_memory_fd(); borrowed for the call
+  std::size_t blocks = 0;
   std::size_t block_bytes = 0;
-  std::uint64_t life = 0;             ///< what commands call it by
-  std::shared_ptr<const void> owner;  ///< the bytes stay mapped as long
+  std::uint64_t life = 0;  ///< what commands call it by
+
+  std::size_t bytes() const { return blocks * block_bytes; }
 };
 
 class Executor {
@@ -74,24 +75,33 @@ class Executor {
   /// step goes on. Does nothing on a device with its own queue. The word outlives the last call.
   virtual void count_progress(std::atomic<std::int64_t>& word) { static_cast<void>(word); }
 
-  /// A memory file with the KV blocks, one after the other from its beginning, which another process may
-  /// read; -1: the memory is this process's alone.
+  /// The descriptor of the KV memory by which another instance's executor on such a device may read it
+  /// (attach_peer); -1: the memory is this process's alone.
   virtual int kv_memory_fd() const { return -1; }
 
-  /// The KV memory of the instance with this index from now on, for wire::CacheOp::peer_in. invalid_argument
-  /// when its blocks are of another size, or the device cannot read it.
-  virtual Status attach_peer(std::uint32_t peer, PeerKvMemory memory) {
+  /// The KV memory of the instance with this index from now on, for wire::CacheOp::peer_in. Not ok when its
+  /// blocks are of another size, or the device cannot read it: copies from the instance fail then.
+  virtual Status attach_peer(std::uint32_t peer, const PeerKvMemory& memory) {
     static_cast<void>(peer), static_cast<void>(memory);
     return invalid("this device reads no other instance's KV memory");
   }
 
-  /// That instance has ended, or its memory has: its bytes need not stay mapped.
+  /// That instance has ended, or its memory has: copies from it fail from now on, and the memory is let go
+  /// when those under way have ended.
   virtual void detach_peer(std::uint32_t peer) { static_cast<void>(peer); }
 
   /// Forgets every sequence; weights and KV memory stay. Waits for running work, for a bounded time; if that
   /// passes, later calls return internal. Several ranks of one model run steps together only while all are in
   /// the same epoch, that of their links; the epoch of a rank alone means nothing.
   virtual void reset(std::uint32_t epoch) = 0;
+
+ protected:
+  /// invalid_argument unless the memory's blocks have `own` bytes.
+  static Status check_peer(const PeerKvMemory& memory, std::size_t own) {
+    if (memory.block_bytes == own) return {};
+    return invalid("a KV block of the other instance has " + std::to_string(memory.block_bytes) +
+                   " bytes, one of this has " + std::to_string(own));
+  }
 };
 
 }  // namespace troupe

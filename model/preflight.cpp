@@ -76,10 +76,8 @@ Status not_available(const config::SplitOptions& split, const std::string& where
 }
 
 Status check_split(const config::SplitOptions& split, config::Device device) {
-  if (split.role == config::SplitRole::mixed || device == config::Device::cpu) return {};
-  if (device == config::Device::echo)
-    return not_available(split, "on the echo device, which has no KV memory; --device cpu runs it");
-  return not_available(split, "on a GPU yet; --device cpu runs it");
+  if (split.role == config::SplitRole::mixed || device != config::Device::echo) return {};
+  return not_available(split, "on the echo device, which has no KV memory; --device cpu runs it");
 }
 
 // "bfloat16 41.2 GiB, wint8 20.9 GiB (in use), wint4 10.9 GiB".

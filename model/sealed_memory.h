@@ -11,11 +11,15 @@ namespace troupe::model {
 /// A memory file of zeros, sealed against shrinking, growing and further seals.
 Result<OwnedFd> make_sealed_memory(const char* name, std::size_t bytes);
 
-/// Such a file, mapped. Its pages take memory when they are touched.
+/// Such a file, mapped; one of this process or, to read, of another. Its pages take memory when they are
+/// touched.
 class SealedMemory {
  public:
   SealedMemory() = default;  ///< none
   static Result<SealedMemory> make(const char* name, std::size_t bytes);
+  /// The first `bytes` of another process's file, to read: a write faults. `fd` is not kept.
+  /// invalid_argument: the file is not sealed, or shorter.
+  static Result<SealedMemory> open(int fd, std::size_t bytes);
 
   SealedMemory(SealedMemory&& other) noexcept { swap(other); }
   SealedMemory& operator=(SealedMemory&& other) noexcept {
@@ -26,7 +30,7 @@ class SealedMemory {
   ~SealedMemory();
 
   void* data() const { return data_; }    ///< null: there is none
-  int fd() const { return file_.get(); }  ///< -1 likewise
+  int fd() const { return file_.get(); }  ///< -1 likewise, and for open()
 
  private:
   void swap(SealedMemory& other) noexcept {

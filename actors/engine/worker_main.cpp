@@ -8,7 +8,6 @@
 #include "actors/supervisor/kv_memory.h"
 #include "actors/worker/worker_loop.h"
 #include "base/log.h"
-#include "ipc/memory_file.h"
 #include "model/make_executor.h"
 #include "model/preflight.h"
 
@@ -63,31 +62,25 @@ Status tell_memory(const Control& control, const Executor& executor, std::uint64
   return control.send(event, executor.kv_memory_fd());
 }
 
-Status attach_peer(std::uint32_t peer, const supervisor::KvMemory& memory, Executor& executor) {
-  const auto bytes =
-      static_cast<std::uint64_t>(memory.blocks) * static_cast<std::uint64_t>(memory.block_bytes);
-  auto mapped = ipc::map_shared_bytes(memory.file.get(), bytes, ipc::Access::read);
-  if (!mapped.ok()) return mapped.status();
-  return executor.attach_peer(peer,
-                              {mapped->bytes.first(static_cast<std::size_t>(bytes)),
-                               static_cast<std::size_t>(memory.block_bytes), memory.life, mapped->owner});
-}
-
-/// Obeys an order about the KV memory of another instance. What cannot be used is logged, and copies from it
+/// Obeys an order about the KV memory of another instance. What cannot be used is told, and copies from it
 /// fail.
-void obey(supervisor::Packet& packet, Executor& executor, const Log& log) {
+void obey(supervisor::Packet& packet, Executor& executor, const Control& control, const Log& log) {
   const std::string order = packet.text("do");
   const std::int64_t peer = packet.number("peer", -1);
   const auto index = static_cast<std::uint32_t>(peer);
   if (order == "peer_gone") executor.detach_peer(index);
   if (order != "peer_memory") return;
   const auto memory = supervisor::kv_memory_of(packet);
-  const Status status = memory && peer >= 0 ? attach_peer(index, *memory, executor)
-                                            : invalid("the supervisor describes it badly");
+  const Status status =
+      memory && peer >= 0
+          ? executor.attach_peer(index, {memory->file.get(), static_cast<std::size_t>(memory->blocks),
+                                         static_cast<std::size_t>(memory->block_bytes), memory->life})
+          : invalid("the supervisor describes it badly");
   if (status.ok()) {
     log.info("peer_memory", {kv("peer", peer), kv("blocks", memory->blocks)});
   } else {
     log.warning("peer_memory_refused", {kv("peer", peer), kv("why", status.message)});
+    control.tell({{"event", "peer_unreadable"}, {"peer", peer}, {"why", status.message}});
   }
 }
 
@@ -120,7 +113,7 @@ Status serve(const supervisor::ChildArguments& arguments, Control& control, cons
   control.tell({{"event", "state"}, {"state", "ready"}});
   return run_worker(*link, **executor, identity, log, patches ? &*patches : nullptr, [&] {
     supervisor::Packet packet = control.receive(TimePoint{});
-    if (packet.kind == supervisor::Packet::Kind::message) obey(packet, **executor, log);
+    if (packet.kind == supervisor::Packet::Kind::message) obey(packet, **executor, control, log);
     return asked_to_end(packet);
   });
 }

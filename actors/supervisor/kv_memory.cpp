@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 
 #include <charconv>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -20,10 +21,13 @@ std::optional<KvMemory> kv_memory_of(Packet& packet) {
   const auto read = std::from_chars(life.data(), end, memory.life);
   struct stat st {};
   if (read.ec != std::errc() || read.ptr != end || memory.life == 0 || memory.blocks <= 0 ||
-      memory.block_bytes <= 0 || !memory.file || fstat(memory.file.get(), &st) != 0 ||
-      st.st_size / memory.block_bytes < memory.blocks) {
+      memory.block_bytes <= 0 ||
+      memory.blocks > std::numeric_limits<std::int64_t>::max() / memory.block_bytes || !memory.file ||
+      fstat(memory.file.get(), &st) != 0) {
     return std::nullopt;
   }
+  // Of a GPU's memory only the driver knows the size.
+  if (S_ISREG(st.st_mode) && st.st_size / memory.block_bytes < memory.blocks) return std::nullopt;
   return memory;
 }
 

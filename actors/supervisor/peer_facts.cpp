@@ -18,8 +18,9 @@ constexpr const char* kDraftLayer = "draft layer";
 
 // Flags that decide what is in a KV block, and how blocks lie in the workers' memory.
 constexpr const char* kFlags[] = {
-    "model-config-name", "load-choices",   "dtype",      "quantization",         "quantization-group",
-    "lm-head-dtype",     "kv-cache-dtype", "block-size", "tensor-parallel-size", "enable-expert-parallel"};
+    "device",       "model-config-name",    "load-choices",          "dtype",
+    "quantization", "quantization-group",   "lm-head-dtype",         "kv-cache-dtype",
+    "block-size",   "tensor-parallel-size", "enable-expert-parallel"};
 
 // In the order in which they are compared.
 constexpr const char* kFirst[] = {kBuild, kWire, kMessages, kModel};

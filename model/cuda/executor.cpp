@@ -63,7 +63,9 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
                                               static_cast<std::uint64_t>(options.model.seed), place.shard);
   if (!weights) return weights.status();
   const kernels::KvCache shape = cuda_kv_shape(*spec, files.formats);
-  model.kv = std::make_unique<ReservedMemory>(device, device.memory().total);
+  const bool shares_kv = options.split.role == config::SplitRole::prefill;
+  model.kv = std::make_unique<ReservedMemory>(
+      device, device.memory().total, shares_kv ? ReservedMemory::Sharing::on : ReservedMemory::Sharing::off);
   if (!model.kv->map(2 * shape.block_bytes()))
     return failure(Code::unavailable, "no GPU memory is left for KV blocks");
   Result<std::unique_ptr<Decoder<Cuda>>> decoder =
@@ -106,12 +108,14 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
   GpuMemory left = memory_for(device, way);
   left.free += model.kv->mapped();
   if (Status s = fit_cuda_kv(capacity, *spec, files.formats, options, left, 0); !s.ok()) return s;
+  if (shares_kv) model.kv->unmap();  // one piece is shared, and no block has contents yet
   if (!model.kv->map(capacity.kv_bytes)) {
     return failure(Code::unavailable, "the GPU refuses " + bytes_text(capacity.kv_bytes) +
                                           " for KV blocks; lower --gpu-memory-utilization.");
   }
+  if (shares_kv) model.shared_kv = model.kv->share();
   if (Status s = size_cuda_swap(capacity, options, shape.block_bytes()); !s.ok()) return s;
-  if (capacity.swap_blocks > 0) {
+  if (capacity.swap_blocks > 0 || options.split.role == config::SplitRole::decode) {
     model.swap = std::make_unique<CudaSwap>(device, model.decoder->kv(), capacity.swap_blocks);
   }
   device.sync();

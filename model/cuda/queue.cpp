@@ -16,6 +16,7 @@ constexpr std::uint64_t kChecksPerSwapQuery = 64;
 // For exchanges that cannot be called back: so long a rank waits for them to end with those of the other
 // ranks when an epoch has ended. If they do not, the rank is of no further use.
 constexpr Duration kEndWithOthers = std::chrono::seconds(2);
+constexpr const char* kOtherMemory = "a copy from another instance, or from or to the swap space,";
 
 DerivedLimits derived_limits(const wire::Capacity& capacity, const CudaSteps& steps) {
   if (capacity.max_drafts == 0) return {};
@@ -136,12 +137,13 @@ Status CudaQueue::submit_masks(const wire::RecordView& record, const wire::StepM
 }
 
 Status CudaQueue::submit_command(const wire::RecordView& record, const wire::CacheCommand& command) {
-  if (command.op == wire::CacheOp::peer_in) return invalid("this device reads no other instance's KV memory");
   const bool copies = command.op == wire::CacheOp::copy_blocks;
   const std::size_t out = copies || !model_.swap ? count_ - steps_out_ : model_.swap->open();
   if (out == (copies ? kMaxCommandsQueued : CudaSwap::kMaxOpen)) {
     return failure(Code::overloaded, std::to_string(out) + " cache commands wait already");
   }
+  if (command.op == wire::CacheOp::peer_in && !model_.swap)
+    return invalid("a copy from an instance that was not attached");
   if (Status s = check_.admit(record, command); !s.ok()) return s;
   copies ? copy(record, command) : swap(record, command);
   commands_ = command.id;
@@ -161,8 +163,8 @@ void CudaQueue::copy(const wire::RecordView& record, const wire::CacheCommand& c
   work.end.record(*model_.device);
 }
 
-// What a swap command reads and writes was last touched by steps whose results the engine has, or by commands
-// that it comes after.
+// What such a command reads and writes here was last touched by steps whose results the engine has, or by
+// commands that it comes after.
 void CudaQueue::swap(const wire::RecordView& record, const wire::CacheCommand& command) {
   CUstream_st* const stream = model_.swap->stream(command.op);
   model_.swap->delay(stream, command.after);
@@ -293,7 +295,19 @@ Result<bool> CudaQueue::poll(std::vector<std::byte>& out, TimePoint deadline) {
   });
 }
 
-// Writes the end of a swap command, if one has ended.
+Status CudaQueue::attach_peer(std::uint32_t peer, const PeerKvMemory& memory) {
+  return guarded(broken_, [&]() -> Status {
+    if (!model_.swap) return Executor::attach_peer(peer, memory);
+    if (Status s = check_peer(memory, model_.decoder->kv().block_bytes()); !s.ok()) return s;
+    return model_.swap->attach(*model_.device, peer, memory);
+  });
+}
+
+void CudaQueue::detach_peer(std::uint32_t peer) {
+  if (model_.swap && broken_.ok()) model_.swap->detach(peer);
+}
+
+// Writes the end of a copy to or from another memory, if one has ended.
 bool CudaQueue::take_swapped(std::vector<std::byte>& out) {
   if (!model_.swap || model_.swap->open() == 0) return false;
   EndedCommand ended;
@@ -301,8 +315,7 @@ bool CudaQueue::take_swapped(std::vector<std::byte>& out) {
     writer_.cache_done(ended, out);
     return true;
   }
-  if (Clock::now() - model_.swap->progress() > patience_)
-    throw overdue("a copy from or to the swap space", patience_);
+  if (Clock::now() - model_.swap->progress() > patience_) throw overdue(kOtherMemory, patience_);
   return false;
 }
 
@@ -388,7 +401,7 @@ CudaError CudaQueue::overdue(const std::string& what, Duration limit) const {
 void CudaQueue::wait_for_all(Duration patience) {
   const TimePoint begin = Clock::now();
   while (model_.swap && !model_.swap->idle()) {
-    if (Clock::now() - begin > patience) throw overdue("a copy from or to the swap space", patience);
+    if (Clock::now() - begin > patience) throw overdue(kOtherMemory, patience);
     pause_cpu();
   }
   while (model_.encoder && model_.encoder->is_running()) {
@@ -428,7 +441,7 @@ void CudaQueue::reset(std::uint32_t epoch) {
   media_.reset();
   for (Flight& flight : flights_) flight.used.clear();
   if (model_.encoder && broken_.ok()) model_.encoder->reset();
-  if (model_.swap) model_.swap->forget();
+  if (model_.swap && broken_.ok()) model_.swap->forget();
 }
 
 }  // namespace troupe::model

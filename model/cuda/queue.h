@@ -4,10 +4,10 @@
 // submit() checks a plan, packs it and starts it, also while an earlier step runs. The host knows only the
 // tokens that the engine has sent. Sampled tokens stay on the GPU, where the next step reads them. A plan
 // that names a cache command which has not arrived yet waits for it, and so does a plan behind a step whose
-// gated rows lack masks: it is launched when that step's sampling has been. Copies from and to the swap space
-// run on streams of their own; a step that depends on one waits for it on the GPU, by an event. Images and
-// videos are encoded between steps (encoder.h), and while there are none; a plan whose rows need an item that
-// is not encoded waits here.
+// gated rows lack masks: it is launched when that step's sampling has been. Copies from and to the swap
+// space, and from other instances, run on streams of their own; a step that depends on one waits for it on
+// the GPU, by an event. Images and videos are encoded between steps (encoder.h), and while there are none; a
+// plan whose rows need an item that is not encoded waits here.
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -36,7 +36,8 @@ struct CudaModel {
   std::unique_ptr<ReservedMemory> kv;
   std::unique_ptr<Decoder<Cuda>> decoder;
   std::unique_ptr<CudaSteps> steps;
-  std::unique_ptr<CudaSwap> swap;        ///< null without a swap space
+  OwnedFd shared_kv;                     ///< by which other instances read `kv`; none: they do not
+  std::unique_ptr<CudaSwap> swap;        ///< null: no swap space, and no other instances to read from
   std::unique_ptr<CudaEncoder> encoder;  ///< null: the model takes text alone
   std::vector<std::string> slow_ways;    ///< see Executor
 };
@@ -61,6 +62,9 @@ class CudaQueue final : public Executor {
   Status encode(const wire::EncodeMedia& command, std::span<const std::byte> patches) override;
   void skip_encoding(const wire::EncodeMedia& command) override;
   Result<bool> poll(std::vector<std::byte>& out, TimePoint deadline) override;
+  int kv_memory_fd() const override { return model_.shared_kv.get(); }
+  Status attach_peer(std::uint32_t peer, const PeerKvMemory& memory) override;
+  void detach_peer(std::uint32_t peer) override;
   void reset(std::uint32_t epoch) override;
 
  private:

@@ -1,5 +1,8 @@
 #include "model/cuda/swap.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "base/check.h"
 #include "base/debug_build.h"
 #include "model/swap/checksum.h"
@@ -9,21 +12,55 @@ namespace troupe::model {
 CudaSwap::CudaSwap(Cuda& device, const kernels::KvCache& kv, std::int32_t blocks)
     : kv_(static_cast<std::byte*>(kv.data)),
       bytes_(kv.block_bytes()),
-      memory_(static_cast<std::size_t>(blocks) * bytes_, PinnedMemory::Contents::unset),
+      memory_(blocks == 0
+                  ? PinnedMemory()
+                  : PinnedMemory(static_cast<std::size_t>(blocks) * bytes_, PinnedMemory::Contents::unset)),
       sums_(kDebugBuild ? static_cast<std::size_t>(blocks) : 0),
-      lanes_{Lane(device), Lane(device)} {}
+      lanes_{Lane(device), Lane(device), Lane(device)} {}
+
+Status CudaSwap::attach(Cuda& device, std::uint32_t peer, const PeerKvMemory& memory) {
+  Result<ImportedMemory> mapped = ImportedMemory::open(device, memory.fd, memory.bytes());
+  if (!mapped) return mapped.status();
+  auto shared = std::make_shared<const ImportedMemory>(std::move(*mapped));
+  peers_.insert_or_assign(peer, Peer{std::move(shared), memory.blocks, memory.life});
+  return {};
+}
+
+std::shared_ptr<const ImportedMemory> CudaSwap::source_of(const wire::CacheCommand& command,
+                                                          std::span<const wire::BlockCopy> copies) const {
+  const auto known = peers_.find(command.peer);
+  if (known == peers_.end() || known->second.life != command.memory) return nullptr;
+  const auto has = [&](const wire::BlockCopy& copy) {
+    return static_cast<std::size_t>(copy.from) < known->second.blocks;
+  };
+  return std::ranges::all_of(copies, has) ? known->second.memory : nullptr;
+}
 
 void CudaSwap::submit(const wire::CacheCommand& command, std::span<const wire::BlockCopy> copies) {
-  const bool in = command.op == wire::CacheOp::swap_in;
-  Lane& lane = this->lane(command.op);
+  Lane& lane = lanes_[place(command.op)];
   TROUPE_CHECK(lane.count < lane.flights.size());
   if (open() == 0) progress_ = Clock::now();
-  Flight& flight = lane.flights[(lane.first + lane.count++) % lane.flights.size()];
+  Flight& flight = lane.at(lane.count++);
   flight.id = command.id;
   flight.copies.assign(copies.begin(), copies.end());
-  // A copy out to these blocks has ended, or they would not be found.
-  flight.failed = kDebugBuild && in && !intact(copies);
   flight.start.record(lane.stream.stream());
+  if (command.op == wire::CacheOp::swap_out) {
+    flight.failed = false;
+    copy(lane.stream, memory_.data(), kv_, copies);
+  } else if (command.op == wire::CacheOp::swap_in) {
+    // A copy out to these blocks has ended, or they would not be found.
+    flight.failed = kDebugBuild && !intact(copies);
+    copy(lane.stream, kv_, memory_.data(), copies);
+  } else {
+    flight.source = source_of(command, copies);
+    flight.failed = flight.source == nullptr;
+    if (!flight.failed) copy(lane.stream, kv_, flight.source->data(), copies);
+  }
+  flight.end.record(lane.stream.stream());
+}
+
+void CudaSwap::copy(CudaCopyStream& stream, std::byte* to, const std::byte* from,
+                    std::span<const wire::BlockCopy> copies) const {
   // Neighbours on both sides are one copy: the shorter the copies, the less of the link they use.
   for (std::size_t i = 0; i < copies.size();) {
     std::size_t n = 1;
@@ -31,11 +68,10 @@ void CudaSwap::submit(const wire::CacheCommand& command, std::span<const wire::B
            copies[i + n].to == copies[i + n - 1].to + 1) {
       ++n;
     }
-    lane.stream.copy(in ? device(copies[i].to) : host(copies[i].to),
-                     in ? host(copies[i].from) : device(copies[i].from), n * bytes_);
+    stream.copy(to + static_cast<std::size_t>(copies[i].to) * bytes_,
+                from + static_cast<std::size_t>(copies[i].from) * bytes_, n * bytes_);
     i += n;
   }
-  flight.end.record(lane.stream.stream());
 }
 
 void CudaSwap::delay(CUstream_st* stream, std::uint64_t id) const {
@@ -51,8 +87,8 @@ bool CudaSwap::take_ended(EndedCommand& out) {
   for (std::size_t l = 0; l < lanes_.size(); ++l) {
     Lane& lane = lanes_[l];
     if (lane.count == 0 || !lane.at(0).end.passed()) continue;
-    const Flight& flight = lane.at(0);
-    if (kDebugBuild && l == 0) {
+    Flight& flight = lane.at(0);
+    if (kDebugBuild && l == kOut) {
       for (const wire::BlockCopy& copy : flight.copies) {
         sums_[static_cast<std::size_t>(copy.to)] = checksum({host(copy.to), bytes_});
       }
@@ -60,6 +96,7 @@ bool CudaSwap::take_ended(EndedCommand& out) {
     const std::int64_t now = now_ns();
     const auto took = static_cast<std::int64_t>(1e6 * flight.end.milliseconds_since(flight.start));
     out = {flight.id, flight.failed, now - took, now};
+    flight.source.reset();
     lane.first = (lane.first + 1) % lane.flights.size();
     --lane.count;
     progress_ = Clock::now();
@@ -83,7 +120,10 @@ bool CudaSwap::idle() const {
 }
 
 void CudaSwap::forget() {
-  for (Lane& lane : lanes_) lane.first = lane.count = 0;
+  for (Lane& lane : lanes_) {
+    for (Flight& flight : lane.flights) flight.source.reset();
+    lane.first = lane.count = 0;
+  }
 }
 
 }  // namespace troupe::model

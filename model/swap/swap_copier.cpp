@@ -25,7 +25,7 @@ void SwapCopier::set_memory(std::byte* kv, std::size_t block_bytes) {
   block_bytes_ = block_bytes;
 }
 
-void SwapCopier::set_peer(std::uint32_t peer, PeerKvMemory memory) {
+void SwapCopier::set_peer(std::uint32_t peer, MappedPeer memory) {
   const std::lock_guard lock(mutex_);
   peers_.insert_or_assign(peer, std::move(memory));
 }
@@ -103,7 +103,7 @@ void SwapCopier::run() {
     if (stop_) return;
     const Job job = std::move(*at);
     jobs_.erase(at);
-    const PeerKvMemory peer = peer_of(job);
+    const MappedPeer peer = peer_of(job);
     running_ = true;
     lock.unlock();
     EndedCommand report{job.id, false, now_ns(), 0};
@@ -118,24 +118,24 @@ void SwapCopier::run() {
 }
 
 /// Of a copy from an instance whose memory has that life; else empty.
-PeerKvMemory SwapCopier::peer_of(const Job& job) const {
+MappedPeer SwapCopier::peer_of(const Job& job) const {
   const auto known = job.op == wire::CacheOp::peer_in ? peers_.find(job.peer) : peers_.end();
-  return known != peers_.end() && known->second.life == job.memory ? known->second : PeerKvMemory();
+  return known != peers_.end() && known->second.life == job.memory ? known->second : MappedPeer();
 }
 
 /// False at the first block that fails: the command's blocks are lost together.
-bool SwapCopier::copy(const Job& job, const PeerKvMemory& peer) const {
+bool SwapCopier::copy(const Job& job, const MappedPeer& peer) const {
   const auto kv = [this](BlockId block) { return kv_ + static_cast<std::size_t>(block) * block_bytes_; };
-  const std::size_t peer_blocks = peer.bytes.size() / block_bytes_;
+  const auto* const peer_kv = peer.memory ? static_cast<const std::byte*>(peer.memory->data()) : nullptr;
   for (const wire::BlockCopy& pair : job.copies) {
     if (job.op == wire::CacheOp::swap_out) {
       if (!store_->write(pair.to, kv(pair.from))) return false;
     } else if (job.op == wire::CacheOp::swap_in) {
       if (!store_->read(pair.from, kv(pair.to))) return false;
     } else {
-      if (static_cast<std::size_t>(pair.from) >= peer_blocks) return false;
-      std::memcpy(kv(pair.to), peer.bytes.data() + static_cast<std::size_t>(pair.from) * block_bytes_,
-                  block_bytes_);
+      const auto from = static_cast<std::size_t>(pair.from);
+      if (from >= peer.blocks) return false;
+      std::memcpy(kv(pair.to), peer_kv + from * block_bytes_, block_bytes_);
     }
   }
   return true;

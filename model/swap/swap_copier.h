@@ -14,12 +14,19 @@
 
 #include "base/clock.h"
 #include "ipc/wire.h"
-#include "model/executor.h"
 #include "model/result_writer.h"
+#include "model/sealed_memory.h"
 #include "model/swap/ended_commands.h"
 #include "model/swap/swap_store.h"
 
 namespace troupe::model {
+
+/// The KV memory of another instance, mapped. Its blocks have the size of this worker's.
+struct MappedPeer {
+  std::shared_ptr<const SealedMemory> memory;
+  std::size_t blocks = 0;
+  std::uint64_t life = 0;  ///< what commands call it by
+};
 
 /// All calls from one thread, which also runs the commands that only copy within the KV memory and reports
 /// them by end(). Commands wait for those named in `after`; copies in come before copies out.
@@ -35,8 +42,8 @@ class SwapCopier {
   /// KV blocks lie at `kv`, one after the other. Before the first submit().
   void set_memory(std::byte* kv, std::size_t block_bytes);
 
-  /// Copies with this life of the instance come from this memory. Its blocks have the size of this worker's.
-  void set_peer(std::uint32_t peer, PeerKvMemory memory);
+  /// Copies with this life of the instance come from this memory.
+  void set_peer(std::uint32_t peer, MappedPeer memory);
   /// Copies from the instance fail from now on. Its memory is let go when the copy that runs has ended.
   void forget_peer(std::uint32_t peer);
 
@@ -66,8 +73,8 @@ class SwapCopier {
 
   void run();
   std::deque<Job>::iterator next();
-  bool copy(const Job& job, const PeerKvMemory& peer) const;
-  PeerKvMemory peer_of(const Job& job) const;
+  bool copy(const Job& job, const MappedPeer& peer) const;
+  MappedPeer peer_of(const Job& job) const;
 
   const std::unique_ptr<SwapStore> store_;  // used by the thread
   std::byte* kv_ = nullptr;
@@ -76,7 +83,7 @@ class SwapCopier {
 
   mutable std::mutex mutex_;  // guards the following
   std::condition_variable work_, progress_;
-  std::map<std::uint32_t, PeerKvMemory> peers_;
+  std::map<std::uint32_t, MappedPeer> peers_;
   std::deque<Job> jobs_;
   std::deque<EndedCommand> reports_;
   EndedCommands ended_;
