@@ -230,7 +230,7 @@ bool CacheManager::done(const wire::CacheDone& record, CacheGrants& update) {
 /// False when the blocks do not hold what was found: the worker could not copy, or the instance has changed a
 /// source.
 bool CacheManager::end_peer_copies(const CopyCommands::InFlight& command, bool failed) {
-  if (failed) peers_.skip(command.sources.front().peer);
+  if (failed) peers_.skip(command.sources.front());
   const bool whole = !failed && std::all_of(command.sources.begin(), command.sources.end(),
                                             [this](const PeerBlock& one) { return peers_.unchanged(one); });
   (whole ? from_peers_.in : from_peers_.failed) += static_cast<std::int64_t>(command.sources.size());

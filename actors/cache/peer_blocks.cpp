@@ -7,18 +7,20 @@
 namespace troupe {
 
 PeerBlocks::PeerBlocks(Tables tables)
-    : tables_(std::move(tables)), names_(tables_), skipped_(tables_.size(), 0) {}
+    : tables_(std::move(tables)), names_(tables_), skipped_(tables_.size()) {}
 
 void PeerBlocks::refresh() {
-  for (int& skipped : skipped_) skipped = std::max(0, skipped - 1);
+  for (Skipped& skipped : skipped_) skipped.calls = std::max(0, skipped.calls - 1);
   names_.refresh();
 }
 
 PeerBlock PeerBlocks::find(const BlockHash& contents) const {
   PeerBlock found;
   names_.for_each_holder(contents, [&](const CachedNames::Holder& holder) {
-    if (found.block != kNoBlock || skipped_[holder.engine] > 0) return;
-    found = {holder.engine, holder.block, names_.memory(holder.engine), names_.state(holder)};
+    const std::uint64_t memory = names_.memory(holder.engine);
+    const Skipped& skipped = skipped_[holder.engine];
+    if (found.block != kNoBlock || (skipped.calls > 0 && skipped.memory == memory)) return;
+    found = {holder.engine, holder.block, memory, names_.state(holder)};
   });
   return found;
 }

@@ -43,15 +43,19 @@ class PeerBlocks {
   /// The block has the contents with which it was found, and had them all the time since.
   bool unchanged(const PeerBlock& found) const;
 
-  /// A copy from the instance has failed, so that its memory may be out of reach: the next kSkipped calls of
-  /// refresh() hide its blocks.
-  void skip(std::uint32_t peer) { skipped_[peer] = kSkipped; }
+  /// A copy of the block has failed, so that its instance's memory may be out of reach: the next kSkipped
+  /// calls of refresh() hide all blocks of this life of that memory.
+  void skip(const PeerBlock& of) { skipped_[of.peer] = {of.memory, kSkipped}; }
   static constexpr int kSkipped = 64;
 
  private:
   Tables tables_;
   CachedNames names_{{}};
-  std::vector<int> skipped_;  // by instance: it is hidden by so many calls of refresh() more
+  struct Skipped {
+    std::uint64_t memory = 0;
+    int calls = 0;  // of refresh() that are still to hide it
+  };
+  std::vector<Skipped> skipped_;  // by instance
 };
 
 }  // namespace troupe

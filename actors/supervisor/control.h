@@ -26,6 +26,8 @@
 //   {"event":"loading","done_bytes":n,"total_bytes":n}   of its weights; a few times a second
 //   {"event":"memory","life":"<decimal>","blocks":n,"block_bytes":n}
 //                                                        right before "ready", with the file of its KV memory
+//                                                        (kv_memory.h)
+//   {"event":"peer_unreadable","peer":n,"why":…}         it cannot read the memory of a "peer_memory"
 //   {"event":"state","state":"ready"}                    weights are loaded, plans are served
 //   {"event":"fatal","message":…}
 // from a text process

@@ -100,17 +100,31 @@ void DecodePeer::read_accepted() {
     Packet packet = control_.receive(TimePoint{});
     if (packet.kind == Packet::Kind::timeout) return;
     if (packet.kind == Packet::Kind::closed) return on_lost();
-    if (packet.text("do") == "front" && packet.attached) front_ = std::move(packet.attached);
+    const std::string order = packet.text("do");
+    if (order == "leave") return on_left(packet.text("why").substr(0, 1000));
+    if (order == "front" && packet.attached) front_ = std::move(packet.attached);
   }
 }
 
-// Its front ends with it, and may still use the link until then.
 void DecodePeer::on_lost() {
   setup_.log(LogLevel::warning, "decode_lost", {kv("pid", pid_)});
   setup_.warn("troupe: the decode instance with pid " + std::to_string(pid_) + " is gone");
+  close();
+  events_.lost();
+}
+
+void DecodePeer::on_left(const std::string& why) {
+  setup_.log(LogLevel::warning, "decode_left", {kv("pid", pid_), kv("why", why)});
+  setup_.warn("troupe: the decode instance with pid " + std::to_string(pid_) +
+              " computes its prompts itself: " + why);
+  close();
+  events_.left();
+}
+
+// Its front may still use the link until it ends.
+void DecodePeer::close() {
   control_.close();
   pid_ = 0;
-  events_.lost();
   if (!front_ || has_ended(front_.get())) end_of_front();
 }
 
@@ -134,7 +148,9 @@ void DecodePeer::set_memory(int rank, int pid, KvMemory memory) {
 void DecodePeer::keep_memory_of(int rank, int pid) {
   if (rank < 0 || static_cast<std::size_t>(rank) >= memories_.size()) return;
   Memory& of = memories_[static_cast<std::size_t>(rank)];
-  if (of.pid != pid) of.memory.reset();
+  if (of.pid == pid || !of.memory) return;
+  of.memory.reset();
+  if (control_.open()) control_.tell({{"event", "memory_gone"}, {"rank", rank}});
 }
 
 void DecodePeer::tell_memories() {

@@ -41,6 +41,7 @@ class DecodePeer {
   struct Events {
     std::function<void(Offer)> accepted;  ///< the engine has to be started again with it
     std::function<void()> lost;           ///< the next engine needs the link no more
+    std::function<void()> left;           ///< likewise, and the engine has to be started again without it
     std::function<void()> front_ended;    ///< the front behind the link: nobody else will tell of it
   };
 
@@ -62,9 +63,9 @@ class DecodePeer {
   /// An engine that was started with the offer runs: `pidfd` is of process `pid`. Told once for each.
   void tell_engine(int pid, int pidfd);
 
-  /// A worker process has memory for KV blocks. Of a process that has ended: forget_memory().
+  /// A worker process has memory for KV blocks.
   void set_memory(int rank, int pid, KvMemory memory);
-  /// Process `pid` is that of the rank's worker now, 0: none is. What another had is gone.
+  /// Process `pid` is that of the rank's worker now, 0: none is. What another had is gone, which is told.
   void keep_memory_of(int rank, int pid);
 
   std::vector<PeerRow> rows() const;
@@ -88,6 +89,8 @@ class DecodePeer {
   void refuse(const Waiting& waiting, const std::string& why);
   void read_accepted();
   void on_lost();
+  void on_left(const std::string& why);
+  void close();
   void end_of_front();
   void tell_memories();
 

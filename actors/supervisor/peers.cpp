@@ -46,6 +46,11 @@ Peers::Peers(Resources& resources, Children& children, Console& console, LogEven
       decode_(decode_setup(resources, console, log),
               {.accepted = [this](DecodePeer::Offer offer) { accept(std::move(offer)); },
                .lost = [this] { forget_decode_front(); },
+               .left =
+                   [this] {
+                     forget_decode_front();
+                     replace_engine();
+                   },
                .front_ended = [this] { resources_.monitors.engine(0).decode_front_reaped(); }}) {}
 
 void Peers::poll(const Add& add) {
@@ -63,6 +68,10 @@ void Peers::on_memory(const Child& worker, Packet& packet) {
   if (resources_.options.split.role != config::SplitRole::prefill) return;
   if (auto memory = kv_memory_of(packet))
     decode_.set_memory(worker.rank, worker.process.pid(), *std::move(memory));
+}
+
+void Peers::on_unreadable(const Packet& packet, TimePoint now) {
+  prefills_.cannot_read(packet.number("peer", -1), packet.text("why").substr(0, 1000), now);
 }
 
 void Peers::tick(TimePoint now) {
@@ -89,7 +98,7 @@ void Peers::tick(TimePoint now) {
 
 void Peers::accept(DecodePeer::Offer offer) {
   Child& own = engine();
-  engine_before_ = own.running() ? own.process.pid() : 0;
+  replace_engine();
   link_ = std::move(offer.link);
   block_names_ = std::move(offer.block_names);
   resources_.monitors.engine(0).set_decode_front(std::move(offer.monitor));
@@ -99,6 +108,12 @@ void Peers::accept(DecodePeer::Offer offer) {
   arguments.link_step_fds.push_back(link_.step.get());
   arguments.link_cache_fds.push_back(link_.cache.get());
   arguments.names_fds = {block_names_.get()};
+}
+
+// tick() does it, with the arguments as they are then.
+void Peers::replace_engine() {
+  const Child& own = engine();
+  engine_before_ = own.running() ? own.process.pid() : 0;
 }
 
 // An engine that runs keeps its mapping, and goes on without that front.

@@ -28,6 +28,8 @@ class Peers {
 
   /// A worker of this instance has said where its KV memory is.
   void on_memory(const Child& worker, Packet& packet);
+  /// A worker of this instance has said that it cannot read another one's.
+  void on_unreadable(const Packet& packet, TimePoint now);
 
   /// Call it whenever a child may have been started or has become ready, and at least once a second.
   void tick(TimePoint now);
@@ -37,6 +39,7 @@ class Peers {
  private:
   void accept(DecodePeer::Offer offer);
   void forget_decode_front();
+  void replace_engine();
   Child& engine();
 
   Resources& resources_;
@@ -46,7 +49,7 @@ class Peers {
   DecodePeer decode_;
   ipc::LinkFds link_;      // from the decode instance
   ipc::Fd block_names_;    // likewise: the engine's table, also when that instance has gone
-  int engine_before_ = 0;  // process that was started without them; 0: none has to be replaced
+  int engine_before_ = 0;  // process that was started with other ones; 0: none has to be replaced
 };
 
 }  // namespace troupe::supervisor

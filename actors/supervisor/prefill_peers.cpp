@@ -79,6 +79,13 @@ void PrefillPeers::join(Peer& peer, TimePoint now) {
     peer.why.clear();
     return;
   }
+  const int pid = pid_of_peer(connection->get());
+  if (pid != 0 && pid == peer.unreadable_pid) {
+    peer.pid = pid;
+    peer.state = State::refused;
+    peer.try_at = now + kRetryRefused;
+    return;
+  }
   auto pair = make_control_pair();
   if (!pair.ok()) return;
   const std::string line = to_line({.kind = LocalRequest::Kind::join});
@@ -92,7 +99,7 @@ void PrefillPeers::join(Peer& peer, TimePoint now) {
   (void)pair->ours.send({{"do", "link_cache"}}, shared.link.cache.get());
   (void)pair->ours.send({{"do", "names"}}, shared.block_names.get());
   peer.state = State::offered;
-  peer.pid = pid_of_peer(connection->get());
+  peer.pid = pid;
   peer.asked = *std::move(connection);
   peer.control = std::move(pair->ours);
   peer.told_front = 0;
@@ -124,12 +131,16 @@ void PrefillPeers::take(Peer& peer, Packet& packet, TimePoint now) {
     Rank& of = peer.ranks[static_cast<std::size_t>(rank)];
     of.memory = std::move(memory);
     ++of.change;
+  } else if (event == "memory_gone" && peer.is_in()) {
+    const std::int64_t rank = packet.number("rank", -1);
+    if (rank < 0 || rank >= setup_.ranks) return;
+    peer.ranks[static_cast<std::size_t>(rank)].forget();
   }
 }
 
 // An older program answers the line on its connection, and closes both.
 void PrefillPeers::on_closed(Peer& peer, TimePoint now) {
-  if (peer.state != State::offered) return leave(peer, now);
+  if (peer.state != State::offered) return on_lost(peer, now);
   std::array<char, 1000> answer{};
   const ssize_t n = recv(peer.asked.get(), answer.data(), answer.size(), MSG_DONTWAIT);
   const auto said = json::parse({answer.data(), static_cast<std::size_t>(std::max<ssize_t>(n, 0))});
@@ -155,16 +166,31 @@ void PrefillPeers::refuse(Peer& peer, std::string why, TimePoint now) {
               "; prompts are computed here");
 }
 
-// Its engine ends with it, and may still use the link until then.
-void PrefillPeers::leave(Peer& peer, TimePoint now) {
+void PrefillPeers::on_lost(Peer& peer, TimePoint now) {
   setup_.log(LogLevel::warning, "prefill_lost", {kv("port", peer.resources->port), kv("pid", peer.pid)});
   setup_.warn("troupe: " + name_of(peer.resources->port) + " (pid " + std::to_string(peer.pid) +
               ") is gone; prompts are computed here until one is there again");
+  leave(peer, now);
+}
+
+void PrefillPeers::cannot_read(std::int64_t index, const std::string& why, TimePoint now) {
+  if (index < 0 || index >= static_cast<std::int64_t>(peers_.size())) return;
+  Peer& peer = peers_[static_cast<std::size_t>(index)];
+  if (!peer.is_in()) return;
+  peer.why = why;
+  peer.unreadable_pid = peer.pid;
+  setup_.log(LogLevel::warning, "prefill_unreadable",
+             {kv("port", peer.resources->port), kv("pid", peer.pid), kv("why", why)});
+  setup_.warn("troupe: " + name_of(peer.resources->port) + " (pid " + std::to_string(peer.pid) +
+              ") is of no use: " + why + "; prompts are computed here");
+  peer.control.tell({{"do", "leave"}, {"why", why}});
+  leave(peer, now);
+}
+
+// Its engine ends now, and may still use the link until then.
+void PrefillPeers::leave(Peer& peer, TimePoint now) {
   peer.control.close();
-  for (Rank& rank : peer.ranks) {
-    rank.memory.reset();
-    ++rank.change;
-  }
+  for (Rank& rank : peer.ranks) rank.forget();
   peer.state = State::leaving;
   if (!peer.engine || has_ended(peer.engine.get())) end_of_engine(peer, now);
 }

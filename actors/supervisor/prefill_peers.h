@@ -8,6 +8,8 @@
 //   {"do":"link_cache"}                        with its cache segment
 //   {"do":"names"}                             with the table of block names; the offer is whole
 //   {"do":"front"}                             with a pidfd of the front, whenever that has been started
+//   {"do":"leave","why":…}                     its KV memory cannot be read here: it ends the link, and this
+//                                              side closes the channel
 // from the prefill instance
 //   {"event":"refused","why":…}                one sentence; it closes the channel
 //   {"event":"accepted"}                       its engine is started again with the link and the table
@@ -15,7 +17,10 @@
 //   {"event":"memory","rank":r,"life":"<decimal>","blocks":n,"block_bytes":n}
 //                                              with the memory file of a worker's KV blocks: of all ranks,
 //                                              whenever one has come anew. The life is that of all together
-// Both ignore what they do not know. Only the end of an instance closes a channel that was accepted.
+//   {"event":"memory_gone","rank":r}           a worker that had memory has ended: unmapped, it is free for
+//                                              the next one
+// Both ignore what they do not know. But for "leave", only the end of an instance closes a channel that was
+// accepted.
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -68,6 +73,10 @@ class PrefillPeers {
   using SendMemory = std::function<bool(const nlohmann::json& order, int file)>;
   void tell_worker(int rank, int pid, const SendMemory& send);
 
+  /// A worker here cannot read the KV memory of the instance with this index: it is sent away, and not asked
+  /// again before another process is at its port.
+  void cannot_read(std::int64_t peer, const std::string& why, TimePoint now);
+
   std::vector<PeerRow> rows() const;
 
  private:
@@ -77,6 +86,11 @@ class PrefillPeers {
     std::uint64_t change = 0;       // of `memory`
     int told_pid = 0;               // the worker process here that knows
     std::uint64_t told_change = 0;  // so much
+
+    void forget() {
+      memory.reset();
+      ++change;
+    }
   };
   struct Peer {
     std::size_t index = 0;
@@ -84,7 +98,8 @@ class PrefillPeers {
     State state = State::absent;
     std::string why;  // it was refused
     int pid = 0;
-    ipc::Fd asked;  // the connection that has carried `join`
+    int unreadable_pid = 0;  // that of a process whose KV memory cannot be read
+    ipc::Fd asked;           // the connection that has carried `join`
     Control control;
     ipc::Fd engine;  // pidfd
     int told_front = 0;
@@ -98,6 +113,7 @@ class PrefillPeers {
   void take(Peer& peer, Packet& packet, TimePoint now);
   void on_closed(Peer& peer, TimePoint now);
   void refuse(Peer& peer, std::string why, TimePoint now);
+  void on_lost(Peer& peer, TimePoint now);
   void leave(Peer& peer, TimePoint now);
   void end_of_engine(Peer& peer, TimePoint now);
 

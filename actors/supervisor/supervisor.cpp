@@ -295,6 +295,8 @@ void Supervisor::on_message(Child& child, Packet& packet) {
     children_.served();
   } else if (event == "memory" && child.kind == ChildKind::worker) {
     peers_->on_memory(child, packet);
+  } else if (event == "peer_unreadable" && child.kind == ChildKind::worker) {
+    peers_->on_unreadable(packet, Clock::now());
   } else if (event == "fatal") {
     child.fatal = packet.text("message");
     setup_.log(LogLevel::error, "child_fatal", {kv("child", child.name), kv("message", child.fatal)});

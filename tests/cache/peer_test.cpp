@@ -181,6 +181,16 @@ TEST_F(PeerTest, AnInstanceWhoseMemoryCannotBeReadIsLeftAloneForAWhile) {
   EXPECT_EQ(decode.admit(k, {11}).cached, 1) << "its worker may have been given the memory since";
 }
 
+TEST_F(PeerTest, ANewMemoryIsTriedThoughTheLastCouldNotBeRead) {
+  prefill.leave(1, {11});
+  decode.admit(1, {11});
+  decode.end(false);
+  EXPECT_EQ(decode.admit(2, {11}).cached, 0);
+  prefill.start(8, kLife + 1);
+  prefill.leave(2, {11});
+  EXPECT_EQ(decode.admit(3, {11}).cached, 1);
+}
+
 TEST_F(PeerTest, EachInstanceHasCommandsOfItsOwn) {
   const auto other_names = make_table();
   Instance other;

@@ -30,7 +30,7 @@ class DecodePeerTest : public ::testing::Test {
     peer.emplace(
         DecodePeer::Setup{facts_of(options), std::move(cannot), ranks, said.log(), said.tell(), said.warn()},
         DecodePeer::Events{[this](DecodePeer::Offer one) { offers.push_back(std::move(one)); },
-                           [this] { ++lost; }, [this] { ++fronts_ended; }});
+                           [this] { ++lost; }, [this] { ++left; }, [this] { ++fronts_ended; }});
   }
 
   /// The decode instance's end of a new channel.
@@ -73,7 +73,7 @@ class DecodePeerTest : public ::testing::Test {
   std::optional<Resources> theirs;
   Said said;
   std::vector<DecodePeer::Offer> offers;
-  int lost = 0, fronts_ended = 0;
+  int lost = 0, left = 0, fronts_ended = 0;
   TimePoint now = Clock::now();
   std::optional<DecodePeer> peer;
 };
@@ -139,6 +139,7 @@ TEST_F(DecodePeerTest, WhatDecidesTheContentsOfBlocksIsAFact) {
   EXPECT_EQ(
       facts_with([](config::Options& o) { o.model.directory = "/models/two"; }),
       "model differs: the prefill instance (pid 1) has /models/one, the decode instance (pid 2) /models/two");
+  EXPECT_NE(facts_with([](config::Options& o) { o.device.device = config::Device::cuda; }), "");
   EXPECT_NE(facts_with([](config::Options& o) { o.model.dtype = config::DTypeOption::float32; }), "");
   EXPECT_NE(facts_with([](config::Options& o) { o.parallel.tensor_parallel_size = 2; }), "");
   EXPECT_NE(facts_with([](config::Options& o) { o.quantization.method = "wint8"; }), "");
@@ -267,6 +268,27 @@ TEST_F(DecodePeerTest, AfterItsLossItsFrontIsWaitedFor) {
   EXPECT_EQ(fronts_ended, 2);
 }
 
+TEST_F(DecodePeerTest, OneThatCannotReadTheMemoryLeavesAndItsFrontIsWaitedForLikewise) {
+  ChildProcess front = sleeper();
+  Control control = accepted();
+  ASSERT_TRUE(control.send({{"do", "front"}}, front.pidfd()).ok());
+  ASSERT_TRUE(control.send({{"do", "leave"}, {"why", "GPU 0 cannot read it"}}).ok());
+  control.close();
+  run();
+  EXPECT_EQ(left, 1);
+  EXPECT_EQ(lost, 0);
+  EXPECT_TRUE(peer->rows().empty());
+  EXPECT_EQ(said.warned,
+            std::vector<std::string>{"troupe: the decode instance with pid " + std::to_string(getpid()) +
+                                     " computes its prompts itself: GPU 0 cannot read it"});
+  EXPECT_EQ(fronts_ended, 0) << "it may still write to the link";
+  front.kill(SIGKILL);
+  front.reap();
+  run();
+  EXPECT_EQ(fronts_ended, 1);
+  control = accepted();  // another one
+}
+
 TEST_F(DecodePeerTest, MemoriesAreToldWhenAllRanksHaveOne) {
   make("", 2);
   peer->set_memory(0, 100, memory(11));
@@ -286,7 +308,10 @@ TEST_F(DecodePeerTest, MemoriesAreToldWhenAllRanksHaveOne) {
   peer->tick(now);
   EXPECT_EQ(control.receive(TimePoint{}).kind, Packet::Kind::timeout) << "once";
   peer->keep_memory_of(0, 100);
-  peer->keep_memory_of(1, 0);  // that worker has died
+  for (int i = 0; i < 2; ++i) peer->keep_memory_of(1, 0);  // that worker has died
+  Packet gone = next(control);
+  EXPECT_EQ(gone.text("event"), "memory_gone");
+  EXPECT_EQ(gone.number("rank"), 1);
   peer->tick(now);
   EXPECT_EQ(control.receive(TimePoint{}).kind, Packet::Kind::timeout);
   peer->set_memory(1, 102, memory(13));

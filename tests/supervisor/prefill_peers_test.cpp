@@ -219,12 +219,46 @@ TEST_F(PrefillPeersTest, AfterItsLossItsEngineIsWaitedForBeforeAnotherMayJoin) {
   EXPECT_EQ(resources->monitors.peer(0).epoch(), 2u);
 }
 
+TEST_F(PrefillPeersTest, AnInstanceWhoseMemoryCannotBeReadIsSentAwayAndAskedNoMore) {
+  open_port();
+  ChildProcess engine = sleeper();
+  Control control = joined(engine);
+  peers->cannot_read(-1, "no peer", now);
+  peers->cannot_read(1, "no peer", now);
+  EXPECT_EQ(row().state, "joined");
+  for (int rank = 0; rank < 2; ++rank) peers->cannot_read(0, "GPU 0 cannot read it", now);
+  EXPECT_EQ(row().state, "refused");
+  EXPECT_EQ(row().why, "GPU 0 cannot read it");
+  const Packet packet = next(control);
+  EXPECT_EQ(packet.text("do"), "leave");
+  EXPECT_EQ(packet.text("why"), "GPU 0 cannot read it");
+  EXPECT_EQ(next(control).kind, Packet::Kind::closed);
+  EXPECT_EQ(said.warned,
+            std::vector<std::string>{"troupe: the prefill instance at queue port 7013 (pid " +
+                                     std::to_string(getpid()) +
+                                     ") is of no use: GPU 0 cannot read it; prompts are computed here"});
+  EXPECT_EQ(resources->monitors.peer(0).epoch(), 1u) << "its engine may still write to the link";
+  engine.kill(SIGKILL);
+  engine.reap();
+  run();
+  EXPECT_EQ(resources->monitors.peer(0).epoch(), 2u);
+  for (int i = 0; i < 3; ++i) {
+    now += PrefillPeers::kRetryRefused;
+    tick();
+    EXPECT_FALSE(port->accept_peer().valid() && asked().open()) << "it is the same process";
+    EXPECT_EQ(row().state, "refused");
+    EXPECT_EQ(row().why, "GPU 0 cannot read it");
+  }
+}
+
 TEST_F(PrefillPeersTest, GarbageIsIgnored) {
   open_port();
   const ChildProcess engine = sleeper();
   Control control = joined(engine);
-  for (const char* bytes : {"x", "[]", "{}", "{\"event\":7}", "{\"event\":\"engine\"}",
-                            "{\"event\":\"refused\"}", "{\"event\":\"memory\"}", "{\"do\":\"offer\"}"}) {
+  for (const char* bytes :
+       {"x", "[]", "{}", "{\"event\":7}", "{\"event\":\"engine\"}", "{\"event\":\"refused\"}",
+        "{\"event\":\"memory\"}", "{\"event\":\"memory_gone\"}", "{\"event\":\"memory_gone\",\"rank\":2}",
+        "{\"do\":\"offer\"}"}) {
     ASSERT_GT(send(control.fd(), bytes, strlen(bytes), 0), 0);
   }
   const ipc::Fd file = memory_file(1024);
@@ -269,9 +303,15 @@ TEST_F(PrefillPeersTest, EveryWorkerProcessIsToldOfTheMemoryOfItsRank) {
   say(0, 9);
   peers->tell_worker(0, 101, [](const Json&, int) { return false; });
   EXPECT_EQ(orders_for(0, 101).at(0)["life"], "9") << "tried again";
+  const Json gone{{"do", "peer_gone"}, {"peer", 0}, {"attached", false}};
+  ASSERT_TRUE(control->send({{"event", "memory_gone"}, {"rank", 1}}).ok());
+  run();
+  EXPECT_EQ(orders_for(1, 200), std::vector<Json>{gone}) << "its worker there has died";
+  EXPECT_TRUE(orders_for(0, 101).empty());
+  say(1, 10);
+  EXPECT_EQ(orders_for(1, 200).at(0)["life"], "10");
   control.reset();
   run();
-  const Json gone{{"do", "peer_gone"}, {"peer", 0}, {"attached", false}};
   EXPECT_EQ(orders_for(0, 101), std::vector<Json>{gone});
   EXPECT_TRUE(orders_for(0, 101).empty());
   EXPECT_TRUE(orders_for(1, 201).empty()) << "a new process has none";
