@@ -10,14 +10,15 @@ import time
 
 from chaos import Server, arguments, leftovers, recover, wait_until
 from mixed_kills import KINDS, Clients, ask
-from server import free_port
+from server import DEVICE, free_port
 
 STORY = "Once upon a time there was a river that had never seen the sea, and it asked every stone on its way. "
 # Some prompts are longer than a block, as blocks are what is copied, and some are shared.
 LONG = [("/v1/completions", body | {"prompt": f"{i}. " + STORY * (5 + 3 * i) + body["prompt"]})
         for i, (path, body) in enumerate(KINDS) if path == "/v1/completions" and isinstance(body["prompt"], str)]
 ALL = KINDS + LONG
-FLAGS = ("--max-restarts", "1000/60", "--guided-decoding-disable-any-whitespace", "--max-model-len", 1024, "--cpu-threads", 1)
+FLAGS = ("--max-restarts", "1000/60", "--guided-decoding-disable-any-whitespace", "--max-model-len", 1024,
+         *{"cpu": ("--cpu-threads", 1), "cuda": ("--batch-invariant", "--max-num-seqs", 32)}[DEVICE])  # on one GPU
 BLOCKS = 40  # a few of the long prompts
 STOPPED = (0.1, 1.5)  # seconds that a process stands still: less than what replaces it
 

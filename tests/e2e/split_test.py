@@ -6,12 +6,17 @@ import os
 import signal
 import unittest
 
-from server import Server, free_port, wait_until
+from server import DEVICE, Server, free_port, wait_until
 from short_model import short_model
 from streams import Stream
 
 LAST_STEP = 128  # tokens of a step
-FLAGS = ("--dtype", "float32", "--max-model-len", 2048, "--cpu-threads", 1, "--cpu-kv-bytes", "192MiB", "--max-num-batched-tokens", LAST_STEP)
+# With TROUPE_TEST_DEVICE=cuda all instances are on one GPU, unless TROUPE_PREFILL_GPU names another for the prefill instance.
+FLAGS = ("--dtype", "float32", "--max-model-len", 2048, "--max-num-batched-tokens", LAST_STEP, *{
+    "cpu": ("--cpu-threads", 1, "--cpu-kv-bytes", "192MiB"),
+    "cuda": ("--batch-invariant", "--max-num-seqs", 32, "--num-gpu-blocks-override", 320),
+}[DEVICE])
+GPUS = {"CUDA_VISIBLE_DEVICES": os.environ["TROUPE_PREFILL_GPU"]} if "TROUPE_PREFILL_GPU" in os.environ else {}
 LEAST = 100  # tokens of a prompt that is handed over
 STORY = "Once upon a time there was a river that had never seen the sea, and it asked every stone on its way. "
 
@@ -90,7 +95,7 @@ class Split(unittest.TestCase):
         if cls.prefill is not None:
             cls.prefill.stop()
         cls.prefill = Server(*FLAGS, "--splitwise-role", "prefill", "--engine-worker-queue-port", cls.queue_port,
-                             model=cls.model, env={"XDG_RUNTIME_DIR": str(cls.decode.runtime_dir)})
+                             model=cls.model, env={"XDG_RUNTIME_DIR": str(cls.decode.runtime_dir)} | GPUS)
         wait_until_joined(cls.decode)
 
     def joined(self):
@@ -193,7 +198,8 @@ class Drafting(unittest.TestCase):
         model, port = short_model(), free_port()
         with Server(*FLAGS, model=model) as alone:
             expected = {kind: answer_of(alone, request) for kind, request in requests.items()}
-        with Server(*FLAGS, *drafts, "--splitwise-role", "prefill", "--engine-worker-queue-port", port, model=model) as prefill, \
+        with Server(*FLAGS, *drafts, "--splitwise-role", "prefill", "--engine-worker-queue-port", port, model=model,
+                    env=GPUS) as prefill, \
                 Server(*FLAGS, *drafts, "--splitwise-role", "decode", "--innode-prefill-ports", port, "--prefill-min-tokens", LEAST,
                        model=model, env={"XDG_RUNTIME_DIR": str(prefill.runtime_dir)}) as decode:
             wait_until_joined(decode)
