@@ -30,6 +30,7 @@ struct DraftArrays {
   KvSlot* slots = nullptr;            ///< (rows)
   SequenceRows* sequences = nullptr;  ///< (sequences)
   std::int32_t* picks = nullptr;      ///< (sequences) the row that drafts
+  SequenceRows* ends = nullptr;       ///< (sequences) that row alone, as row i of the picked ones
   SampleRow* samples = nullptr;       ///< (sequences)
   // Hidden rows to copy, CopyRows::to and from.
   std::int32_t* carry_to = nullptr;    ///< (sequences) before the run: a slot,

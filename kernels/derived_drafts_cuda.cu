@@ -81,6 +81,8 @@ __global__ void __launch_bounds__(kRowThreads) derive_drafts_kernel(const __grid
   op.into.sequences[s] = {
       .blocks = ran.blocks, .position = behind.position + 1 - lacks, .tokens = count, .row = ran.row};
   op.into.picks[s] = ran.row + max(0, count - 1);
+  op.into.ends[s] = {
+      .blocks = ran.blocks, .position = fills_last ? last : 0, .tokens = fills_last ? 1 : 0, .row = s};
   SampleRow sample{.logits_row = -1};
   if (drafts > 0) {
     sample = op.step.samples[behind.sample];

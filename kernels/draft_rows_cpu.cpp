@@ -55,8 +55,9 @@ void run(Cpu& device, const RoundRows& op) {
 
 void run(Cpu&, const CopyRows& op) {
   for (int i = 0; i < op.count; ++i) {
-    if (op.to[i] < 0) continue;
-    std::memcpy(static_cast<std::byte*>(op.out) + static_cast<std::size_t>(op.to[i]) * op.out_stride,
+    const int to = op.to != nullptr ? op.to[i] : i;
+    if (to < 0) continue;
+    std::memcpy(static_cast<std::byte*>(op.out) + static_cast<std::size_t>(to) * op.out_stride,
                 static_cast<const std::byte*>(op.rows) + static_cast<std::size_t>(op.from[i]) * op.row_stride,
                 op.row_bytes);
   }

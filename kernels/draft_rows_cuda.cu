@@ -120,7 +120,7 @@ __global__ void __launch_bounds__(kThreads) round_rows_kernel(const RoundArgs a)
 __global__ void __launch_bounds__(kThreads) copy_rows_kernel(const CopyRows op) {
   troupe::cuda::wait_for_previous();
   troupe::cuda::let_next_start();
-  const int to = op.to[blockIdx.x];
+  const int to = op.to != nullptr ? op.to[blockIdx.x] : int(blockIdx.x);
   if (to < 0) return;
   auto* const out =
       reinterpret_cast<uint4*>(static_cast<std::byte*>(op.out) + std::size_t(to) * op.out_stride);

@@ -39,6 +39,8 @@ Activations Activations::make(const ModelSpec& spec, DType dtype, const DecoderL
     made.drafted = stored(picked, spec.hidden);
     made.joined = stored(rows, 2 * spec.hidden);
     const auto sequences = static_cast<std::size_t>(limits.sequences);
+    made.drafting_residual = fp32(sequences, spec.hidden);
+    made.drafting_q = stored(sequences, spec.q_width());
     made.draft_logits = limits.staged ? made.logits : fp32(sequences, spec.vocab);
     made.draft_results = arena.take<kernels::SampleResult>(sequences);
   }

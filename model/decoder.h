@@ -84,11 +84,13 @@ struct Activations {
   std::uint8_t* rope_axes =
       nullptr;  ///< (head_dim / 2), constant: by what a pair turns in a vision-language model
   // Of the draft layer; null without one.
-  void* hidden = nullptr;         ///< (rows, hidden) of dtype: the step's hidden rows, which the layer reads
-  void* kept_hidden = nullptr;    ///< (sequences, hidden) of dtype: a slot's last hidden row
-  void* drafted = nullptr;        ///< (sequences, hidden) of dtype: the layer's outputs as hidden rows
-  void* joined = nullptr;         ///< (rows, 2 · hidden) of dtype: what the layer projects
-  float* draft_logits = nullptr;  ///< (sequences, vocab); with limits.staged the same as `logits`
+  void* hidden = nullptr;       ///< (rows, hidden) of dtype: the step's hidden rows, which the layer reads
+  void* kept_hidden = nullptr;  ///< (sequences, hidden) of dtype: a slot's last hidden row
+  void* drafted = nullptr;      ///< (sequences, hidden) of dtype: the layer's outputs as hidden rows
+  void* joined = nullptr;       ///< (rows, 2 · hidden) of dtype: what the layer projects
+  float* drafting_residual = nullptr;  ///< (sequences, hidden): of the rows that draft, where they run alone
+  void* drafting_q = nullptr;          ///< (sequences, heads · head_dim) of dtype: the same
+  float* draft_logits = nullptr;       ///< (sequences, vocab); with limits.staged the same as `logits`
   kernels::SampleResult* draft_results = nullptr;  ///< (sequences)
   std::size_t bytes = 0;  ///< all of the above; correct even if they were laid out in an empty View
 

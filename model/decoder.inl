@@ -201,14 +201,14 @@ inline std::size_t stage_bytes(const DecoderLimits& limits, const ModelSpec& spe
   const std::size_t per_row = sizeof(TokenId) + sizeof(std::int32_t) + sizeof(kernels::KvSlot) +
                               sizeof(std::int32_t) + sizeof(kernels::ScoreRow) + sizeof(kernels::TopRow) +
                               (vision ? sizeof(TokenPosition) + sizeof(std::uint8_t) : 0);
-  const std::size_t per_sequence = sizeof(kernels::SequenceRows) + sizeof(kernels::SampleRow) +
+  const std::size_t blocks = sizeof(kernels::SequenceRows) + (positions / kernels::kBlockTokens + 1) * sizeof(BlockId);
+  const std::size_t per_sequence = (drafts ? 2 : 1) * blocks + sizeof(kernels::SampleRow) +
                                    sizeof(kernels::TopRow) +
                                    (drafts ? 5 : 1) * sizeof(std::int32_t) +
-                                   (positions / kernels::kBlockTokens + 1) * sizeof(BlockId) +
                                    positions * sizeof(TokenId) + kMaxSamplingBytes +
                                    kernels::mask_words(spec.vocab) * sizeof(std::uint32_t);
-  // Arrays are rounded up to the alignment: 15 per step, five per sequence, three per group of scored rows.
-  const std::size_t pieces = 15 + 5 * sequences + 3 * (rows / std::max<std::size_t>(sequences, 1) + 1);
+  // Arrays are rounded up to the alignment: 16 per step, six per sequence, three per group of scored rows.
+  const std::size_t pieces = 16 + 6 * sequences + 3 * (rows / std::max<std::size_t>(sequences, 1) + 1);
   return rows * per_row + sequences * per_sequence + pieces * kDeviceAlignment;
 }
 

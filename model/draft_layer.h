@@ -96,7 +96,10 @@ struct DeviceDrafts {
   const std::int32_t* positions = nullptr;  ///< (batch.rows)
   /// (batch.rows) rows of the step, or -1 - slot of a hidden row that was kept; draft_again(): see above.
   const std::int32_t* from = nullptr;
-  const std::int32_t* picks = nullptr;          ///< (count) draft rows; null: rows 0 … count - 1
+  const std::int32_t* picks = nullptr;  ///< (count) draft rows; null: rows 0 … count - 1
+  /// (count) picks[i] alone, as row i: {blocks, positions[picks[i]], 1, i}; 0 tokens where the sequence
+  /// drafts nothing. Null: attention runs all rows, however many there are for each that drafts.
+  const kernels::SequenceRows* ends = nullptr;
   const kernels::SampleRow* samples = nullptr;  ///< (count)
   int count = 0;                                ///< at most limits.sequences
 

@@ -13,8 +13,9 @@ struct DraftBatch {
   std::vector<kernels::SequenceRows> sequences;
   std::vector<std::int32_t> picks;          ///< rows that draft
   std::vector<kernels::SampleRow> samples;  ///< of picks[i]
-  std::vector<kernels::SequenceRows> ends;  ///< of picks[i]: block table and KV slot
-  std::vector<kernels::SequenceRows> last_ends;  ///< of the run before
+  std::vector<kernels::SequenceRows> ends;         ///< DeviceDrafts::ends, with the host's block tables
+  std::vector<kernels::SequenceRows> staged_ends;  ///< the same with the device's
+  std::vector<kernels::SequenceRows> last_ends;    ///< `ends` of the run before
   std::vector<std::int32_t> kept_rows, kept_slots;
   std::vector<std::int32_t> last_rows, last_blocks;      ///< the last rows of blocks, and these
   std::vector<std::int32_t> before_blocks, after_slots;  ///< blocks from whose last row a slot goes on
@@ -40,7 +41,7 @@ struct DraftBatch {
     slots.reserve(most_rows);
     for (auto* by_row : {&from, &positions, &last_rows, &last_blocks}) by_row->reserve(most_rows);
     samples.reserve(most_sequences);
-    for (auto* list : {&sequences, &ends, &last_ends}) list->reserve(most_sequences);
+    for (auto* list : {&sequences, &ends, &staged_ends, &last_ends}) list->reserve(most_sequences);
     for (auto* list : {&picks, &kept_rows, &kept_slots, &before_blocks, &after_slots}) list->reserve(most_sequences);
   }
 
@@ -60,8 +61,8 @@ struct DraftBatch {
   void draft(const kernels::SampleRow& sample, const BlockId* blocks, std::int32_t slot) {
     samples.push_back(sample);
     samples.back().logits_row = static_cast<std::int32_t>(picks.size());
+    ends.push_back({blocks, slot, 1, static_cast<std::int32_t>(picks.size())});
     picks.push_back(static_cast<std::int32_t>(tokens.size()) - 1);
-    ends.push_back({blocks, slot});
   }
 };
 
@@ -145,11 +146,14 @@ DeviceDrafts Decoder<D>::stage_drafts() {
   rows.positions.resize(count);
   kernels::describe_rows(rows.sequences.data(), static_cast<int>(rows.sequences.size()), rows.slots.data(),
                          rows.positions.data());
-  for (kernels::SequenceRows& sequence : rows.sequences) {
+  const auto stage_blocks = [&](kernels::SequenceRows& sequence) {
     sequence.blocks = stage_.put(
         sequence.blocks,
         static_cast<std::size_t>((sequence.position + sequence.tokens - 1) / kernels::kBlockTokens + 1));
-  }
+  };
+  for (kernels::SequenceRows& sequence : rows.sequences) stage_blocks(sequence);
+  rows.staged_ends = rows.ends;
+  for (kernels::SequenceRows& end : rows.staged_ends) stage_blocks(end);
   return {.batch = {.sequences = stage_.put(rows.sequences.data(), rows.sequences.size()),
                     .slots = stage_.put(rows.slots.data(), count),
                     .count = static_cast<std::int32_t>(rows.sequences.size()),
@@ -158,6 +162,7 @@ DeviceDrafts Decoder<D>::stage_drafts() {
           .positions = stage_.put(rows.positions.data(), count),
           .from = stage_.put(rows.from.data(), count),
           .picks = stage_.put(rows.picks.data(), drafts),
+          .ends = stage_.put(rows.staged_ends.data(), drafts),
           .samples = stage_samples(rows.samples),
           .count = static_cast<int>(drafts)};
 }
@@ -215,23 +220,28 @@ void Decoder<D>::run_layer(const DeviceDrafts& drafts, const void* hidden) {
   if (drafts.batch.rows == 0) return;
   const auto pass = draft_pass();
   const WeightLayout& weights = weights_.layout();
-  pass.layer({.weights = weights,
-              .memory = memory_,
-              .kv = kv_,
-              .batch = drafts.batch,
-              .tokens = drafts.tokens,
-              .positions = drafts.positions,
-              .hidden = hidden,
-              .from = drafts.from,
-              .drafts = drafts.count > 0});
+  const DraftStep step{.weights = weights,
+                       .memory = memory_,
+                       .kv = kv_,
+                       .batch = drafts.batch,
+                       .tokens = drafts.tokens,
+                       .positions = drafts.positions,
+                       .hidden = hidden,
+                       .from = drafts.from,
+                       .count = drafts.count,
+                       .picks = drafts.picks,
+                       .ends = drafts.ends};
+  pass.layer(step);
   if (drafts.count == 0) return;
   Activations head = memory_;
   head.logits = memory_.draft_logits;
-  pass.pick(weights, memory_, memory_.drafted, drafts.picks, drafts.count, draft_norms_.hidden);
+  head.residual = step.output();
+  const std::int32_t* const picks = step.apart() ? nullptr : drafts.picks;
+  pass.pick(weights, head, memory_.drafted, picks, drafts.count, draft_norms_.hidden);
   if (draft_norms_.hidden == draft_norms_.output) {
     head.picked = memory_.drafted;
   } else {
-    pass.pick(weights, memory_, memory_.picked, drafts.picks, drafts.count, draft_norms_.output);
+    pass.pick(weights, head, memory_.picked, picks, drafts.count, draft_norms_.output);
   }
   pass.head(weights, head, drafts.count);
 }

@@ -24,7 +24,15 @@ struct DraftStep {
   const std::int32_t* positions = nullptr;
   const void* hidden = nullptr;        ///< DraftInput::hidden
   const std::int32_t* from = nullptr;  ///< DraftInput::from; negative: of memory.kept_hidden
-  bool drafts = true;  ///< false: only the rows' keys and values are wanted, which depend on u alone
+  int count = 0;       ///< rows that draft. 0: only keys and values are wanted, which depend on u alone
+  const std::int32_t* picks = nullptr;           ///< DeviceDrafts::picks
+  const kernels::SequenceRows* ends = nullptr;  ///< DeviceDrafts::ends
+
+  /// From this many rows for each that drafts on, as with prompts, only the latter pass attention and the MLP.
+  static constexpr int kRowsApart = 8;
+  bool apart() const { return ends != nullptr && batch.rows >= kRowsApart * count; }
+  /// Where v lies, of all rows or of those that draft.
+  float* output() const { return apart() ? memory.drafting_residual : memory.residual; }
 };
 
 template <class D, class R>
@@ -35,8 +43,11 @@ struct DraftPass : ForwardPass<D, R> {
   /// head.
   void pick(const WeightLayout& weights, const Activations& memory, void* out, const std::int32_t* picks,
             int count, bool normed) const;
-  /// Leaves v in memory.residual, if the step drafts.
+  /// Leaves v in step.output(), if the step drafts.
   void layer(const DraftStep& step) const;
+
+ private:
+  void attend(const DraftStep& step, const Activations& memory, const kernels::Batch& batch) const;
 };
 
 template <class D, class R>
@@ -112,31 +123,68 @@ void DraftPass<D, R>::layer(const DraftStep& s) const {
                                       .batch = s.batch,
                                       .norm = norm(block.input_norm),
                                       .unquantised = s.memory.kv});
-  if (!s.drafts) return;
-  run(device, kernels::Attention{.out = s.memory.attended,
-                                 .q = s.memory.q,
+  if (s.count == 0) return;
+  Activations memory = s.memory;
+  kernels::Batch batch = s.batch;
+  if (s.apart()) {
+    const auto copy = [&](void* out, const void* from, std::size_t row_bytes) {
+      run(device, kernels::CopyRows{.out = out,
+                                    .rows = from,
+                                    .from = s.picks,
+                                    .count = s.count,
+                                    .out_stride = row_bytes,
+                                    .row_stride = row_bytes,
+                                    .row_bytes = row_bytes});
+    };
+    const auto bytes = [](int columns, std::size_t each) {
+      return static_cast<std::size_t>(kernels::padded(columns)) * each;
+    };
+    copy(memory.drafting_q, memory.q, bytes(spec.q_width(), size_of(dtype)));
+    copy(memory.drafting_residual, memory.residual, bytes(spec.hidden, sizeof(float)));
+    memory.q = memory.drafting_q;
+    memory.residual = memory.drafting_residual;
+    batch = {.sequences = s.ends, .count = s.count, .rows = s.count, .most_tokens = 1};
+  }
+  attend(s, memory, batch);
+}
+
+// What follows the keys and values, of the rows of `batch`.
+template <class D, class R>
+void DraftPass<D, R>::attend(const DraftStep& s, const Activations& memory, const kernels::Batch& batch) const {
+  const LayerWeights& block = s.weights.draft.block;
+  kernels::AddRmsNorm norm{.out = memory.x,
+                           .residual = memory.residual,
+                           .weight = block.post_norm,
+                           .dtype = dtype,
+                           .rows = batch.rows,
+                           .cols = spec.hidden,
+                           .eps = spec.rms_norm_eps};
+  kernels::AddRmsNorm no_norm = norm;
+  no_norm.weight = nullptr;
+  run(device, kernels::Attention{.out = memory.attended,
+                                 .q = memory.q,
                                  .kv = s.kv,
                                  .layer = spec.layers,
                                  .heads = spec.heads,
                                  .scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim)),
-                                 .batch = s.batch,
+                                 .batch = batch,
                                  .first = 1});
   kernels::LinearAdd attention_out{
-      .residual = s.memory.residual, .x = s.memory.attended, .weight = block.attention_out, .rows = rows};
-  kernels::Mlp mlp{.residual = s.memory.residual,
-                   .x = s.memory.x,
-                   .activation = s.memory.mlp,
+      .residual = memory.residual, .x = memory.attended, .weight = block.attention_out, .rows = batch.rows};
+  kernels::Mlp mlp{.residual = memory.residual,
+                   .x = memory.x,
+                   .activation = memory.mlp,
                    .gate_up = block.gate_up,
                    .down = block.down,
-                   .rows = rows,
-                   .norm = norm(block.post_norm)};
+                   .rows = batch.rows,
+                   .norm = norm};
   if (ranks == nullptr) {
     return run(device, kernels::DenseTail{.attention_out = attention_out, .mlp = mlp, .next = {.norm = no_norm}});
   }
-  attention_out.residual = this->sum_of_ranks(s.memory, rows);
+  attention_out.residual = this->sum_of_ranks(memory, batch.rows);
   run(device, attention_out);
   this->add_up(attention_out.residual, mlp.norm);
-  mlp.residual = this->sum_of_ranks(s.memory, rows);
+  mlp.residual = this->sum_of_ranks(memory, batch.rows);
   run(device, mlp);
   this->add_up(mlp.residual, no_norm);
 }

@@ -49,6 +49,7 @@ constexpr std::size_t scratch_bytes(const Sample& op, const GpuTraits& gpu) {
 
 // These work in registers and shared memory alone.
 constexpr std::size_t scratch_bytes(const AddRmsNorm&, const GpuTraits&) { return 0; }
+constexpr std::size_t scratch_bytes(const CopyRows&, const GpuTraits&) { return 0; }
 constexpr std::size_t scratch_bytes(const DraftInput&, const GpuTraits&) { return 0; }
 constexpr std::size_t scratch_bytes(const Embed&, const GpuTraits&) { return 0; }
 constexpr std::size_t scratch_bytes(const PlaceRows&, const GpuTraits&) { return 0; }

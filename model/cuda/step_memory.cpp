@@ -52,6 +52,7 @@ StepMemory StepMemory::make(const wire::Capacity& capacity, View memory) {
     drafts.tokens = arena.take<TokenId>(rows);
     drafts.slots = arena.take<kernels::KvSlot>(rows);
     drafts.sequences = arena.take<kernels::SequenceRows>(slots);
+    drafts.ends = arena.take<kernels::SequenceRows>(slots);
     drafts.samples = arena.take<kernels::SampleRow>(slots);
     for (auto* by_row : {&drafts.positions, &drafts.from, &drafts.fill_to, &drafts.fill_from})
       *by_row = arena.take<std::int32_t>(rows);

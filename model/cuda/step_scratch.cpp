@@ -100,11 +100,17 @@ std::size_t StepScratch::of_draft_layer(int rows, int sequences, int most_tokens
   ScratchMeter meter{gpu_};
   SilentRanks ranks;
   const bool alone = spec_.held_tokens.count == 0;
-  MeteredPass{{meter, spec_, formats_.activations, alone ? nullptr : &ranks, {}}}.layer(
-      {.weights = weights_,
-       .memory = memory_,
-       .kv = kv_,
-       .batch = {.count = sequences, .rows = rows, .most_tokens = most_tokens}});
+  const kernels::SequenceRows *const given = static_cast<kernels::SequenceRows*>(imagined_memory().data),
+                                     *const none = nullptr;
+  for (const kernels::SequenceRows* const ends : {given, none}) {
+    MeteredPass{{meter, spec_, formats_.activations, alone ? nullptr : &ranks, {}}}.layer(
+        {.weights = weights_,
+         .memory = memory_,
+         .kv = kv_,
+         .batch = {.count = sequences, .rows = rows, .most_tokens = most_tokens},
+         .count = sequences,
+         .ends = ends});
+  }
   return meter.most;
 }
 

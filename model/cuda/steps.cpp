@@ -285,6 +285,7 @@ void CudaSteps::draft(const PackedStep& step) {
                    .positions = arrays.positions,
                    .from = arrays.from,
                    .picks = arrays.picks,
+                   .ends = arrays.ends,
                    .samples = arrays.samples,
                    .count = most > 0 ? count : 0,
                    .carry = {arrays.carry_to, arrays.carry_from, count},

@@ -62,6 +62,7 @@ class DerivedDrafts : public ::testing::Test {
              .slots = device_->put(std::vector<KvSlot>(rows)),
              .sequences = device_->put(std::vector<SequenceRows>(count)),
              .picks = device_->put(std::vector<std::int32_t>(count, -7)),
+             .ends = device_->put(std::vector<SequenceRows>(count)),
              .samples = device_->put(std::vector<SampleRow>(count)),
              .carry_to = device_->put(std::vector<std::int32_t>(count, -7)),
              .carry_from = device_->put(std::vector<std::int32_t>(count, -7)),
@@ -120,6 +121,14 @@ class DerivedDrafts : public ::testing::Test {
     if (tokens > 0) {
       EXPECT_EQ(got.position, position) << s;
     }
+    EXPECT_EQ(got.blocks, sequences_[s].blocks) << s;
+  }
+  /// The row that drafts, alone.
+  void expect_end(std::size_t s, int position, int tokens) {
+    const SequenceRows got = at(into_.ends, s);
+    EXPECT_EQ(got.tokens, tokens) << s;
+    EXPECT_EQ(got.row, int(s));
+    EXPECT_EQ(got.position, position) << s;
     EXPECT_EQ(got.blocks, sequences_[s].blocks) << s;
   }
   void expect_kept(std::size_t s, int slot, int row) {
@@ -212,6 +221,9 @@ TEST_F(DerivedDrafts, OfVerifiedRowsThoseAcceptedRunAndTheNextTokenIsDraftedFor)
   expect_padding(s, 3);
   expect_sequence(s, 63, 3);
   EXPECT_EQ(at(into_.picks, s), 5);
+  expect_end(s, 65, 1);
+  expect_end(0, 0, 0);
+  expect_end(2, 0, 0);
   EXPECT_EQ(at(into_.fill_to, 4), block(s, 0));
   expect_kept(s, -1, 0);
   const SampleRow made = at(into_.samples, s);
@@ -242,6 +254,7 @@ TEST_F(DerivedDrafts, WhereRowsAreLeftTheLackingSlotAndTheLastTokenBothRun) {
   expect_row(s, 1, 51, 11, 0);
   expect_sequence(s, 10, 2);
   EXPECT_EQ(at(into_.picks, s), 1);
+  expect_end(s, 11, 1);
   EXPECT_EQ(at(drafting_at_, s).drafts, 1);
   EXPECT_EQ(state(1).draft_slots, 12);
 }

@@ -143,5 +143,23 @@ TEST_P(DraftOps, CopyRowsScatters) {
   }
 }
 
+TEST_P(DraftOps, CopyRowsGathers) {
+  Rows from(device(), dtype(), 5, 32, random_floats(5 * 32, 1));
+  Rows to(device(), dtype(), 3, 32);
+  const std::vector<std::int32_t> rows{4, 1};
+  run(device(), CopyRows{.out = to.data(),
+                         .rows = from.data(),
+                         .from = device().put(rows),
+                         .count = 2,
+                         .out_stride = 32 * size_of(dtype()),
+                         .row_stride = 32 * size_of(dtype()),
+                         .row_bytes = 32 * size_of(dtype())});
+  for (int i = 0; i < 32; ++i) {
+    EXPECT_EQ(to.at(0, i), from.at(4, i));
+    EXPECT_EQ(to.at(1, i), from.at(1, i));
+    EXPECT_EQ(to.at(2, i), 0.0f);
+  }
+}
+
 }  // namespace
 }  // namespace troupe::kernels
