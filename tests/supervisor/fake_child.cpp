@@ -13,16 +13,20 @@
 //   once          crashes in its first life, is ok in the next
 //   declining     is ok in its first life, early in the next
 //   serving       like crash, but reports served requests before
+//   sharing       of a worker: has KV memory that others may read
+//   blind         of a worker: cannot read any of others
 //   together      of a worker among four: ends by itself when an epoch ends in which all four have met
 //
 // A media process is told by the file "media" in the working directory: ok, early, or
 //
 //   loud          ok, and writes thousands of lines to its standard error
 //
-// What happens to it is appended to LOG_DIR/events, one line each. The front distrusts the child that
+// What happens to it is appended to LOG_DIR/events, one line each; LOG_DIR/events.links has how many links to
+// fronts the last engine has. The front distrusts the child that
 // LOG_DIR/distrusted names, once for each time that the file comes.
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -91,12 +95,18 @@ int live(const std::string& who, const std::string& how, Control& control, const
                          (linked ? arguments.link_cache_fds : arguments.cache_fds).front());
   if (!end.ok()) return 3;
   note(who + " start " + std::to_string(getpid()) + " epoch " + std::to_string(end->epoch()));
+  if (who == "engine") std::ofstream(g_events + ".links") << arguments.link_step_fds.size();
   if (how == "early" || (how == "declining" && end->epoch() > 1)) return 7;
   if (how == "fatal") {
     (void)control.send({{"event", "fatal"}, {"message", who + " finds no model here"}});
     return 1;
   }
   if (how == "serving") (void)control.send({{"event", "served"}, {"requests", 1}});
+  if (how == "sharing") {
+    const ipc::Fd kv(memfd_create("test-kv", MFD_CLOEXEC));
+    if (ftruncate(kv.get(), 4 * 512) != 0) return 8;
+    (void)control.send({{"event", "memory"}, {"life", "5"}, {"blocks", 4}, {"block_bytes", 512}}, kv.get());
+  }
   if (how != "silent") (void)control.send({{"event", "state"}, {"state", "ready"}});
   if (how != "silent" && how != "together") end->join();
   if (how == "crash" || how == "serving" || (how == "once" && end->epoch() == 1)) {
@@ -138,6 +148,9 @@ int live(const std::string& who, const std::string& how, Control& control, const
       const config::HttpOptions& http = renewed->http;
       note(who + " renewed " + nlohmann::json(http.file_api_keys).dump() + http.certificate_pem +
            http.private_key_pem);
+    } else if (order == "peer_memory" && how == "blind") {
+      (void)control.send(
+          {{"event", "peer_unreadable"}, {"peer", packet.number("peer")}, {"why", "GPU 0 cannot read it"}});
     } else if (order == "drain") {
       note(who + " drains " + std::to_string(packet.number("deadline_s")));
       (void)control.send({{"event", "state"}, {"state", "draining"}});

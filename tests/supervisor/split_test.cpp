@@ -49,6 +49,12 @@ class SplitTest : public SuperviseTest {
     for (std::string line; std::getline(file, line);) lines.push_back(line);
     return lines;
   }
+  /// To fronts, of the one that was started last.
+  int links_of_prefill_engine() const {
+    int links = 0;
+    std::ifstream(prefill_.options.log.dir + "/events.links") >> links;
+    return links;
+  }
   void end(pid_t server) {
     kill(server, SIGTERM);
     EXPECT_EQ(wait_for(server), 0) << read("stderr");
@@ -152,6 +158,7 @@ TEST_F(SplitTest, ItsEngineIsStartedAgainForTheDecodeInstanceWhichCountsAsNoDeat
   const pid_t decode = start();
   ASSERT_TRUE(peer_becomes(setup_, "joined", prefill));
   ASSERT_TRUE(is_ready(prefill_));
+  EXPECT_EQ(links_of_prefill_engine(), 2);
   int engines = 0, workers = 0;
   for (const std::string& line : prefill_events()) {
     engines += line.starts_with("engine start");
@@ -183,6 +190,26 @@ TEST_F(SplitTest, ADifferenceIsRefusedWithASentenceOnBothSides) {
   EXPECT_TRUE(status_of(prefill_)["peers"].empty());
   end(decode);
   end(prefill);
+}
+
+TEST_F(SplitTest, OneThatCannotReadTheMemoryGoesOnAloneUntilAnotherProcessIsThere) {
+  script("worker=blind");
+  prefill_.options.model.served_model_name = "worker=sharing";
+  const pid_t decode = start();
+  for (int i = 0; i < 2; ++i) {
+    const pid_t prefill = start(prefill_);
+    ASSERT_TRUE(peer_becomes(setup_, "refused", prefill)) << status_of(setup_) << read("stderr");
+    EXPECT_EQ(peer_of(setup_)["why"], "GPU 0 cannot read it");
+    ASSERT_TRUE(eventually([&] { return status_of(prefill_)["peers"].empty(); }));
+    ASSERT_TRUE(eventually([&] { return links_of_prefill_engine() == 1; }));
+    ASSERT_TRUE(is_ready(prefill_));
+    ASSERT_TRUE(is_ready(setup_));
+    EXPECT_NE(read("stderr").find("computes its prompts itself: GPU 0 cannot read it"), std::string::npos);
+    end(prefill);
+    ASSERT_TRUE(peer_becomes(setup_, "absent", 0)) << status_of(setup_);
+  }
+  end(decode);
+  EXPECT_TRUE(nothing_left());
 }
 
 TEST_F(SplitTest, EachOfSeveralPrefillInstancesJoinsAndLeavesByItself) {
