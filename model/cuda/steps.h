@@ -7,16 +7,17 @@
 //
 // A step with gated rows is held: the same graph or kernels run, in which gated rows are padding for the
 // sampling kernel, and the kernels behind it, told by a word in device memory, do nothing. When the host has
-// all masks, it launches sampling once more, for the gated rows alone, and the kernels behind it. So is a
-// step with sequences whose results say draft tokens, which are made then. Where these kernels are a draft
-// layer, whose time is not nothing, they are a second graph, which a held step does not launch.
+// all masks, it launches sampling once more, for the gated rows alone, and the kernels behind it. A step with
+// sequences whose results say draft tokens is held too: only held steps launch the kernel that makes them.
+// With a draft layer the kernels behind sampling take too long to run in vain, so they are a second graph,
+// which held steps do not launch.
 // Why this way:
 // - No kernel waits for the host. A kernel that spins on a word in pinned memory, or a stream that waits
 //   for one, would have to be freed at every reset and would look like a hang to whoever watches the GPU,
 //   and a wait inside the graph would cost every step. Here a step that is given up is ended by one launch.
 // - Steps without gated rows run the same graphs, with one more word to read, and there need be no second
 //   set of graphs that end before sampling, with its memory and its time at the start.
-// - It costs a gated step three launches of kernels, with drafts four more, with a draft layer that layer's,
+// - It costs a gated step three launches of kernels, with drafts two more, with a draft layer that layer's,
 //   and their overlap with those before. Masks come while the layers run, so these launches are queued before
 //   the layers end. Gates and masks are copied on a stream beside, meanwhile.
 // The next step is launched behind that, so the order on the stream is that of the plans.
