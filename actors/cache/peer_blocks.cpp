@@ -1,6 +1,5 @@
 #include "actors/cache/peer_blocks.h"
 
-#include <algorithm>
 #include <atomic>
 #include <utility>
 
@@ -10,7 +9,7 @@ PeerBlocks::PeerBlocks(Tables tables)
     : tables_(std::move(tables)), names_(tables_), skipped_(tables_.size()) {}
 
 void PeerBlocks::refresh() {
-  for (Skipped& skipped : skipped_) skipped.calls = std::max(0, skipped.calls - 1);
+  refreshed_ = Clock::now();
   names_.refresh();
 }
 
@@ -19,7 +18,7 @@ PeerBlock PeerBlocks::find(const BlockHash& contents) const {
   names_.for_each_holder(contents, [&](const CachedNames::Holder& holder) {
     const std::uint64_t memory = names_.memory(holder.engine);
     const Skipped& skipped = skipped_[holder.engine];
-    if (found.block != kNoBlock || (skipped.calls > 0 && skipped.memory == memory)) return;
+    if (found.block != kNoBlock || (refreshed_ < skipped.until && skipped.memory == memory)) return;
     found = {holder.engine, holder.block, memory, names_.state(holder)};
   });
   return found;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "actors/cache/cached_names.h"
+#include "base/clock.h"
 #include "base/ids.h"
 #include "ipc/block_names.h"
 
@@ -43,19 +44,20 @@ class PeerBlocks {
   /// The block has the contents with which it was found, and had them all the time since.
   bool unchanged(const PeerBlock& found) const;
 
-  /// A copy of the block has failed, so that its instance's memory may be out of reach: the next kSkipped
-  /// calls of refresh() hide all blocks of this life of that memory.
-  void skip(const PeerBlock& of) { skipped_[of.peer] = {of.memory, kSkipped}; }
-  static constexpr int kSkipped = 64;
+  /// A copy of the block has failed: its instance's memory may be out of reach, or the worker has not mapped
+  /// it yet. All blocks of this life of that memory are hidden for kSkipped.
+  void skip(const PeerBlock& of) { skipped_[of.peer] = {of.memory, Clock::now() + kSkipped}; }
+  static constexpr Duration kSkipped = std::chrono::milliseconds(500);
 
  private:
   Tables tables_;
   CachedNames names_{{}};
   struct Skipped {
     std::uint64_t memory = 0;
-    int calls = 0;  // of refresh() that are still to hide it
+    TimePoint until{};
   };
   std::vector<Skipped> skipped_;  // by instance
+  TimePoint refreshed_{};
 };
 
 }  // namespace troupe
