@@ -76,13 +76,13 @@ class VisionRanks(unittest.TestCase):
                 wait_until(server.is_ready, "the next one")
 
     def check_deaths_while_encoding(self, server):
-        """A rank is killed while a large image is on its way through the tower, which takes some tenths of a second."""
+        """A rank is killed while a large image is on its way through the tower, which takes a second or more."""
         def ask(question, **more):
             return self.said(server, [{"role": "user", "content": [part(picture("large.png")), text(question)]}],
                              mm_processor_kwargs={"max_pixels": 1600 * 28 * 28}, **more)
         undisturbed = ask("What is it?")
         self.assertGreater(undisturbed["usage"]["prompt_tokens_details"]["image_tokens"], 1400)
-        for delay, name in ((0.1, "worker-0"), (0.3, "worker-1")):
+        for delay, name in ((0.4, "worker-0"), (0.8, "worker-1")):
             with self.subTest(name), concurrent.futures.ThreadPoolExecutor(1) as pool:
                 # With a salt of its own, so that no cache has the image.
                 answer = pool.submit(ask, "What is it?", cache_salt=name)
