@@ -177,6 +177,7 @@ FrontSystem::FrontSystem(FrontSetup setup) {
     EngineLinkParts link{setup.engines[i], i,           setup.build, setup.log("engine_link"),
                          setup.progress,   setup.traced};
     link.is_peer = i >= own_engines_;
+    link.is_remote = setup.remote_engines;
     link.silent = [silent = setup.silent, i](const SilentPart& part) {
       if (silent) silent(i, part);
     };
@@ -401,6 +402,7 @@ EngineSystem::EngineSystem(EngineSetup setup) {
     FrontLinkParts parts;
     parts.link = setup.fronts[i];
     parts.front = i;
+    parts.is_remote = setup.remote_fronts;
     parts.build = setup.build;
     parts.scheduler = introduce("front_link", scheduler);
     parts.cache = introduce("front_link", cache);

@@ -104,6 +104,7 @@ struct FrontSetup : SystemSetup {
   /// So many of them belong to this server; those behind them are prefill instances, which come and go, and
   /// whose counts are their own front's.
   std::size_t own_engines = std::numeric_limits<std::size_t>::max();
+  bool remote_engines = false;  ///< they are on other machines
   /// Likewise: the names of their KV blocks, to read; empty: they are not known.
   std::vector<std::shared_ptr<const ipc::BlockNames>> block_names{};
   std::vector<std::shared_ptr<Link>> texts;  ///< likewise, to the text processes, at least one
@@ -127,6 +128,7 @@ struct FrontSetup : SystemSetup {
 struct EngineSetup : SystemSetup {
   std::vector<std::shared_ptr<ipc::UpperEnd>> links;  ///< to the workers, by rank, at least one
   std::vector<std::shared_ptr<Link>> fronts;          ///< the engine's ends of the links to fronts
+  bool remote_fronts = false;                         ///< they are on other machines
   std::shared_ptr<ipc::BlockNames> block_names;       ///< null: names of KV blocks end with this engine
   /// By index: those of other instances whose KV memory the workers are given.
   std::vector<std::shared_ptr<const ipc::BlockNames>> peer_names{};

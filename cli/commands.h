@@ -12,6 +12,7 @@ int logs_main(int argc, char** argv);
 int pull_main(int argc, char** argv);
 int quantize_main(int argc, char** argv);
 int tokenize_main(int argc, char** argv);
+int cluster_keys_main(int argc, char** argv);
 int collect_env_main(int argc, char** argv);
 int completion_main(int argc, char** argv);
 int bench_main(int argc, char** argv);

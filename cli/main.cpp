@@ -1,10 +1,12 @@
 // One binary, a table of subcommands.
+#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "actors/engine/engine_main.h"
+#include "actors/remote/relay_main.h"
 #include "actors/tokenizer/text_main.h"
 #include "base/exhaustion.h"
 #include "cli/commands.h"
@@ -44,8 +46,19 @@ int child(int argc, char** argv) {
   return words<Main>(argc, argv);
 }
 
+/// The supervisor's child of that name, or the command that people give.
+int engine_or_child(int argc, char** argv) {
+  const WordList given(argv + 1, argv + argc);
+  const bool is_child = std::any_of(
+      given.begin(), given.end(), [](const std::string& word) { return word.starts_with("--options-fd="); });
+  return is_child ? troupe::engine_main(given) : troupe::serve_engine_main(given);
+}
+
 constexpr Subcommand kSubcommands[] = {
     {"serve", "serve a model over an OpenAI-style HTTP API", words<troupe::serve_main>},
+    {"engine", "run a model for fronts on other machines (troupe serve --engines)", engine_or_child},
+    {"cluster-keys", "make the keys by which fronts and engines know each other",
+     troupe::cli::cluster_keys_main},
     {"chat", "talk to a running server", troupe::cli::chat_main},
     {"status", "show a running server's processes, queues and KV blocks", troupe::cli::status_main},
     {"restart", "replace a process of a running server while streams go on", troupe::cli::restart_main},
@@ -58,9 +71,9 @@ constexpr Subcommand kSubcommands[] = {
     {"completion", "print a script for completion in bash, zsh or fish", troupe::cli::completion_main},
     {"version", "print the version", troupe::cli::version_main},
     {"front", "", child<troupe::front_main>},
-    {"engine", "", child<troupe::engine_main>},
     {"worker", "", child<troupe::worker_main>},
     {"text", "", child<troupe::text_main>},
+    {"relay", "", child<troupe::remote::relay_main>},
     {"media", "", child<troupe::media::media_main>},
     {"fetch", "", child<troupe::fetch::fetch_main>},
 };

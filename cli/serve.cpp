@@ -11,6 +11,7 @@
 #include <new>
 #include <utility>
 
+#include "actors/remote/cluster_keys.h"
 #include "actors/supervisor/say.h"
 #include "actors/supervisor/supervisor.h"
 #include "base/exhaustion.h"
@@ -19,6 +20,7 @@
 #include "base/usable_cores.h"
 #include "cli/pull_model.h"
 #include "cli/terminal.h"
+#include "config/address.h"
 #include "config/credentials.h"
 #include "config/dump.h"
 #include "config/parse.h"
@@ -26,6 +28,7 @@
 #include "http/server/tls_server.h"
 #include "ipc/memory_file.h"
 #include "ipc/patch_region.h"
+#include "model/checkpoint/spec.h"
 #include "model/preflight.h"
 #include "model/ranks/rank_memory.h"
 #include "model/swap/swap_file.h"
@@ -44,13 +47,18 @@ constexpr std::uint64_t kPatchSpace = 2;
 /// One at a time decodes; what another's frames are is asked meanwhile.
 constexpr int kVideoProcesses = 2;
 
+/// As messages name this command: set once, at the start.
+const char* subcommand = "serve";
+
 int refuse(const Status& status) {
-  std::fprintf(stderr, "%s\n", cli::wrapped_for(STDERR_FILENO, "troupe serve: " + status.message).c_str());
+  const std::string text = "troupe " + std::string(subcommand) + ": " + status.message;
+  std::fprintf(stderr, "%s\n", cli::wrapped_for(STDERR_FILENO, text).c_str());
   return config::exit_code(status);
 }
 
 void warn(const std::string& warning) {
-  supervisor::say(STDERR_FILENO, cli::wrapped_for(STDERR_FILENO, "troupe serve: warning: " + warning) + "\n");
+  const std::string text = "troupe " + std::string(subcommand) + ": warning: " + warning;
+  supervisor::say(STDERR_FILENO, cli::wrapped_for(STDERR_FILENO, text) + "\n");
 }
 
 /// Opens closed standard streams on /dev/null. Else files and sockets would get their numbers, and for
@@ -112,22 +120,48 @@ Status read_checked_credentials(config::HttpOptions& http) {
   return {};
 }
 
-/// What children share, as it follows from the model.
+/// What children share, as it follows from the model and the cluster.
 struct SharedMemory {
-  ipc::Fd vocabulary;  ///< what the model's tokens print
-  ipc::Fd patches;     ///< of images; invalid: the model does not see
+  ipc::Fd vocabulary;                  ///< what the model's tokens print
+  ipc::Fd patches;                     ///< of images; invalid: the model does not see
+  std::optional<ipc::NamesKey> names;  ///< the cluster's
 };
+
+/// Of a front whose engines are on other machines: what it needs of the model, and no memory for it.
+Result<std::string> prepare_front(config::Options& options, SharedMemory& shared) {
+  const auto spec = model::read_spec(options.model.directory, options.model.model_config_name);
+  if (!spec.ok()) return spec.status();
+  std::vector<std::string> notes;
+  std::string image;
+  const Status text_files = check_text_files(options.model, options.answers, notes, image);
+  if (!text_files.ok()) return text_files;
+  auto file = ipc::make_constant_file("troupe-vocabulary", std::exchange(image, {}));
+  ::malloc_trim(0);  // what the check has loaded
+  if (!file.ok()) return file.status();
+  shared.vocabulary = *std::move(file);
+  if (spec->vision) notes.emplace_back("engines on other machines take text only: images are refused");
+  std::string text = "model " + options.model.directory + "\n";
+  for (const std::string& note : notes) text += "note      " + note + "\n";
+  return text;
+}
 
 /// Checks everything before a port is opened, and sets the options that were left open.
 Result<std::string> prepare(config::Options& options, SharedMemory& shared) {
   if (Status status = read_checked_credentials(options.http); !status.ok()) return status;
-  if (const std::string warning = config::exposure_warning(options.http); !warning.empty()) {
+  if (const std::string warning = config::exposure_warning(options.http);
+      !warning.empty() && !options.takes_fronts()) {
     warn(warning);
+  }
+  if (!options.remote.cluster_keys.empty()) {
+    const auto keys = remote::load_cluster_keys(options.remote.cluster_keys);
+    if (!keys.ok()) return keys.status();
+    shared.names = keys->names;
   }
   // The echo device needs a tokenizer like any other, so it gets the demo model's when none is named.
   if (Status status = config::resolve_model(options.model, config::Device::cpu, executable()); !status.ok()) {
     return status;
   }
+  if (!options.remote.engines.empty()) return prepare_front(options, shared);
   auto found = model::preflight(options);
   if (!found.ok()) return found.status();
   std::string image;
@@ -137,7 +171,7 @@ Result<std::string> prepare(config::Options& options, SharedMemory& shared) {
   ::malloc_trim(0);  // what the check has loaded
   if (!file.ok()) return file.status();
   shared.vocabulary = *std::move(file);
-  if (found->spec && found->spec->vision) {
+  if (found->spec && found->spec->vision && !options.takes_fronts()) {
     auto patches =
         ipc::PatchRegion::create(kPatchSpace * static_cast<std::uint64_t>(options.media.memory_bytes));
     if (!patches.ok()) return patches.status();
@@ -202,9 +236,23 @@ supervisor::LogEvent events_of(Log log) {
       };
 }
 
-}  // namespace
+/// `options` are those of `troupe serve` or, with --listen, of `troupe engine`.
+Status check_subcommand(config::Options& options, bool engine) {
+  if (!engine && options.takes_fronts())
+    return invalid("--listen: an engine without a front is started with `troupe engine`", "listen");
+  if (!engine) return {};
+  if (!options.takes_fronts())
+    return invalid("--listen HOST:PORT is missing: where fronts on other machines find this engine",
+                   "listen");
+  const auto address = config::read_address(options.remote.listen);
+  if (!address.ok()) return address.status();
+  // The relay listens in the place of a front, and the port names the instance as an HTTP port does.
+  options.http.host = address->host;
+  options.http.port = address->port;
+  return {};
+}
 
-int serve_main(const std::vector<std::string>& arguments) {
+int run_server(const std::vector<std::string>& arguments, bool engine) {
   open_standard_streams();
   auto parsed = config::parse(arguments, config::process_environment());
   if (!parsed.ok()) return refuse(parsed.status());
@@ -222,6 +270,7 @@ int serve_main(const std::vector<std::string>& arguments) {
   for (const std::string& warning : parsed->warnings) warn(warning);
 
   config::Options& options = parsed->options;
+  if (Status status = check_subcommand(options, engine); !status.ok()) return refuse(status);
   if (options.dump_config) return dump_config(options);
 
   supervisor::SupervisorSetup setup;
@@ -229,10 +278,12 @@ int serve_main(const std::vector<std::string>& arguments) {
   setup.preflight = [&](config::Options& prepared) { return prepare_within_memory(prepared, shared); };
   setup.take_vocabulary = [&] { return std::move(shared.vocabulary); };
   setup.take_patches = [&] { return std::move(shared.patches); };
+  setup.names_key = [&] { return shared.names; };
   setup.make_ranks_memory = make_ranks_memory;
-  setup.counts = {
-      options.parallel.data_parallel_size, options.parallel.tensor_parallel_size,
-      options.tokenizer.threads > 0 ? options.tokenizer.threads : static_cast<int>(half_the_cores())};
+  const int texts =
+      options.tokenizer.threads > 0 ? options.tokenizer.threads : static_cast<int>(half_the_cores());
+  setup.counts = {options.own_engines(), options.parallel.tensor_parallel_size,
+                  options.takes_fronts() ? 0 : texts};
   setup.counts.pictures = options.media.processes > 0
                               ? options.media.processes
                               : static_cast<int>(std::clamp(usable_cores() / 2, 1u, 4u));
@@ -281,6 +332,15 @@ int serve_main(const std::vector<std::string>& arguments) {
   }
   Log::flush(1000);
   return code;
+}
+
+}  // namespace
+
+int serve_main(const std::vector<std::string>& arguments) { return run_server(arguments, false); }
+
+int serve_engine_main(const std::vector<std::string>& arguments) {
+  subcommand = "engine";
+  return run_server(arguments, true);
 }
 
 }  // namespace troupe

@@ -28,6 +28,10 @@ Result<http::ServerPlace> place_of(const ServerFlags& flags) {
   if (!flags.url.empty()) return http::parse_server_url(flags.url);
   if (flags.host == kThisMachine) {
     const auto running = find_running_server(flags.which);
+    if (running.ok() && running->url.empty()) {
+      return invalid("the instance at port " + std::to_string(running->port) +
+                     " is an engine, which answers no HTTP; name a server with --port or --url");
+    }
     if (running.ok()) return http::parse_server_url(running->url);
     if (running.status().code == Code::invalid_argument) return running.status();
   }

@@ -98,7 +98,9 @@ Result<std::string> status_table(std::string_view json) {
   }
   for (const JsonValue& peer : member(status, "peers")) {
     const bool prefill = member(peer, "role") == "prefill";
-    out += "peer    " + shown(member(peer, "role")) + " instance" +
+    const JsonValue& address = member(peer, "address");
+    const std::string place = address.is_string() ? shown(address) : "";
+    out += "peer    " + shown(member(peer, "role")) + (place.empty() ? " instance" : " at " + place) +
            (prefill ? " at queue port " + shown(member(peer, "port")) : "") + " · " +
            shown(member(peer, "state")) +
            (member(peer, "pid") != 0 ? " · pid " + shown(member(peer, "pid")) : "") +

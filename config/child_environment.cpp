@@ -66,6 +66,7 @@ std::vector<std::span<const std::string_view>> lists_of(ChildKind kind) {
     case ChildKind::worker: return {kEvery, kGpu};
     case ChildKind::text: return {kEvery};
     case ChildKind::media: return {kEvery};
+    case ChildKind::relay: return {kEvery};
     case ChildKind::fetch: return {kEvery, kTls};
     case ChildKind::server: return {kEvery, kTls, kGpu};
     case ChildKind::pager: return {kEvery, kTerminal};

@@ -14,6 +14,7 @@ enum class ChildKind {
   worker,
   text,    ///< works on clients' texts and forms
   media,   ///< decodes clients' pictures
+  relay,   ///< connects to other machines
   fetch,   ///< fetches files that clients name
   server,  ///< `troupe serve`, started by `troupe bench`
   pager,   ///< shows a text on the terminal

@@ -465,6 +465,7 @@ std::vector<Field> fields(Options& options) {
   add(all, "Device and memory", device_fields(options.device));
   add(all, "Several ranks", parallel_fields(options.parallel));
   add(all, "Prefill and decode apart", split_fields(options.split));
+  add(all, "Several machines", remote_fields(options.remote));
   add(all, "Quantisation", quantization_fields(options.quantization));
   add(all, "Scheduling", scheduler_fields(options.scheduler));
   add(all, "Speculation", speculation_fields(options.speculation));

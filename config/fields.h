@@ -20,6 +20,7 @@ std::vector<Field> quantization_fields(QuantizationOptions& options);
 std::vector<Field> media_fields(MediaOptions& options);
 std::vector<Field> speculation_fields(SpeculationOptions& options);
 std::vector<Field> split_fields(SplitOptions& options);
+std::vector<Field> remote_fields(RemoteOptions& options);
 
 /// Flags that nothing reads, of one server, and of several devices or servers. Without slots.
 std::vector<Field> unread_fields();

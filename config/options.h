@@ -210,6 +210,13 @@ struct SplitOptions {
   int min_prompt_tokens = 512;
 };
 
+/// A front and engines on different machines; docs/cluster.md.
+struct RemoteOptions {
+  std::vector<std::string> engines;  ///< HOST:PORT of each; empty: this server has engines of its own
+  std::string listen;                ///< HOST:PORT at which an engine without a front of its own takes fronts
+  std::string cluster_keys;          ///< directory of this node's keys
+};
+
 /// How weights, keys and values are stored while the model runs; docs/quantization.md. Activations keep
 /// --dtype.
 struct QuantizationOptions {
@@ -354,6 +361,12 @@ struct Options {
   bool dry_run = false;      ///< check everything, print what fits, exit
   bool dump_config = false;  ///< print the values in effect as JSON, exit
   bool quiet = false;        ///< only warnings, errors, and deaths of child processes on the terminal
+  RemoteOptions remote;
+
+  /// An engine without a front: fronts on other machines come to it.
+  bool takes_fronts() const { return !remote.listen.empty(); }
+  /// Engines that are processes of this server.
+  int own_engines() const { return remote.engines.empty() ? parallel.data_parallel_size : 0; }
 };
 
 }  // namespace troupe::config

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <map>
 
+#include "config/address.h"
 #include "config/fields.h"
 #include "config/json_flags.h"
 #include "config/model_directory.h"
@@ -181,6 +182,51 @@ Status check_split(const Options& o) {
   return {};
 }
 
+/// Why what is on several machines cannot be had beside the other options.
+Status check_beside_remote(const Options& o, const std::string& flag) {
+  const auto refused = [&](const std::string& with, const std::string& why) {
+    return conflict("cannot be used with " + with + ": " + why, flag);
+  };
+  if (o.remote.cluster_keys.empty())
+    return conflict("needs --cluster-keys: fronts and engines prove to each other who they are", flag);
+  if (o.split.role != SplitRole::mixed)
+    return refused(std::string("--splitwise-role ") + to_string(o.split.role),
+                   "prompts are handed over within one machine");
+  if (o.parallel.data_parallel_size > 1)
+    return refused("--data-parallel-size " + std::to_string(o.parallel.data_parallel_size),
+                   "an engine, of this machine too, is a `troupe engine --listen` of its own");
+  return {};
+}
+
+Status check_remote(const Options& o) {
+  const RemoteOptions& remote = o.remote;
+  if (!remote.listen.empty() && !remote.engines.empty())
+    return conflict("cannot be used with --engines: an engine has no engines", "listen");
+  if (!remote.listen.empty()) {
+    if (o.http.metrics_port)
+      return conflict(
+          "cannot be used with --metrics-port: an engine answers no HTTP; its fronts have its counts",
+          "listen");
+    return check_beside_remote(o, "listen");
+  }
+  if (remote.engines.empty()) {
+    if (remote.cluster_keys.empty()) return {};
+    return conflict("got " + remote.cluster_keys + ", which needs --engines or --listen", "cluster-keys");
+  }
+  if (remote.engines.size() > kMostEngines) {
+    return conflict("got " + std::to_string(remote.engines.size()) + " engines, expected at most " +
+                        std::to_string(kMostEngines),
+                    "engines");
+  }
+  for (auto engine = remote.engines.begin(); engine != remote.engines.end(); ++engine) {
+    if (const auto address = read_address(*engine); !address.ok())
+      return conflict(address.status().message, "engines");
+    if (std::find(remote.engines.begin(), engine, *engine) != engine)
+      return conflict("got " + *engine + " twice", "engines");
+  }
+  return check_beside_remote(o, "engines");
+}
+
 Status check_guards(const HttpOptions& http) {
   for (const std::string& key : http.api_keys) {
     if (key.find_first_not_of(" \t\r\n") == key.npos)
@@ -270,9 +316,9 @@ Status validate(const Options& given) {
   for (Status status :
        {check_step(options.scheduler), check_shared_gpus(options), check_engines(options.parallel),
         check_blocks(options), check_ratio(options.scheduler), check_swap(options.cache),
-        check_ports(options), check_split(options), check_guards(options.http), check_origins(options.http),
-        check_logs(options.log), check_runtime_dir(options.process.runtime_dir), check_prefills(options),
-        check_unread(options), check_quantization_options(options.quantization)}) {
+        check_ports(options), check_split(options), check_remote(options), check_guards(options.http),
+        check_origins(options.http), check_logs(options.log), check_runtime_dir(options.process.runtime_dir),
+        check_prefills(options), check_unread(options), check_quantization_options(options.quantization)}) {
     if (!status.ok()) return status;
   }
   return {};

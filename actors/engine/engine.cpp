@@ -71,6 +71,7 @@ Status Engine::Impl::build(const config::Options& options, const EngineFds& fds)
     if (!attached.ok()) return attached.status();
     fronts.push_back(std::make_shared<Link>(*std::move(attached)));
     fronts.back()->end().beat_elsewhere();
+    if (options.takes_fronts()) fronts.back()->wait_for_greeting();
   }
   if (fds.names >= 0) {
     auto attached = ipc::BlockNames::attach(fds.names);
@@ -84,6 +85,7 @@ Status Engine::Impl::build(const config::Options& options, const EngineFds& fds)
   }
   setup.links = links;
   setup.fronts = fronts;
+  setup.remote_fronts = options.takes_fronts();
   ready = setup.ready;
   const auto forwarder = std::make_shared<TraceForwarder>(fronts.front());
   // Each engine writes files of its own.

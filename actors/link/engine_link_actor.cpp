@@ -29,11 +29,13 @@ class EngineReceiver {
           stop, *parts_.receiver_pulse,
           {[this](const Arrival& arrival) { take(arrival); }, [this](std::uint32_t epoch) { lost(epoch); },
            [this](const std::string& why) { broken(why); }});
-    } while (parts_.is_peer && outlast(stop));
+    } while (outlives_faults() && outlast(stop));
   }
 
  private:
-  /// Waits until another instance's engine whose link is broken has gone. False: asked to stop.
+  bool outlives_faults() const { return parts_.is_peer || parts_.is_remote; }
+
+  /// Waits until the engine whose link is broken has gone. False: asked to stop.
   bool outlast(const std::stop_token& stop) {
     ipc::LinkEnd& end = parts_.link->end();
     while (!stop.stop_requested() && end.LinkMonitor::epoch() == end.epoch()) {
@@ -156,11 +158,14 @@ class EngineReceiver {
 
   void broken(const std::string& why) {
     parts_.log.error("link_broken", {kv("engine", parts_.engine), kv("why", why)});
-    if (!parts_.is_peer) return caf::anon_send(actor_, LinkBroken{why});
+    if (!outlives_faults()) return caf::anon_send(actor_, LinkBroken{why});
     distrusts_ = true;
     serves(false);
     const std::uint32_t next = up_in_ + 1;
     for (const auto& host : front_.hosts) caf::anon_send(host, EngineDown{parts_.engine, next, why});
+    // The relay ends the connection.
+    ipc::LinkEnd& end = parts_.link->end();
+    if (parts_.is_remote && end.LinkMonitor::epoch() == end.epoch()) end.reaped(ipc::Side::lower);
   }
 
   engine_link_actor actor_;
@@ -175,6 +180,10 @@ template <class Answer, class Message>
 caf::typed_response_promise<Answer> ask(EngineLinkSelf self, MessageType type, const Message& question) {
   EngineLinkState& state = self->state;
   auto promise = self->template make_response_promise<Answer>();
+  if (state.parts.is_remote && state.parts.link->end().heartbeat_ns(ipc::Side::lower) == 0) {
+    promise.deliver(caf::make_error(caf::sec::request_receiver_down, "the engine is not there"));
+    return promise;
+  }
   const std::uint64_t tag = state.next_tag++;
   const std::uint32_t epoch = state.parts.link->send(type, tag, encoded_view(question));
   state.questions.emplace(
@@ -194,7 +203,9 @@ caf::typed_response_promise<Answer> ask(EngineLinkSelf self, MessageType type, c
 void answered(EngineLinkSelf self, const LinkMessage& message) {
   auto node = self->state.questions.extract(message.tag);
   if (node.empty()) return;  // of an engine that was lost meanwhile
-  if (!node.mapped().answered(std::as_bytes(std::span(message.bytes)))) {
+  if (node.mapped().answered(std::as_bytes(std::span(message.bytes)))) return;
+  node.mapped().lost("its answer cannot be read");
+  if (!self->state.parts.is_remote) {
     self->quit(caf::make_error(caf::sec::runtime_error, "an answer of the engine cannot be read"));
   }
 }

@@ -40,6 +40,8 @@ struct EngineLinkParts {
   std::function<void(const std::string& topology)> welcomed;
   std::shared_ptr<EngineRouter> router;  ///< hears whether the engine can serve; may be null
   bool is_peer = false;  ///< the engine is another instance's: that one counts its steps and shows its actors
+  bool is_remote =
+      false;  ///< the engine is on another machine: what it does wrong is no fault of this server
   std::shared_ptr<Pulse> receiver_pulse =
       std::make_shared<Pulse>();  ///< beaten by the receiving thread, at least five times a second
 };
@@ -63,7 +65,8 @@ struct EngineLinkState {
 /// ENGINE LINK: the front's end of the link to an engine. Tokens, refusals and the engine's state go from the
 /// receiving thread straight to those that they are for; the actor asks the engine's actors what is answered.
 /// A corrupt ring, or an engine of another build, ends the actor, and with it the front; if the engine is
-/// another instance's, the front goes on without it until its next process.
+/// another instance's or on another machine, the front goes on without it until its next process or
+/// connection.
 engine_link_actor::behavior_type engine_link_behavior(
     engine_link_actor::stateful_pointer<EngineLinkState> self, EngineLinkParts parts);
 

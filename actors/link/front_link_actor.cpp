@@ -16,6 +16,12 @@ using FrontLinkSelf = front_link_actor::stateful_pointer<FrontLinkState>;
 /// Longer than a request may take: GRAMMAR answers when the form is compiled or the request is cancelled.
 constexpr std::chrono::minutes kFormPatience{24 * 60};
 
+/// As if the front had ended: its relay ends the connection.
+void give_up(Link& link) {
+  ipc::LinkEnd& end = link.end();
+  if (end.LinkMonitor::epoch() == end.epoch()) end.reaped(ipc::Side::upper);
+}
+
 /// Runs in the receiving thread.
 class FrontReceiver {
  public:
@@ -23,10 +29,12 @@ class FrontReceiver {
       : actor_(std::move(actor)), parts_(parts) {}
 
   void operator()(const std::stop_token& stop) {
-    parts_.link->receive(
-        stop, *parts_.receiver_pulse,
-        {[this](const Arrival& arrival) { take(arrival); }, [this](std::uint32_t epoch) { lost(epoch); },
-         [this](const std::string& why) { broken(why); }});
+    do {
+      parts_.link->receive(
+          stop, *parts_.receiver_pulse,
+          {[this](const Arrival& arrival) { take(arrival); }, [this](std::uint32_t epoch) { lost(epoch); },
+           [this](const std::string& why) { broken(why); }});
+    } while (parts_.is_remote && !stop.stop_requested());
   }
 
  private:
@@ -57,6 +65,7 @@ class FrontReceiver {
     const std::string conflict =
         version_conflict({"the front", greeting.build}, greeting.version, {"the engine", parts_.build});
     if (!conflict.empty()) return broken(conflict);
+    parts_.link->greeted(arrival.epoch);
     caf::anon_send(actor_,
                    LinkMessage{static_cast<std::uint32_t>(arrival.type), arrival.tag, arrival.epoch, {}});
   }
@@ -91,7 +100,8 @@ class FrontReceiver {
 
   void broken(const std::string& why) {
     parts_.log.error("link_broken", {kv("front", parts_.front), kv("why", why)});
-    caf::anon_send(actor_, LinkBroken{why});
+    if (!parts_.is_remote) return caf::anon_send(actor_, LinkBroken{why});
+    give_up(*parts_.link);
   }
 
   front_link_actor actor_;
@@ -107,7 +117,11 @@ template <class Message>
 std::optional<Message> read(FrontLinkSelf self, const LinkMessage& message) {
   Message out;
   if (decode(std::as_bytes(std::span(message.bytes)), out)) return out;
-  self->quit(caf::make_error(caf::sec::runtime_error, "a question of the front cannot be read"));
+  if (self->state.parts.is_remote) {
+    give_up(*self->state.parts.link);
+  } else {
+    self->quit(caf::make_error(caf::sec::runtime_error, "a question of the front cannot be read"));
+  }
   return std::nullopt;
 }
 

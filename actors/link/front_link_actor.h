@@ -44,8 +44,9 @@ void send_silent(Link& link, const SilentPart& silent);
 
 struct FrontLinkParts {
   std::shared_ptr<Link> link;
-  std::uint32_t front = 0;                ///< its index
-  std::string build;                      ///< of this program
+  std::uint32_t front = 0;  ///< its index
+  bool is_remote = false;   ///< it is on another machine: what it does wrong is no fault of this engine
+  std::string build;        ///< of this program
   std::function<std::string()> topology;  ///< topology_json() of the engine's actors, once all have started
   scheduler_actor scheduler;
   cache_actor cache;
@@ -71,7 +72,7 @@ struct FrontLinkState {
 /// FRONT LINK: the engine's end of the link to one front. Submissions and cancellations go from the receiving
 /// thread straight to SCHEDULER; the actor asks GRAMMAR, CACHE MANAGER and ROOT what the front wants to know,
 /// and gives back what a front that is gone has left. A corrupt ring, or a front of another build, ends the
-/// actor, and with it the engine.
+/// actor, and with it the engine; if the front is on another machine, it is given up as if it had ended.
 front_link_actor::behavior_type front_link_behavior(front_link_actor::stateful_pointer<FrontLinkState> self,
                                                     FrontLinkParts parts);
 

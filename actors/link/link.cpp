@@ -22,6 +22,7 @@ std::uint32_t Link::send(MessageType type, std::uint64_t tag, std::span<const st
   const std::lock_guard lock(mutex_);
   const std::uint32_t now = end_.epoch();
   if (epoch != kAnyEpoch && epoch != now) return 0;
+  if (waits_for_greeting_ && greeted_.load(std::memory_order_acquire) != now) return 0;
   if (sent_epoch_ != now) {
     sent_epoch_ = now;
     sent_number_ = 0;

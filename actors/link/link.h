@@ -95,6 +95,11 @@ class Link {
   std::uint32_t send(MessageType type, std::uint64_t tag, std::span<const std::byte> bytes,
                      std::uint32_t epoch = kAnyEpoch);
 
+  /// From now on what is sent in an epoch before greeted() of it is dropped: there may be nobody for a long
+  /// time. Before the first send().
+  void wait_for_greeting() { waits_for_greeting_ = true; }
+  void greeted(std::uint32_t epoch) { greeted_.store(epoch, std::memory_order_release); }
+
   /// What receive() calls, on its thread.
   struct Handlers {
     std::function<void(const Arrival&)> arrived;
@@ -153,6 +158,8 @@ class Link {
   std::atomic<std::int64_t> steps_taken_{0};
   std::atomic<std::int64_t> most_steps_open_{0};
   std::atomic<bool> waits_{false};
+  bool waits_for_greeting_ = false;
+  std::atomic<std::uint32_t> greeted_{0};  // the last epoch in which the other end has greeted
 };
 
 }  // namespace troupe

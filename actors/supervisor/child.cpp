@@ -13,6 +13,7 @@ config::ChildKind environment_of(ChildKind kind) {
     case ChildKind::worker: return config::ChildKind::worker;
     case ChildKind::text: return config::ChildKind::text;
     case ChildKind::media: return config::ChildKind::media;
+    case ChildKind::relay: return config::ChildKind::relay;
   }
   return config::ChildKind::text;
 }
@@ -46,6 +47,7 @@ Status Child::start(const std::string& executable, std::uint32_t in_epoch, TimeP
   fatal.clear();
   kill_reason.clear();
   last_beat = 0;
+  told_beats = 0;
   silence = {};
   silent_part.clear();
   loaded_bytes = load_bytes = 0;

@@ -13,15 +13,18 @@
 
 namespace troupe::supervisor {
 
-enum class ChildKind { front, engine, worker, text, media };
+/// Of an engine without a front of its own the relay that takes fronts is its front; `relay` is one that
+/// connects to an engine on another machine.
+enum class ChildKind { front, engine, worker, text, media, relay };
 
 struct Child {
   // Constant.
   std::string
       name;  ///< "front", "engine" (of several: "engine-0"), "worker-0", "text-0", "media-0", "video-0"
   ChildKind kind{};
-  int rank = 0;    ///< of a worker among those of its engine; of a text or media process, its index
-  int engine = 0;  ///< index of the engine, or of the worker's
+  int rank = 0;  ///< of a worker among those of its engine; of a text or media process or a relay, its index
+  int engine = 0;                 ///< index of the engine, or of the worker's
+  bool waits_for_others = false;  ///< it may take as long as it likes to get ready: engines elsewhere have to
   std::vector<std::string> words;  ///< the subcommand, behind what the set-up puts before it
   ChildArguments arguments;        ///< all but the control channel, which every process gets anew
 
@@ -42,6 +45,7 @@ struct Child {
   std::string fatal;               ///< message of its "fatal" event
   std::string kill_reason;         ///< why the supervisor killed it
   std::int64_t last_beat = 0;      ///< its newest heartbeat
+  std::int64_t told_beats = 0;     ///< of a relay: its signs of life
   Duration silence{};              ///< how long the heartbeat has stood still
   std::string silent_part;         ///< that a front or an engine has named: its own, or a worker; empty: none
 

@@ -38,7 +38,7 @@ Status Children::start(std::vector<Child> children, ServerLinks& links, const Op
     if (child.kind == ChildKind::media && open_log) child.output = ChildOutput(open_log(child.name));
   }
   links_ = &links;
-  counted_.assign(links.engines(), 0);
+  counted_.assign(std::max<std::size_t>(1, links.engines()), 0);
   for (Child& child : all_) {
     if (Status status = child.start(executable_, epoch_of(child), Clock::now()); !status.ok()) return status;
     log_(LogLevel::info, "child_started", {kv("child", child.name), kv("pid", child.process.pid())});
@@ -49,9 +49,9 @@ Status Children::start(std::vector<Child> children, ServerLinks& links, const Op
 std::string Children::take_exit(Child& child) {
   const auto rank = static_cast<std::size_t>(child.rank);
   const bool worker = child.kind == ChildKind::worker;
-  RankLinks& links = links_->engine(static_cast<std::size_t>(child.engine));
-  std::uint32_t& counted = counted_[static_cast<std::size_t>(child.engine)];
-  const std::uint32_t joined = worker ? links[rank].joined(ipc::Side::lower) : 0;
+  const auto engine = static_cast<std::size_t>(child.engine);
+  std::uint32_t& counted = counted_[engine];
+  const std::uint32_t joined = worker ? links_->engine(engine)[rank].joined(ipc::Side::lower) : 0;
   child.came_up = worker ? joined > 0 : child.ready;
   // While the process is not waited for.
   if (child.kind == ChildKind::media) links_->media()[rank].process_ended(child.process.look());
@@ -68,21 +68,22 @@ std::string Children::take_exit(Child& child) {
       links_->front_reaped();
       return how;
     case ChildKind::text: links_->text_reaped(rank); return how;
+    case ChildKind::relay: links_->relay_reaped(rank); return how;
     case ChildKind::media: return how;
     case ChildKind::engine:
-      counted = links.epoch();
-      links.engine_reaped();
+      counted = links_->engine(engine).epoch();
+      links_->engine(engine).engine_reaped();
       return how;
     case ChildKind::worker:
-      if (!child.follows) counted = links.epoch();
-      links.worker_reaped(rank);
+      if (!child.follows) counted = links_->engine(engine).epoch();
+      links_->engine(engine).worker_reaped(rank);
       return how;
   }
   return how;
 }
 
 std::uint32_t Children::epoch_of(const Child& child) const {
-  return links_->engine(static_cast<std::size_t>(child.engine)).epoch();
+  return links_->engines() == 0 ? 0 : links_->engine(static_cast<std::size_t>(child.engine)).epoch();
 }
 
 Status Children::ask_to_restart(Child& child, TimePoint by, const nlohmann::json& order) {
@@ -120,7 +121,8 @@ Status Children::plan_restart(Child& child, const std::string& how) {
     plan_media_restart(child);
     return {};
   }
-  if (child.restart_by || (child.kind == ChildKind::text && child.came_up)) {
+  const bool holds_nothing = child.kind == ChildKind::text || child.kind == ChildKind::relay;
+  if (child.restart_by || (holds_nothing && child.came_up)) {
     child.restart_at = Clock::now();
     return {};
   }
@@ -196,7 +198,7 @@ void Children::watch(Child& child, TimePoint now, Duration since_last) {
     return;
   }
   if (!child.ready) {
-    if (now - child.started > limits_.start_timeout) {
+    if (!child.waits_for_others && now - child.started > limits_.start_timeout) {
       kill(child, "was not ready after " + in_seconds(limits_.start_timeout));
     }
     return;
@@ -232,14 +234,22 @@ std::string Children::shown_state(const Child& child) const {
   return child.silence >= kSilent ? "silent" : child.state;
 }
 
+void Children::fill(StatusPage& page, TimePoint now) const {
+  for (const Child& child : all_) {
+    const std::chrono::duration<double> uptime = child.running() ? now - child.started : Duration{};
+    page.processes.push_back({child.name, child.process.pid(), uptime.count(), child.restarts,
+                              shown_state(child), child.restarts > 0 ? child.last_end : ""});
+  }
+}
+
 std::int64_t Children::heartbeat_ns(const Child& child) const {
-  const RankLinks& links = links_->engine(static_cast<std::size_t>(child.engine));
-  const auto rank = static_cast<std::size_t>(child.rank);
+  const auto engine = static_cast<std::size_t>(child.engine), rank = static_cast<std::size_t>(child.rank);
   switch (child.kind) {
-    case ChildKind::front: return links.front().heartbeat_ns(ipc::Side::upper);
-    case ChildKind::engine: return links[0].heartbeat_ns(ipc::Side::upper);
+    case ChildKind::front: return links_->of_front().heartbeat_ns(ipc::Side::upper);
+    case ChildKind::engine: return links_->engine(engine)[0].heartbeat_ns(ipc::Side::upper);
     case ChildKind::text: return links_->text(rank).heartbeat_ns(ipc::Side::lower);
-    case ChildKind::worker: return links[rank].heartbeat_ns(ipc::Side::lower);
+    case ChildKind::worker: return links_->engine(engine)[rank].heartbeat_ns(ipc::Side::lower);
+    case ChildKind::relay: return child.told_beats;
     case ChildKind::media: return 0;
   }
   return 0;

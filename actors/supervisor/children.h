@@ -12,6 +12,7 @@
 #include "actors/supervisor/log_event.h"
 #include "actors/supervisor/rank_links.h"
 #include "actors/supervisor/restart_policy.h"
+#include "actors/supervisor/status_page.h"
 #include "base/clock.h"
 #include "base/status.h"
 
@@ -58,7 +59,7 @@ class Children {
 
   /// Plans the restart of a child that has ended; of several that one loss has ended, the first counts. A
   /// failure says why the server has to give up instead: never for a text process that had come up, as a
-  /// client's text may have ended it, and never for a media process.
+  /// client's text may have ended it, nor for such a relay, and never for a media process.
   Status plan_restart(Child& child, const std::string& how);
 
   /// Asks a child that runs to end; it is started again at once, which counts as no death. Killed when it has
@@ -91,6 +92,9 @@ class Children {
   /// The child's state, or that it or a part of it stands still. The engine names a worker that does, which
   /// it sees sooner.
   std::string shown_state(const Child& child) const;
+
+  /// Adds a row for each child.
+  void fill(StatusPage& page, TimePoint now) const;
 
   /// Whether `is` holds for every child that the server needs to be ready: a media process is waited for by
   /// pictures alone.

@@ -66,7 +66,9 @@ void DecodePeer::consider(Waiting& waiting, ipc::Fd block_names) {
                                ") computes for another decode instance already (pid " + std::to_string(pid_) +
                                "), not also for that with pid " + std::to_string(waiting.pid));
   }
-  if (const std::string differs = difference(setup_.facts, getpid(), waiting.facts, waiting.pid);
+  if (const std::string differs =
+          difference({setup_.facts, "the prefill instance (pid " + std::to_string(getpid()) + ")"},
+                     {waiting.facts, "the decode instance (pid " + std::to_string(waiting.pid) + ")"});
       !differs.empty()) {
     return refuse(waiting, differs);
   }

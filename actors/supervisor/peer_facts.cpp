@@ -71,18 +71,24 @@ PeerFacts facts_of(const config::Options& options) {
   return facts;
 }
 
-std::string difference(const PeerFacts& prefill, int prefill_pid, const PeerFacts& decode, int decode_pid) {
+PeerFacts facts_across_machines(const config::Options& options) {
+  PeerFacts facts = facts_of(options);
+  for (const char* name : {kModel, "--tensor-parallel-size", "--enable-expert-parallel"}) facts.erase(name);
+  return facts;
+}
+
+std::string difference(const PeerSide& a, const PeerSide& b) {
   std::vector<std::string> names(std::begin(kFirst), std::end(kFirst));
-  for (const PeerFacts* side : {&prefill, &decode}) {
-    for (const auto& [name, value] : *side) {
+  for (const PeerSide* side : {&a, &b}) {
+    for (const auto& [name, value] : side->facts) {
       if (std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
     }
   }
   for (const std::string& name : names) {
-    if (are_same(prefill, decode, name)) continue;
-    return name.substr(0, kLongestShown) + " differs: the prefill instance (pid " +
-           std::to_string(prefill_pid) + ") has " + shown(prefill, name) + ", the decode instance (pid " +
-           std::to_string(decode_pid) + ") " + shown(decode, name);
+    if (!a.facts.contains(name) && !b.facts.contains(name)) continue;
+    if (are_same(a.facts, b.facts, name)) continue;
+    return name.substr(0, kLongestShown) + " differs: " + a.name + " has " + shown(a.facts, name) + ", " +
+           b.name + " " + shown(b.facts, name);
   }
   return "";
 }

@@ -1,6 +1,6 @@
 #pragma once
-// What two instances must have in common, so that one can use the KV blocks of the other and their processes
-// understand each other.
+// What two instances must have in common, so that one can use the KV blocks of the other, or a front on one
+// machine an engine on another, and their processes understand each other.
 #include <map>
 #include <string>
 
@@ -14,8 +14,18 @@ using PeerFacts = std::map<std::string, std::string>;
 /// Of an instance with these options, as they are after preflight.
 PeerFacts facts_of(const config::Options& options);
 
+/// Likewise, of those that must be the same on different machines, between which no KV blocks go: without
+/// paths and ranks.
+PeerFacts facts_across_machines(const config::Options& options);
+
+/// One side of a comparison.
+struct PeerSide {
+  const PeerFacts& facts;
+  std::string name;  ///< "the prefill instance (pid 12)"
+};
+
 /// The first fact that differs, in one sentence with both values; "" when none does. What one side lacks
 /// differs.
-std::string difference(const PeerFacts& prefill, int prefill_pid, const PeerFacts& decode, int decode_pid);
+std::string difference(const PeerSide& a, const PeerSide& b);
 
 }  // namespace troupe::supervisor

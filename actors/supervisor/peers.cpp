@@ -51,7 +51,8 @@ Peers::Peers(Resources& resources, Children& children, Console& console, LogEven
                      forget_decode_front();
                      replace_engine();
                    },
-               .front_ended = [this] { resources_.monitors.engine(0).decode_front_reaped(); }}) {}
+               .front_ended = [this] { resources_.monitors.engine(0).decode_front_reaped(); }}),
+      relayed_(console) {}
 
 void Peers::poll(const Add& add) {
   for (const int fd : prefills_.descriptors())
@@ -86,6 +87,7 @@ void Peers::tick(TimePoint now) {
     });
   }
   decode_.tick(now);
+  if (resources_.engines.empty()) return;  // they are on other machines
   Child& own = engine();
   if (engine_before_ != 0 && own.running() && own.process.pid() == engine_before_) {
     // Not ok while it is being restarted already, for which the arguments are right.
@@ -133,6 +135,7 @@ void Peers::fill(StatusPage& page) const {
   page.role = to_string(resources_.options.split.role);
   page.peers = prefills_.rows();
   for (PeerRow& row : decode_.rows()) page.peers.push_back(std::move(row));
+  relayed_.fill(page);
 }
 
 }  // namespace troupe::supervisor

@@ -1,6 +1,7 @@
 #pragma once
 // The other instances with which this one shares its work (--splitwise-role): what its supervisor does for
-// them. An instance of role mixed tells those that ask it what it is.
+// them. An instance of role mixed tells those that ask it what it is. And fronts and engines on other
+// machines.
 #include <functional>
 #include <memory>
 #include <optional>
@@ -10,6 +11,7 @@
 #include "actors/supervisor/decode_peer.h"
 #include "actors/supervisor/local_requests.h"
 #include "actors/supervisor/prefill_peers.h"
+#include "actors/supervisor/relayed_peers.h"
 #include "actors/supervisor/resources.h"
 
 namespace troupe::supervisor {
@@ -31,6 +33,9 @@ class Peers {
   /// A worker of this instance has said that it cannot read another one's.
   void on_unreadable(const Packet& packet, TimePoint now);
 
+  /// A relay of this instance has said whom it is connected to.
+  void on_peers(const Child& relay, const Packet& packet) { relayed_.take(relay.name, packet); }
+
   /// Call it whenever a child may have been started or has become ready, and at least once a second.
   void tick(TimePoint now);
 
@@ -47,6 +52,7 @@ class Peers {
   Duration grace_;
   PrefillPeers prefills_;
   DecodePeer decode_;
+  RelayedPeers relayed_;
   ipc::LinkFds link_;      // from the decode instance
   ipc::Fd block_names_;    // likewise: the engine's table, also when that instance has gone
   int engine_before_ = 0;  // process that was started with other ones; 0: none has to be replaced

@@ -26,12 +26,13 @@ struct Listener {
 };
 
 Result<Listener> listen_on(const std::string& host, int port, const char* flag, Opening opening) {
+  const std::string given = (std::string(flag) == "--listen" ? "--listen " : "--host ") + host;
   addrinfo hints{};
   hints.ai_flags = AI_PASSIVE | AI_NUMERICSERV;
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   if (const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found); error != 0) {
-    return invalid("--host " + host + " is not an address of this machine: " + gai_strerror(error), "host");
+    return invalid(given + " is not an address of this machine: " + gai_strerror(error), "host");
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> addresses(found, &freeaddrinfo);
   Listener listener;
@@ -44,7 +45,7 @@ Result<Listener> listen_on(const std::string& host, int port, const char* flag, 
       return failure(Code::unavailable, "port " + std::to_string(port) + " (" + flag +
                                             ") is in use by another process; stop it or choose another port");
     }
-    return invalid("--host " + host + " with port " + std::to_string(port) + " (" + flag +
+    return invalid(given + " with port " + std::to_string(port) + " (" + flag +
                    ") cannot be listened on: " + std::strerror(errno));
   }
   sockaddr_storage bound{};
@@ -57,10 +58,11 @@ Result<Listener> listen_on(const std::string& host, int port, const char* flag, 
 
 // Listens at the port of a lock. Retries while the engine of a supervisor that was just killed may still hold
 // it.
-Result<Listener> listen_at(const ipc::PortLock& lock, const std::string& host, Opening opening) {
+Result<Listener> listen_at(const ipc::PortLock& lock, const std::string& host, Opening opening,
+                           const char* flag = nullptr) {
   const TimePoint end = Clock::now() + kEngineExitTime;
   for (;;) {
-    auto made = listen_on(host, lock.port(), ipc::flag_of(lock.kind()), opening);
+    auto made = listen_on(host, lock.port(), flag != nullptr ? flag : ipc::flag_of(lock.kind()), opening);
     const bool in_use = !made.ok() && made.status().code == Code::unavailable;
     if (!in_use || !lock.taken_over() || Clock::now() > end) return made;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
@@ -128,7 +130,7 @@ Result<Ports> take_ports(config::Options& options, const ProcessCounts& counts, 
   auto http_lock = ipc::PortLock::acquire(dir, PortKind::http, http.port);
   if (!http_lock.ok()) return http_lock.status();
   if (!listener.socket) {
-    auto made = listen_at(*http_lock, http.host, opening);
+    auto made = listen_at(*http_lock, http.host, opening, options.takes_fronts() ? "--listen" : nullptr);
     if (!made.ok()) return made.status();
     listener = std::move(*made);
   }

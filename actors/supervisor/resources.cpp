@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "config/hide_secrets.h"
-#include "ipc/block_names.h"
 
 namespace troupe::supervisor {
 
@@ -18,6 +17,9 @@ constexpr ipc::LinkSizes kFrontLink{
 /// Between the front and a text process, likewise.
 constexpr ipc::LinkSizes kTextLink{
     .step_down = 2u << 20, .step_up = 2u << 20, .cache_down = 4096, .cache_up = 4096};
+
+/// Fronts that an engine takes at a time, each with a link.
+constexpr int kMostFronts = 4;
 
 struct WatchedLink {
   ipc::LinkFds fds;
@@ -41,8 +43,8 @@ struct WatchedEngine {
   RankLinks monitors;
 };
 
-Result<WatchedEngine> make_engine(int ranks, const ipc::LinkSizes& sizes, const ipc::NamesKey& key,
-                                  RanksMemory memory) {
+Result<WatchedEngine> make_engine(int ranks, int fronts, const ipc::LinkSizes& sizes,
+                                  const ipc::NamesKey& key, RanksMemory memory) {
   WatchedEngine made;
   std::vector<ipc::LinkMonitor> monitors;
   for (int rank = 0; rank < ranks; ++rank) {
@@ -59,6 +61,12 @@ Result<WatchedEngine> make_engine(int ranks, const ipc::LinkSizes& sizes, const 
   made.resources.block_names = std::move(*names);
   made.resources.ranks_memory = std::move(memory.fd);
   made.monitors = RankLinks(std::move(monitors), std::move(memory.set_epoch), std::move(front_link->monitor));
+  while (static_cast<int>(made.resources.more_fronts.size()) + 1 < fronts) {
+    auto more = make_link(kFrontLink);
+    if (!more.ok()) return more.status();
+    made.resources.more_fronts.push_back(std::move(more->fds));
+    made.monitors.add_front(std::move(more->monitor));
+  }
   return made;
 }
 
@@ -70,7 +78,8 @@ std::string engine_name(std::size_t index, std::size_t engines) {
 }  // namespace
 
 Result<Resources> Resources::take(config::Options options, const ProcessCounts& counts,
-                                  std::vector<RanksMemory> memories, Opening opening) {
+                                  std::vector<RanksMemory> memories, Opening opening,
+                                  const std::optional<ipc::NamesKey>& names) {
   auto ports = take_ports(options, counts, opening);
   if (!ports.ok()) return ports.status();
   auto file = make_options_file(options);
@@ -81,12 +90,13 @@ Result<Resources> Resources::take(config::Options options, const ProcessCounts& 
   const int sequences = options.scheduler.max_num_seqs;
   const auto sizes =
       ipc::LinkSizes::for_sequences(static_cast<std::uint32_t>(sequences > 0 ? sequences : kMostSequences));
-  const auto key = ipc::BlockNames::make_key();
+  const auto key = names ? Result<ipc::NamesKey>(*names) : ipc::BlockNames::make_key();
   if (!key.ok()) return key.status();
   Resources made{std::move(options),
                  std::move(*ports),
                  std::move(*file),
                  std::move(*worker_file),
+                 {},
                  {},
                  {},
                  {},
@@ -96,7 +106,8 @@ Result<Resources> Resources::take(config::Options options, const ProcessCounts& 
                  {}};
   memories.resize(static_cast<std::size_t>(counts.engines));
   for (RanksMemory& memory : memories) {
-    auto engine = make_engine(counts.ranks, sizes, *key, std::move(memory));
+    auto engine = make_engine(counts.ranks, made.options.takes_fronts() ? kMostFronts : 1, sizes, *key,
+                              std::move(memory));
     if (!engine.ok()) return engine.status();
     made.engines.push_back(std::move(engine->resources));
     made.monitors.add_engine(std::move(engine->monitors));
@@ -108,6 +119,14 @@ Result<Resources> Resources::take(config::Options options, const ProcessCounts& 
     if (!names.ok()) return names.status();
     made.peers.push_back({port, std::move(link->fds), std::move(*names)});
     made.monitors.add_peer(std::move(link->monitor));
+  }
+  for (std::size_t i = 0; i < made.options.remote.engines.size(); ++i) {
+    auto link = make_link(kFrontLink);
+    if (!link.ok()) return link.status();
+    auto table = ipc::BlockNames::create(ipc::BlockNames::kMostBlocks, *key);
+    if (!table.ok()) return table.status();
+    made.remotes.push_back({std::move(link->fds), std::move(*table)});
+    made.monitors.add_remote(std::move(link->monitor));
   }
   for (int text = 0; text < counts.texts; ++text) {
     auto link = make_link(kTextLink);
@@ -136,7 +155,8 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
     child.kind = kind;
     child.words = words_before;
     child.words.push_back(subcommand);
-    child.arguments.options_fd = kind == ChildKind::front ? options_file.get() : worker_options_file.get();
+    const bool answers_http = kind == ChildKind::front && !options.takes_fronts();
+    child.arguments.options_fd = answers_http ? options_file.get() : worker_options_file.get();
     if (kind != ChildKind::worker) child.arguments.vocabulary_fd = vocabulary.get();
     return child;
   };
@@ -149,13 +169,22 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
     cache.push_back(link.cache.get());
   };
 
-  ChildArguments& front = make("front", ChildKind::front, "front").arguments;
+  const char* const in_front = options.takes_fronts() ? "relay" : "front";
+  Child& first = make(in_front, ChildKind::front, in_front);
+  first.waits_for_others = !remotes.empty();
+  ChildArguments& front = first.arguments;
   front.listen_fd = ports.listen.get();
   front.metrics_fd = ports.metrics_listen.get();
   for (const EngineResources& engine : engines) {
     give(engine.front_link, front.link_step_fds, front.link_cache_fds);
+    for (const ipc::LinkFds& link : engine.more_fronts) give(link, front.link_step_fds, front.link_cache_fds);
     // To choose by; and images are named with the same key.
-    if (engines.size() > 1 || patches || !peers.empty()) front.names_fds.push_back(engine.block_names.get());
+    if (engines.size() > 1 || patches || !peers.empty() || options.takes_fronts())
+      front.names_fds.push_back(engine.block_names.get());
+  }
+  for (const RemoteResources& remote : remotes) {
+    give(remote.link, front.link_step_fds, front.link_cache_fds);
+    front.names_fds.push_back(remote.block_names.get());
   }
   for (const PeerResources& peer : peers) {
     give(peer.link, front.link_step_fds, front.link_cache_fds);
@@ -172,6 +201,8 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
     Child& child = make(engine_name(i, engines.size()), ChildKind::engine, "engine");
     number(child, i, 0);
     give(engines[i].front_link, child.arguments.link_step_fds, child.arguments.link_cache_fds);
+    for (const ipc::LinkFds& link : engines[i].more_fronts)
+      give(link, child.arguments.link_step_fds, child.arguments.link_cache_fds);
     child.arguments.names_fds.push_back(engines[i].block_names.get());
     for (const PeerResources& peer : peers) child.arguments.peer_names_fds.push_back(peer.block_names.get());
     for (const ipc::LinkFds& link : engines[i].links)
@@ -202,6 +233,12 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
     child.arguments.socket_fd = media[i].process_end();
     child.words.emplace_back(options.media.sandbox ? "--sandbox=on" : "--sandbox=off");
     if (video) child.words.emplace_back("--videos");
+  }
+  for (std::size_t i = 0; i < remotes.size(); ++i) {
+    Child& child = make("relay-" + std::to_string(i), ChildKind::relay, "relay");
+    number(child, 0, i);
+    give(remotes[i].link, child.arguments.link_step_fds, child.arguments.link_cache_fds);
+    child.arguments.names_fds.push_back(remotes[i].block_names.get());
   }
   return children;
 }
@@ -255,16 +292,28 @@ std::string split_summary(const config::SplitOptions& split) {
 
 std::string Resources::summary() const {
   const StatusPage p = page();
-  return "ports     http " + std::to_string(p.http_port) + ", metrics " + std::to_string(p.metrics_port) +
-         ", engine-worker-queue " + numbers(p.engine_worker_queue_ports) + ", cache-queue " +
-         numbers(p.cache_queue_ports) + "\n" + split_summary(options.split) + "logs      " + options.log.dir +
-         "\n";
+  std::string text =
+      options.takes_fronts()
+          ? "listens   at " + options.remote.listen + ", for fronts\nports     "
+          : "ports     http " + std::to_string(p.http_port) + ", metrics " + std::to_string(p.metrics_port);
+  if (!engines.empty()) {
+    text += std::string(options.takes_fronts() ? "" : ", ") + "engine-worker-queue " +
+            numbers(p.engine_worker_queue_ports) + ", cache-queue " + numbers(p.cache_queue_ports);
+  }
+  text += "\n" + split_summary(options.split);
+  for (const std::string& engine : options.remote.engines) text += "engine    at " + engine + "\n";
+  return text + "logs      " + options.log.dir + "\n";
+}
+
+std::string Resources::place() const {
+  return options.takes_fronts() ? "for fronts, at " + options.remote.listen
+                                : url_of(options.http, options.http.host);
 }
 
 StatusPage Resources::page() const {
   StatusPage page;
   page.model = name_of(options.model);
-  page.url = url_of(options.http, reachable_host(options.http.host));
+  page.url = options.takes_fronts() ? "" : url_of(options.http, reachable_host(options.http.host));
   page.logs.dir = absolute_path(options.log.dir);
   for (const auto& [actor, directory] : options.log.actor_dirs)
     page.logs.actor_dirs[actor] = absolute_path(directory);

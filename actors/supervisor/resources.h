@@ -1,6 +1,7 @@
 #pragma once
 // Everything that outlives a child: ports, sockets, rings, the file of options. Taken once at the
 // start, released when the supervisor ends; children inherit the descriptors.
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -10,16 +11,18 @@
 #include "actors/supervisor/status_page.h"
 #include "base/status.h"
 #include "config/options.h"
+#include "ipc/block_names.h"
 #include "ipc/link.h"
 
 namespace troupe::supervisor {
 
 /// What one engine and its workers inherit.
 struct EngineResources {
-  std::vector<ipc::LinkFds> links;  ///< by rank
-  ipc::LinkFds front_link;          ///< between the front and the engine
-  ipc::Fd block_names;              ///< ipc::BlockNames of the engine, which the front reads
-  ipc::Fd ranks_memory;             ///< in which several ranks meet; invalid where one runs
+  std::vector<ipc::LinkFds> links;        ///< by rank
+  ipc::LinkFds front_link;                ///< between the front and the engine
+  std::vector<ipc::LinkFds> more_fronts;  ///< likewise, of an engine whose front is a relay for several
+  ipc::Fd block_names;                    ///< ipc::BlockNames of the engine, which the front reads
+  ipc::Fd ranks_memory;                   ///< in which several ranks meet; invalid where one runs
 };
 
 /// What a decode instance shares with one prefill instance. It is made at the start and outlives every
@@ -30,6 +33,12 @@ struct PeerResources {
   ipc::Fd block_names;  ///< ipc::BlockNames that the engine there writes, with the key of those here
 };
 
+/// What stands for an engine on another machine.
+struct RemoteResources {
+  ipc::LinkFds link;    ///< between the front and the relay
+  ipc::Fd block_names;  ///< ipc::BlockNames of the engine, as far as they are known here
+};
+
 struct Resources {
   config::Options options;  ///< with the ports that were chosen
   Ports ports;
@@ -37,22 +46,25 @@ struct Resources {
   ipc::Fd worker_options_file;           ///< the same without keys
   std::vector<EngineResources> engines;  ///< by index
   std::vector<PeerResources> peers;      ///< by prefill port
+  std::vector<RemoteResources> remotes;  ///< by index of --engines
   std::vector<ipc::LinkFds> text_links;  ///< between the front and the text processes, by index
   int pictures = 0;      ///< so many of the media processes are for pictures, the others for videos
   ipc::Fd vocabulary;    ///< what the model's tokens print, for all that need it; invalid: each has its own
   ipc::Fd patches;       ///< ipc::PatchRegion, which the front writes and workers read; invalid: none
   ServerLinks monitors;  ///< of the links
 
-  /// `memories`: by engine, in which its ranks meet; empty: they need none.
+  /// `memories`: by engine, in which its ranks meet; empty: they need none. `names`: the key with which KV
+  /// blocks are named; empty: a new one.
   static Result<Resources> take(config::Options options, const ProcessCounts& counts,
-                                std::vector<RanksMemory> memories = {}, Opening opening = Opening::listen);
+                                std::vector<RanksMemory> memories = {}, Opening opening = Opening::listen,
+                                const std::optional<ipc::NamesKey>& names = {});
 
   /// Makes the sockets between the front and the media processes.
   Status add_media(const ProcessCounts& counts);
 
-  /// The front, the engines, the workers by engine and rank, the text processes, then the
-  /// media processes; not started. `words_before` stand in front of "front", "engine", "worker", "text" and
-  /// "media".
+  /// The front or the relay in its place, the engines, the workers by engine and rank, the text processes,
+  /// the media processes, then the relays; not started. `words_before` stand in front of "front", "engine"
+  /// and so on.
   std::vector<Child> make_children(const std::vector<std::string>& words_before) const;
 
   /// Takes over what renewed options of HTTP hold, and the file of options that has them; a front that starts
@@ -61,6 +73,9 @@ struct Resources {
 
   /// The lines of the start summary that name ports and logs.
   std::string summary() const;
+
+  /// Where clients or fronts come to.
+  std::string place() const;
 
   /// The page with model, ports and rings filled in; the caller fills in the rest.
   StatusPage page() const;

@@ -2,7 +2,7 @@
 // What `troupe status` shows, as one JSON object:
 //   {"model","state","url","ports":{"http","metrics","engine_worker_queue","cache_queue"},
 //    "logs":{"dir","actor_dirs":{ACTOR: DIRECTORY}},
-//    "role":"mixed"|"prefill"|"decode","peers":[{"role","port","pid","state","why"}],
+//    "role":"mixed"|"prefill"|"decode","peers":[{"role","port","address","pid","state","why"}],
 //    "processes":[{"name","pid","uptime_s","restarts","state","last_end"}],
 //    "queues":[{"name","depth","capacity"}],
 //    "tokens":{"prompt","generated","prompt_per_s","generated_per_s"},
@@ -36,13 +36,14 @@ struct ProcessRow {
   std::string last_end;  ///< why it was restarted last; empty: it was not
 };
 
-/// Another instance that this one shares its work with.
+/// Another instance that this one shares its work with; front and engine are on different machines.
 struct PeerRow {
-  std::string role;      ///< the other's: prefill or decode
+  std::string role;      ///< the other's: prefill, decode, front or engine
   int port = 0;          ///< of a prefill instance: its engine-worker-queue port; 0 of a decode instance
   std::int64_t pid = 0;  ///< of its supervisor; 0: none is known
   std::string state;     ///< absent, refused, joining, joined
-  std::string why;       ///< it was refused
+  std::string why;       ///< it was refused, or is absent
+  std::string address;   ///< of an engine, where it listens; of a front, its node and where it comes from
 };
 
 struct QueueRow {

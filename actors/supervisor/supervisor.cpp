@@ -115,6 +115,7 @@ class Supervisor {
   std::optional<Resources> resources_;
   Children children_;
   std::optional<Peers> peers_;
+  bool announced_ = false;  // that the server is ready
 
   Phase phase_ = Phase::running;
   int exit_code_ = 0;
@@ -141,7 +142,8 @@ Status Supervisor::prepare() {
     if (!made.ok()) return made.status();
     memories.push_back(std::move(*made));
   }
-  auto resources = Resources::take(std::move(options), setup_.counts, std::move(memories));
+  auto resources = Resources::take(std::move(options), setup_.counts, std::move(memories), Opening::listen,
+                                   setup_.names_key ? setup_.names_key() : std::nullopt);
   if (!resources.ok()) return resources.status();
   resources_ = std::move(*resources);
   if (setup_.take_vocabulary) resources_->vocabulary = setup_.take_vocabulary();
@@ -291,6 +293,10 @@ void Supervisor::on_message(Child& child, Packet& packet) {
                {kv("child", child.name), kv("part", child.silent_part)});
   } else if (event == "distrusted" && child.kind == ChildKind::front) {
     children_.distrust(packet.text("child"), packet.text("why"));
+  } else if (event == "beat" && child.kind == ChildKind::relay) {
+    ++child.told_beats;
+  } else if (event == "peers") {
+    peers_->on_peers(child, packet);
   } else if (event == "served") {
     children_.served();
   } else if (event == "memory" && child.kind == ChildKind::worker) {
@@ -304,17 +310,17 @@ void Supervisor::on_message(Child& child, Packet& packet) {
 }
 
 void Supervisor::on_ready(Child& child) {
-  const bool first = child.kind == ChildKind::front && !child.ever_ready;
   if (!child.ready && child.restarts > 0 && !child.orderly) {
     console_.warn("troupe: " + child.name + " is back after " + in_seconds(Clock::now() - child.ended) +
                   ", " + counted(child.restarts, "restart") + " so far");
   }
   child.ready = child.ever_ready = true;
-  if (!first) return;
+  // A front is ready when it can serve, but the relay in its place is before the engine is.
+  const bool relay = resources_->options.takes_fronts();
+  const bool ready = relay ? children_.every(&Child::ready) : child.kind == ChildKind::front;
+  if (!ready || std::exchange(announced_, true)) return;
   notify("READY=1");
-  const config::HttpOptions& http = resources_->options.http;
-  console_.tell("ready     " + url_of(http, http.host) + " after " + in_seconds(Clock::now() - began_) +
-                "\n");
+  console_.tell("ready     " + resources_->place() + " after " + in_seconds(Clock::now() - began_) + "\n");
 }
 
 void Supervisor::on_exit(Child& child) {
@@ -469,7 +475,7 @@ std::string Supervisor::state() {
   if (phase_ != Phase::running) return "draining";
   if (!children_.every(&Child::ever_ready)) return "loading";
   // One of several engines is enough: the front knows.
-  const bool all = setup_.counts.engines > 1 ? children_.front().ready : children_.every(&Child::ready);
+  const bool all = setup_.counts.engines != 1 ? children_.front().ready : children_.every(&Child::ready);
   return all && children_.front().state == "ready" ? "ready" : "restarting";
 }
 
@@ -479,11 +485,7 @@ StatusPage Supervisor::page(bool engine_answered) {
   page.state = state();
   peers_->fill(page);
   page.processes.push_back({"supervisor", getpid(), seconds(now - began_), 0, page.state, ""});
-  for (const Child& child : children_.all()) {
-    page.processes.push_back({child.name, child.process.pid(),
-                              child.running() ? seconds(now - child.started) : 0, child.restarts,
-                              children_.shown_state(child), child.restarts > 0 ? child.last_end : ""});
-  }
+  children_.fill(page, now);
   if (engine_answered) {
     status_requests_.fill(page);
     page.rates = rates_.rates();

@@ -16,6 +16,7 @@
 // tells, and has others read certificate and keys again; where it was ignored at the start (nohup) it stays
 // so. The children ignore SIGHUP, and SIGPIPE like the supervisor.
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -48,6 +49,10 @@ struct SupervisorSetup {
   std::vector<std::string>
       words_before;  ///< arguments of the executable before front, engine, worker, text and media
   ProcessCounts counts;
+
+  /// With which KV blocks are named, so that other machines know the names. Called once, after preflight;
+  /// empty, or nothing: this server has a key of its own.
+  std::function<std::optional<ipc::NamesKey>()> names_key;
 
   /// Makes the memory in which the ranks of an engine meet. Called for each engine where there are several
   /// ranks; empty: they need none.

@@ -92,6 +92,13 @@ std::unique_ptr<TlsSession> TlsSession::accept(const TlsContext& context, int so
   return std::unique_ptr<TlsSession>(new TlsSession(session));
 }
 
+std::unique_ptr<TlsSession> TlsSession::connect(const TlsContext& context, int socket) {
+  SSL* session = make_session(context, socket);
+  if (session == nullptr) return nullptr;
+  SSL_set_connect_state(session);
+  return std::unique_ptr<TlsSession>(new TlsSession(session));
+}
+
 TlsSession::~TlsSession() { SSL_free(session_); }
 
 TlsSession::Progress TlsSession::read(std::span<char> into, std::size_t& count) {

@@ -31,6 +31,8 @@ class TlsSession {
 
   /// The server's end of a new connection. `socket` is borrowed and does not block.
   static std::unique_ptr<TlsSession> accept(const TlsContext& context, int socket);
+  /// The client's end of one, likewise.
+  static std::unique_ptr<TlsSession> connect(const TlsContext& context, int socket);
   ~TlsSession();
   TlsSession(const TlsSession&) = delete;
   TlsSession& operator=(const TlsSession&) = delete;

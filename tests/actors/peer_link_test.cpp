@@ -21,7 +21,8 @@ class PeerLinkTest : public ::testing::Test {
  protected:
   static constexpr std::size_t kOwn = 0, kPeer = 1;
 
-  PeerLinkTest() {
+  /// `remote`: the own engine is on another machine.
+  explicit PeerLinkTest(bool remote = false) {
     FrontSetup front;
     for (std::size_t i = 0; i < 2; ++i) {
       fds_.push_back(*ipc::create_link());
@@ -29,6 +30,7 @@ class PeerLinkTest : public ::testing::Test {
           std::make_shared<Link>(*ipc::UpperEnd::attach(fds_[i].step.get(), fds_[i].cache.get())));
     }
     front.own_engines = 1;
+    front.remote_engines = remote;
     text_ = *ipc::create_link();
     front.texts.push_back(
         std::make_shared<Link>(*ipc::UpperEnd::attach(text_.step.get(), text_.cache.get())));
@@ -127,6 +129,31 @@ TEST_F(PeerLinkTest, AMessageThatNoEngineSendsEndsTheTrustInItsProcess) {
   EXPECT_TRUE(wait([this] { return traced().size() == 2; }));
   EXPECT_EQ(traced(), (std::vector<std::string>{"first", "third"}));
   EXPECT_TRUE(front_->alive()) << front_->why();
+}
+
+class RemoteLinkTest : public PeerLinkTest {
+ protected:
+  RemoteLinkTest() : PeerLinkTest(/*remote=*/true) {}
+};
+
+TEST_F(RemoteLinkTest, AnEngineOnAnotherMachineThatSendsNonsenseLosesItsConnectionAlone) {
+  ipc::LowerEnd end = attach(kOwn);
+  send_gap(end);
+  // As the front would have it of an engine that has ended: the relay sees the new epoch and ends the
+  // connection.
+  EXPECT_TRUE(wait([&] { return end.LinkMonitor::epoch() == 2; }));
+  EXPECT_EQ(end.receive(Clock::now() + test::kPatience).kind, ipc::Received::Kind::epoch_changed);
+  Link next(std::move(end));
+  next.send(MessageType::submit, 0, {});  // which only a front sends
+  EXPECT_TRUE(wait([&] { return next.end().LinkMonitor::epoch() == 3; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_TRUE(front_->alive()) << front_->why();
+}
+
+TEST_F(RemoteLinkTest, AnEngineThatIsNotThereIsNotAsked) {
+  EXPECT_FALSE(front_->engine_actors(std::chrono::seconds(5)).ok());  // at once
+  EXPECT_EQ(ipc::LinkMonitor::attach(fds_[kOwn].step.get(), fds_[kOwn].cache.get())->depths()[0].records, 1u)
+      << "nothing but the greeting waits for it";
 }
 
 }  // namespace

@@ -53,12 +53,14 @@ TEST(StatusTable, PeersHaveALineEach) {
     {"role": "prefill", "port": 7013, "pid": 42, "state": "joined", "why": ""},
     {"role": "prefill", "port": 7023, "pid": 0, "state": "absent", "why": ""},
     {"role": "prefill", "port": 7033, "pid": 43, "state": "refused", "why": "model differs"},
-    {"role": "decode", "port": 0, "pid": 44, "state": "joined", "why": ""}]})");
+    {"role": "decode", "port": 0, "pid": 44, "state": "joined", "why": ""},
+    {"role": "engine", "port": 0, "address": "10.0.0.5:8200", "pid": 0, "state": "absent", "why": "is lost"}]})");
   ASSERT_TRUE(text.ok());
   EXPECT_NE(text->find("peer    prefill instance at queue port 7013 · joined · pid 42\n"
                        "peer    prefill instance at queue port 7023 · absent\n"
                        "peer    prefill instance at queue port 7033 · refused · pid 43 · model differs\n"
-                       "peer    decode instance · joined · pid 44\n"),
+                       "peer    decode instance · joined · pid 44\n"
+                       "peer    engine at 10.0.0.5:8200 · absent · is lost\n"),
             std::string::npos)
       << *text;
 }

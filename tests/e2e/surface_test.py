@@ -127,11 +127,12 @@ class CommandLine(unittest.TestCase):
     def test_every_subcommand_has_help_with_examples(self):
         code, out, _ = self.run_troupe("--help")
         self.assertEqual(code, 0)
-        for name in ("serve", "chat", "status", "logs", "tokenize", "collect-env", "version", "front", "engine", "worker", "bench"):
+        for name in ("serve", "chat", "status", "logs", "tokenize", "cluster-keys", "collect-env", "version", "front", "engine", "worker",
+                     "relay", "bench"):
             code, text, err = self.run_troupe(name, "--help")
             self.assertEqual(code, 0, (name, err))
             self.assertRegex(text, r"(?i)example", name)
-            if name not in ("front", "engine", "worker"):
+            if name not in ("front", "worker", "relay"):
                 self.assertIn(name, out)
 
     def test_the_page_of_options_is_what_the_binary_prints(self):

@@ -129,7 +129,8 @@ TEST_F(DecodePeerTest, WhatDecidesTheContentsOfBlocksIsAFact) {
   const auto facts_with = [this](const auto& change) {
     config::Options other = options;
     change(other);
-    return difference(facts_of(options), 1, facts_of(other), 2);
+    return difference({facts_of(options), "the prefill instance (pid 1)"},
+                      {facts_of(other), "the decode instance (pid 2)"});
   };
   EXPECT_EQ(facts_with([](config::Options& o) { o.http.port = 1; }), "");
   EXPECT_EQ(facts_with([](config::Options& o) { o.scheduler.max_num_seqs = 7; }), "");

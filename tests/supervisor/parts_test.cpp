@@ -427,6 +427,7 @@ TEST(StatusPage, HasExactlyTheDocumentedMembers) {
   page.cache_queue_ports = {4};
   page.role = "decode";
   page.peers.push_back({"prefill", 7013, 78, "refused", "model differs"});
+  page.peers.push_back({"engine", 0, 0, "joined", "", "10.0.0.5:8200"});
   page.processes.push_back({"engine", 77, 1.26, 2, "ready", "engine was killed by signal 9"});
   page.queues.push_back({"plan", 5, 6});
   page.tokens = {7000, 300};
@@ -439,8 +440,9 @@ TEST(StatusPage, HasExactlyTheDocumentedMembers) {
             R"({"model":"demo","state":"ready","url":"http://127.0.0.1:1",)"
             R"("ports":{"http":1,"metrics":2,"engine_worker_queue":3,"cache_queue":4},)"
             R"("logs":{"dir":"/log","actor_dirs":{"cache":"/other"}},)"
-            R"("role":"decode","peers":[{"role":"prefill","port":7013,"pid":78,"state":"refused",)"
-            R"("why":"model differs"}],)"
+            R"("role":"decode","peers":[{"role":"prefill","port":7013,"address":"","pid":78,)"
+            R"("state":"refused","why":"model differs"},)"
+            R"({"role":"engine","port":0,"address":"10.0.0.5:8200","pid":0,"state":"joined","why":""}],)"
             R"("processes":[{"name":"engine","pid":77,"uptime_s":1.3,"restarts":2,"state":"ready",)"
             R"("last_end":"engine was killed by signal 9"}],)"
             R"("queues":[{"name":"plan","depth":5,"capacity":6}],)"

@@ -1,0 +1,226 @@
+#include "actors/remote/bridge.h"
+
+#include <pthread.h>
+
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "actors/link/link.h"
+#include "actors/link/message_codec.h"
+
+namespace troupe::remote {
+namespace {
+
+/// Longest single wait for a record, so that beats go out in time.
+constexpr Duration kLongestWait = std::chrono::milliseconds(50);
+/// How often the engine's block names are looked at.
+constexpr Duration kNamesPeriod = std::chrono::milliseconds(100);
+/// How soon a record that finds no room in the ring is tried again.
+constexpr Duration kRoomRetry = std::chrono::milliseconds(1);
+/// A heartbeat, in ns, of one that is attached and does not respond.
+constexpr std::int64_t kLongAgo = 1;
+/// Records that are there go out in one write up to about so many bytes.
+constexpr std::size_t kMostAtOnce = 64 << 10;
+
+std::span<const std::byte> bytes_of(const std::uint64_t& word) { return std::as_bytes(std::span(&word, 1)); }
+
+}  // namespace
+
+std::string Bridge::run(Stream& stream, FrameReader& reader, const std::stop_token& stop) {
+  // A new epoch is told once, before any record of it.
+  while (end_.LinkMonitor::epoch() != end_.epoch()) (void)end_.receive(TimePoint{});
+  epoch_ = end_.epoch();
+  over_ = submitted_ = false;
+  {
+    const std::lock_guard lock(mutex_);
+    why_.clear();
+    counts_.last = {};
+  }
+  heard_ = engine_alive_ = Clock::now();
+  engine_heartbeat_ = 0;
+  engine_drains_ = false;
+  std::thread reading([&] {
+    ::pthread_setname_np(::pthread_self(), "relay_read");
+    read(stream, reader);
+  });
+  next_beat_ = next_look_ = TimePoint{};
+  told_draining_ = false;
+  name_changes_.restart();
+  while (!over()) {
+    if (stop.stop_requested()) {
+      end_with("was left");
+      break;
+    }
+    out_.clear();
+    put_due(Clock::now());
+    // The first is waited for; those behind it go along.
+    for (TimePoint until = out_.empty() ? Clock::now() + kLongestWait : TimePoint{};
+         out_.size() < kMostAtOnce; until = TimePoint{}) {
+      if (!collect(end_.receive(until))) break;
+    }
+    if (out_.empty() || over()) continue;
+    // Without a limit: a peer that is alive but does not read may go on later, and one that is not is noticed
+    // by the reading thread, which closes the stream.
+    switch (stream.write(out_, TimePoint::max(), stop)) {
+      case Stream::Progress::done: break;
+      case Stream::Progress::late: end_with("was left"); break;
+      case Stream::Progress::failed: end_with("has ended the connection: " + stream.error()); break;
+    }
+  }
+  end_.done();
+  stream.close();
+  reading.join();
+  if (names_ && side_ == ipc::Side::lower) names_->distrust();
+  // Unless the process at the other end has ended, which its supervisor has told already.
+  if (end_.LinkMonitor::epoch() == epoch_) end_.reaped(side_);
+  const std::lock_guard lock(mutex_);
+  return why_;
+}
+
+/// What goes before the next records: nobody would take those of an engine that is not there.
+void Bridge::put_due(TimePoint now) {
+  const bool upper = side_ == ipc::Side::upper;
+  if (now >= next_beat_) {
+    next_beat_ = now + kBeatPeriod;
+    const std::int64_t heartbeat = upper ? end_.heartbeat_ns(ipc::Side::lower) : 1;
+    put_frame(out_, FrameKind::beat, bytes_of(static_cast<std::uint64_t>(heartbeat)));
+  }
+  if (upper && names_ && now >= next_look_) {
+    next_look_ = now + kNamesPeriod;
+    if (const auto changes = name_changes_.look(); !changes.empty())
+      put_frame(out_, FrameKind::names, changes);
+  }
+  if (draining_ && !std::exchange(told_draining_, true)) put_frame(out_, FrameKind::draining, {});
+}
+
+/// False: nothing more is there, or the connection is over.
+bool Bridge::collect(const ipc::Received& got) {
+  using Kind = ipc::Received::Kind;
+  switch (got.kind) {
+    case Kind::timeout: return false;
+    case Kind::epoch_changed: end_with("was left, as the process on this side has ended"); return false;
+    case Kind::corrupt: end_with("was left, as a ring of this side holds no sound record"); return false;
+    case Kind::record: break;
+  }
+  if (got.view.as<wire::Message>() == nullptr) return true;  // the other end of the link says nothing else
+  if (side_ == ipc::Side::upper) count(got.view);
+  put_frame(out_, FrameKind::record, got.view.bytes());
+  return true;
+}
+
+void Bridge::count(const wire::RecordView& record) {
+  const auto& message = *record.as<wire::Message>();
+  StepStats stats;
+  if (message.type != static_cast<std::uint32_t>(MessageType::step_stats) || !record.holds(message.bytes) ||
+      !decode(record.array(message.bytes), stats)) {
+    return;
+  }
+  submitted_ = false;
+  const std::lock_guard lock(mutex_);
+  counts_.last = stats;
+  counts_.prompt_tokens += stats.admitted_tokens;
+  counts_.generated_tokens += stats.generated_tokens;
+}
+
+bool Bridge::idle() const {
+  const StepStats last = counts().last;
+  return !submitted_ && last.running + last.waiting == 0;
+}
+
+EngineCounts Bridge::counts() const {
+  const std::lock_guard lock(mutex_);
+  return counts_;
+}
+
+/// The first reason counts.
+void Bridge::end_with(std::string why) {
+  const std::lock_guard lock(mutex_);
+  if (!over_) why_ = std::move(why);
+  over_ = true;
+}
+
+void Bridge::read(Stream& stream, FrameReader& reader) {
+  while (!over()) {
+    Frame frame;
+    const FrameReader::Got got = reader.next(/*greets=*/false, frame);
+    if (got == FrameReader::Got::bad || (got == FrameReader::Got::frame && !take(frame))) {
+      end_with("has sent what is no record of a link");
+      break;
+    }
+    if (got == FrameReader::Got::frame) continue;
+    std::size_t count = 0;
+    switch (stream.read(reader.room(), count, Clock::now() + kLongestWait)) {
+      case Stream::Progress::done:
+        reader.filled(count);
+        heard_ = Clock::now();
+        break;
+      case Stream::Progress::late:
+        if (Clock::now() - heard_ >= kLost) end_with("gave no sign of life for 3 s");
+        if (Clock::now() - engine_alive_ >= kLost && engine_heartbeat_ != 0)
+          end_with("gave no sign of life for 3 s, though its relay did");
+        break;
+      case Stream::Progress::failed: end_with("has ended the connection: " + stream.error()); break;
+    }
+  }
+  stream.close();  // which wakes the writing thread
+}
+
+/// False: the peer may not send it.
+bool Bridge::take(const Frame& frame) {
+  switch (frame.kind) {
+    case FrameKind::beat: {
+      std::uint64_t heartbeat = 0;
+      std::memcpy(&heartbeat, frame.payload.data(), sizeof heartbeat);
+      if (side_ == ipc::Side::lower) take_beat(heartbeat);
+      return true;
+    }
+    case FrameKind::names:
+      return side_ == ipc::Side::lower && (!names_ || apply_names(*names_, frame.payload));
+    case FrameKind::draining:
+      if (side_ == ipc::Side::upper) return false;
+      engine_drains_ = true;
+      end_.heartbeat().store(kLongAgo, std::memory_order_relaxed);
+      return true;
+    default: return take_record(frame.payload);
+  }
+}
+
+void Bridge::take_beat(std::uint64_t heartbeat) {
+  if (heartbeat == engine_heartbeat_ && heartbeat != 0) return;
+  engine_heartbeat_ = heartbeat;
+  if (heartbeat == 0) {
+    engine_alive_ = Clock::now();
+  } else {
+    engine_lives();
+  }
+}
+
+/// The engine's sign of life is this end's. One that drains gives none: the front then sends new requests
+/// elsewhere at once, and waits for those that run.
+void Bridge::engine_lives() {
+  engine_alive_ = Clock::now();
+  if (!engine_drains_) end_.beat();
+}
+
+bool Bridge::take_record(std::span<std::byte> record) {
+  auto* header = reinterpret_cast<wire::Header*>(record.data());
+  header->epoch = epoch_;
+  wire::RecordView view;
+  if (!wire::RecordView::open(record, view) || view.as<wire::Message>() == nullptr) return false;
+  if (side_ == ipc::Side::lower) {
+    engine_lives();
+  } else if (view.as<wire::Message>()->type == static_cast<std::uint32_t>(MessageType::submit)) {
+    submitted_ = true;
+  }
+  bool waited = false;
+  while (!end_.try_send(ipc::Channel::step, record)) {
+    if (over() || end_.LinkMonitor::epoch() != epoch_) return true;
+    std::this_thread::sleep_for(kRoomRetry);
+    waited = true;
+  }
+  if (waited) heard_ = engine_alive_ = Clock::now();
+  return true;
+}
+
+}  // namespace troupe::remote

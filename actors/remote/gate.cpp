@@ -1,0 +1,145 @@
+#include <netdb.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <array>
+
+#include "actors/remote/node_facts.h"
+#include "actors/remote/relay.h"
+
+namespace troupe::remote {
+namespace {
+
+constexpr int kLookMs = 100;
+/// Connections that are open at a time beyond those with a place: strangers must not take all threads.
+constexpr std::size_t kMostStrangers = 16;
+
+/// "10.0.0.5:41234"
+std::string text_of(const sockaddr_storage& address, socklen_t size) {
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> port{};
+  if (::getnameinfo(reinterpret_cast<const sockaddr*>(&address), size, host.data(), host.size(), port.data(),
+                    port.size(), NI_NUMERICHOST | NI_NUMERICSERV) != 0) {
+    return "an unknown address";
+  }
+  return std::string(host.data()) + ":" + port.data();
+}
+
+}  // namespace
+
+Gate::Gate(RelaySetup setup, std::vector<ipc::UpperEnd> ends, const std::shared_ptr<ipc::BlockNames>& names,
+           int listen, std::string name)
+    : setup_(std::move(setup)), listen_(listen), name_(std::move(name)) {
+  for (ipc::UpperEnd& end : ends) {
+    places_.emplace_back(std::move(end), names);
+    places_.back().end.beat_elsewhere();
+  }
+  thread_ = std::jthread([this](const std::stop_token& stop) {
+    ::pthread_setname_np(::pthread_self(), "relay_accept");
+    run(stop);
+  });
+}
+
+Gate::~Gate() = default;
+
+void Gate::run(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    std::erase_if(visits_, [](const Visit& one) { return one.over->load(); });
+    pollfd fd{listen_, POLLIN, 0};
+    if (::poll(&fd, 1, kLookMs) <= 0) continue;
+    sockaddr_storage address{};
+    socklen_t size = sizeof address;
+    ipc::Fd socket(
+        ::accept4(listen_, reinterpret_cast<sockaddr*>(&address), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    // Beyond the limit a connection is closed at once: fronts try again.
+    if (!socket || visits_.size() >= places_.size() + kMostStrangers) continue;
+    Visit& visit = visits_.emplace_back();
+    visit.thread = std::jthread([this, over = visit.over, from = text_of(address, size),
+                                 socket = std::move(socket)](const std::stop_token& asked) mutable {
+      ::pthread_setname_np(::pthread_self(), "relay_write");
+      serve(std::move(socket), from, asked);
+      *over = true;
+    });
+  }
+  visits_.clear();  // asks them to end, and waits
+}
+
+void Gate::serve(ipc::Fd socket, const std::string& from, const std::stop_token& stop) {
+  const TimePoint deadline = Clock::now() + kGreetingPatience;
+  auto stream = Stream::accept(std::move(socket), setup_.keys.tls);
+  if (!stream.ok()) return;
+  FrameReader reader;
+  const auto greeting = await_greeting(**stream, reader, deadline, stop);
+  if (!greeting.ok()) {
+    setup_.log.warning("stranger", {kv("from", from), kv("why", greeting.status().message)});
+    return;
+  }
+  const std::string front = "node " + greeting->node + " (" + from + ")";
+  std::string why =
+      node_difference(setup_.own.facts, name_, greeting->facts, "the front at node " + greeting->node);
+  Place* const place = why.empty() ? take_place(front, why) : nullptr;
+  if (place == nullptr) {
+    setup_.log.warning("front_refused", {kv("front", front), kv("why", why)});
+    return refuse(**stream, why, deadline, stop);
+  }
+  setup_.log.info("front_joined", {kv("front", front)});
+  std::string ended = "did not take the welcome";
+  if (welcome(**stream, setup_.own, deadline, stop)) ended = place->bridge.run(**stream, reader, stop);
+  setup_.log.info("front_left", {kv("front", front), kv("why", ended)});
+  const std::lock_guard lock(mutex_);
+  place->taken = false;
+}
+
+/// Null, and `why`, when the front cannot be served.
+Gate::Place* Gate::take_place(const std::string& front, std::string& why) {
+  const std::lock_guard lock(mutex_);
+  const auto free =
+      std::find_if(places_.begin(), places_.end(), [](const Place& place) { return !place.taken; });
+  if (free == places_.end() || draining_) {
+    why = name_ +
+          (draining_ ? " is ending" : " serves " + std::to_string(places_.size()) + " fronts already") +
+          ", and cannot take " + front;
+    return nullptr;
+  }
+  free->taken = true;
+  free->front = front;
+  return &*free;
+}
+
+std::vector<PeerState> Gate::peers() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<PeerState> out;
+  for (const Place& place : places_) {
+    if (place.taken) out.push_back({"front", place.front, "joined", ""});
+  }
+  return out;
+}
+
+void Gate::beat() {
+  for (Place& place : places_) place.end.beat();
+}
+
+void Gate::drain() {
+  const std::lock_guard lock(mutex_);
+  draining_ = true;
+  for (Place& place : places_) place.bridge.drain();
+}
+
+bool Gate::idle() const {
+  const std::lock_guard lock(mutex_);
+  return std::all_of(places_.begin(), places_.end(),
+                     [](const Place& place) { return !place.taken || place.bridge.idle(); });
+}
+
+EngineCounts Gate::counts() const {
+  EngineCounts most;
+  for (const Place& place : places_) {
+    if (const EngineCounts counts = place.bridge.counts(); counts.generated_tokens >= most.generated_tokens)
+      most = counts;
+  }
+  return most;
+}
+
+}  // namespace troupe::remote

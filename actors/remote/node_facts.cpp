@@ -1,0 +1,87 @@
+#include "actors/remote/node_facts.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <vector>
+
+#include "actors/remote/cluster_keys.h"
+#include "ipc/memory_file.h"
+
+namespace troupe::remote {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr const char* kConfig = "model's configuration";
+constexpr const char* kVocabulary = "model's vocabulary";
+constexpr const char* kWeights = "model's weights";
+
+/// Of each file of weights its name, its size, its first bytes and its last ones are looked at: tensors'
+/// names and places, and some numbers. The whole may take minutes to read.
+constexpr std::size_t kLooked = 64 << 10;
+
+/// Digits that are shown to tell one from another.
+std::string shortened(std::string digest) { return digest.substr(0, 16); }
+
+std::string read_piece(std::ifstream& in, std::uint64_t from) {
+  std::string piece(kLooked, '\0');
+  in.clear();
+  in.seekg(static_cast<std::streamoff>(from));
+  in.read(piece.data(), static_cast<std::streamsize>(piece.size()));
+  piece.resize(static_cast<std::size_t>(std::max<std::streamsize>(in.gcount(), 0)));
+  return piece;
+}
+
+/// "" without weights.
+std::string weights_digest(const fs::path& directory) {
+  std::vector<fs::path> files;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(directory, error)) {
+    if (entry.path().extension() == ".safetensors") files.push_back(entry.path());
+  }
+  if (files.empty()) return "";
+  std::sort(files.begin(), files.end());
+  Digest digest;
+  for (const fs::path& file : files) {
+    std::ifstream in(file, std::ios::binary | std::ios::ate);
+    const std::streamoff end = in.tellg();
+    const std::uint64_t size = end < 0 ? 0 : static_cast<std::uint64_t>(end);
+    digest.add(file.filename().string() + " " + std::to_string(size) + "\n");
+    digest.add(read_piece(in, 0));
+    digest.add(read_piece(in, size > kLooked ? size - kLooked : 0));
+  }
+  return shortened(digest.take());
+}
+
+}  // namespace
+
+Result<supervisor::PeerFacts> node_facts(const config::Options& options, int vocabulary_fd) {
+  supervisor::PeerFacts facts = supervisor::facts_across_machines(options);
+  const fs::path directory(options.model.directory);
+  std::ifstream in(directory / options.model.model_config_name, std::ios::binary);
+  const std::string text{std::istreambuf_iterator<char>(in), {}};
+  Digest configuration;
+  configuration.add(text);
+  facts[kConfig] = shortened(configuration.take());
+  const auto vocabulary = ipc::map_constant_file(vocabulary_fd);
+  if (!vocabulary.ok()) return vocabulary.status();
+  Digest tokens;
+  tokens.add({reinterpret_cast<const char*>(vocabulary->bytes.data()), vocabulary->bytes.size()});
+  facts[kVocabulary] = shortened(tokens.take());
+  // Random weights follow from the seed, which is a fact of its own.
+  if (options.model.load_choices == config::LoadChoice::dummy) return facts;
+  if (std::string weights = weights_digest(directory); !weights.empty()) facts[kWeights] = std::move(weights);
+  return facts;
+}
+
+std::string node_difference(supervisor::PeerFacts engine, const std::string& engine_name,
+                            supervisor::PeerFacts front, const std::string& front_name) {
+  if (!engine.contains(kWeights) || !front.contains(kWeights)) {
+    engine.erase(kWeights);
+    front.erase(kWeights);
+  }
+  return supervisor::difference({engine, engine_name}, {front, front_name});
+}
+
+}  // namespace troupe::remote

@@ -1,0 +1,112 @@
+#pragma once
+// The two kinds of relay. Each is what stands in the place of the process on the other machine: beside a
+// front a Dialer is its engine, beside an engine a Gate is its fronts. Each runs threads of its own.
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "actors/remote/bridge.h"
+#include "actors/remote/cluster_keys.h"
+#include "actors/remote/relay_greeting.h"
+#include "base/log.h"
+#include "config/address.h"
+#include "ipc/fd.h"
+#include "ipc/link.h"
+
+namespace troupe::remote {
+
+/// For a connection, TLS and the greeting.
+inline constexpr Duration kGreetingPatience = std::chrono::seconds(3);
+
+/// A peer, as the status page shows it.
+struct PeerState {
+  std::string role;     ///< the peer's: engine or front
+  std::string address;  ///< where it listens, or the name of its node
+  std::string state;    ///< joining, absent, refused, joined
+  std::string why;      ///< it is absent, in words that follow its name; or refused
+
+  bool operator==(const PeerState&) const = default;
+};
+
+struct RelaySetup {
+  RelayGreeting own;
+  ClusterKeys keys;
+  Log log;
+};
+
+/// Connects to an engine, again and again, and carries what the front and it say to each other.
+class Dialer {
+ public:
+  Dialer(RelaySetup setup, ipc::LowerEnd end, std::shared_ptr<ipc::BlockNames> names, config::Address engine);
+  ~Dialer();  ///< ends the connection
+
+  PeerState peer() const;
+
+ private:
+  void run(const std::stop_token& stop);
+  std::string visit(const std::stop_token& stop);
+  void tell(const std::string& state, const std::string& why);
+
+  const RelaySetup setup_;
+  ipc::LowerEnd end_;
+  const config::Address engine_;
+  Bridge bridge_;
+  mutable std::mutex mutex_;
+  PeerState peer_;  // guarded by mutex_
+  std::jthread thread_;
+};
+
+/// Takes the fronts that come to a socket, as many at a time as there are links.
+class Gate {
+ public:
+  /// `listen` is borrowed, and does not block. `name` is the engine's, for those that it refuses.
+  Gate(RelaySetup setup, std::vector<ipc::UpperEnd> ends, const std::shared_ptr<ipc::BlockNames>& names,
+       int listen, std::string name);
+  ~Gate();  ///< ends the connections
+
+  /// Of those that are joined.
+  std::vector<PeerState> peers() const;
+  std::size_t places() const { return places_.size(); }
+
+  /// A sign of life of the fronts' place. Any thread.
+  void beat();
+  /// The fronts are told to give new requests to other engines; those that come later are refused.
+  void drain();
+  /// No front has anything that runs or waits.
+  bool idle() const;
+  /// As the front has heard it that has been there longest.
+  EngineCounts counts() const;
+
+ private:
+  /// A link, and the front that has it.
+  struct Place {
+    Place(ipc::UpperEnd upper, std::shared_ptr<ipc::BlockNames> names)
+        : end(std::move(upper)), bridge(end, ipc::Side::upper, std::move(names)) {}
+    ipc::UpperEnd end;
+    Bridge bridge;
+    bool taken = false;  // guarded by mutex_, as the next
+    std::string front;
+  };
+  struct Visit {
+    std::jthread thread;
+    std::shared_ptr<std::atomic<bool>> over = std::make_shared<std::atomic<bool>>(false);
+  };
+  void run(const std::stop_token& stop);
+  void serve(ipc::Fd socket, const std::string& from, const std::stop_token& stop);
+  Place* take_place(const std::string& front, std::string& why);
+
+  const RelaySetup setup_;
+  const int listen_;
+  const std::string name_;
+  mutable std::mutex mutex_;
+  std::deque<Place> places_;
+  bool draining_ = false;      // guarded by mutex_
+  std::vector<Visit> visits_;  // of the thread that accepts
+  std::jthread thread_;
+};
+
+}  // namespace troupe::remote
