@@ -116,7 +116,6 @@ class Supervisor {
   Children children_;
   std::optional<Peers> peers_;
   bool announced_ = false;  // that the server is ready
-
   Phase phase_ = Phase::running;
   int exit_code_ = 0;
   TimePoint drain_until_;
@@ -299,10 +298,8 @@ void Supervisor::on_message(Child& child, Packet& packet) {
     peers_->on_peers(child, packet);
   } else if (event == "served") {
     children_.served();
-  } else if (event == "memory" && child.kind == ChildKind::worker) {
-    peers_->on_memory(child, packet);
-  } else if (event == "peer_unreadable" && child.kind == ChildKind::worker) {
-    peers_->on_unreadable(packet, Clock::now());
+  } else if (child.kind == ChildKind::worker && (event == "memory" || event == "peer_unreadable")) {
+    event == "memory" ? peers_->on_memory(child, packet) : peers_->on_unreadable(packet, Clock::now());
   } else if (event == "fatal") {
     child.fatal = packet.text("message");
     setup_.log(LogLevel::error, "child_fatal", {kv("child", child.name), kv("message", child.fatal)});
@@ -316,9 +313,9 @@ void Supervisor::on_ready(Child& child) {
   }
   child.ready = child.ever_ready = true;
   // A front is ready when it can serve, but the relay in its place is before the engine is.
-  const bool relay = resources_->options.takes_fronts();
-  const bool ready = relay ? children_.every(&Child::ready) : child.kind == ChildKind::front;
-  if (!ready || std::exchange(announced_, true)) return;
+  const bool every = resources_->options.takes_fronts();
+  if (every ? !children_.every(&Child::ready) : child.kind != ChildKind::front) return;
+  if (std::exchange(announced_, true)) return;
   notify("READY=1");
   console_.tell("ready     " + resources_->place() + " after " + in_seconds(Clock::now() - began_) + "\n");
 }
