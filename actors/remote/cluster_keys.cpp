@@ -207,6 +207,14 @@ Status make_node(const fs::path& directory, const std::string& name, const Autho
   return {};
 }
 
+/// The owner alone can use the file; or it is root's, and a group may read it, as service managers hand out
+/// secrets.
+bool is_private(const fs::path& path) {
+  struct stat file {};
+  if (::stat(path.c_str(), &file) != 0) return false;
+  return (file.st_mode & (file.st_uid == 0 ? 037 : 077)) == 0;
+}
+
 Result<ipc::NamesKey> read_names_key(const fs::path& path) {
   const auto text = read_file(path);
   if (!text.ok()) return text.status();
@@ -227,8 +235,7 @@ Result<ClusterKeys> load_cluster_keys(const std::string& directory) {
   }
   auto names = read_names_key(path / kNames);
   if (!names.ok()) return names.status();
-  struct stat key_file {};
-  if (::stat((path / kNodeKey).c_str(), &key_file) == 0 && (key_file.st_mode & 077) != 0)
+  if (!is_private(path / kNodeKey))
     return bad_keys(path / kNodeKey, "can be read by others than its owner; chmod 600 it");
 
   ClusterKeys keys{http::make_tls_context(), "", *names};

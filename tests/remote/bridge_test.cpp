@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <future>
@@ -330,6 +331,8 @@ TEST(ClusterKeys, AreMadeOnceAndReadOnlyByTheirOwner) {
   EXPECT_FALSE(load_cluster_keys(cluster).ok()) << "the authority's folder is no node's";
   std::filesystem::permissions(cluster + "/a/node.key", std::filesystem::perms(0644));
   EXPECT_NE(load_cluster_keys(cluster + "/a").status().message.find("chmod 600"), std::string::npos);
+  std::filesystem::permissions(cluster + "/a/node.key", std::filesystem::perms(0640));
+  EXPECT_EQ(load_cluster_keys(cluster + "/a").ok(), ::geteuid() == 0) << "a group may read what is root's";
 }
 
 }  // namespace
