@@ -82,6 +82,12 @@ struct FrontLost {
   std::uint32_t front = 0;
 };
 
+/// Asks whether nothing of a front is left: what a front that was lost had has ended, so that the next one,
+/// or the same one on another machine, may use its keys again.
+struct FrontSettled {
+  std::uint32_t front = 0;
+};
+
 /// A message of a link that an actor handles itself, and the link's epoch in which it came.
 struct LinkMessage {
   std::uint32_t type = 0;  ///< MessageType

@@ -133,6 +133,8 @@ using scheduler_actor =
                      caf::reacts_to<Cancel>,
                      // The front has taken steps, or is gone; likewise.
                      caf::reacts_to<FrontReady>, caf::reacts_to<FrontLost>,
+                     // Answers whether nothing of the front is left; from FRONT LINK.
+                     caf::replies_to<FrontSettled>::with<bool>,
                      // A step's result; from WORKER LINK.
                      caf::reacts_to<StepDone>,
                      // An image or a video has been encoded, or could not be; likewise.

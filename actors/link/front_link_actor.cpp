@@ -16,6 +16,9 @@ using FrontLinkSelf = front_link_actor::stateful_pointer<FrontLinkState>;
 /// Longer than a request may take: GRAMMAR answers when the form is compiled or the request is cancelled.
 constexpr std::chrono::minutes kFormPatience{24 * 60};
 
+/// How soon a front's last sequences are looked at again: they end with the steps that run.
+constexpr std::chrono::milliseconds kSettling{2};
+
 /// As if the front had ended: its relay ends the connection.
 void give_up(Link& link) {
   ipc::LinkEnd& end = link.end();
@@ -134,6 +137,19 @@ void welcome(FrontLinkSelf self) {
   if (state.up) link.send(MessageType::link_up, 0, encoded_view(*state.up));
 }
 
+/// Once what the front before it had, or it had itself in another epoch, has ended.
+void greeted(FrontLinkSelf self, const LinkMessage& greeting) {
+  self->request(self->state.parts.scheduler, kTurnPatience, FrontSettled{self->state.parts.front})
+      .then(
+          [=](bool settled) {
+            if (!settled) return self->delayed_send(self, kSettling, greeting);
+            if (greeting.epoch != self->state.parts.link->epoch()) return;
+            self->state.greeted = true;
+            if (self->state.root) welcome(self);
+          },
+          [=](const caf::error&) { self->delayed_send(self, kSettling, greeting); });
+}
+
 void compile(FrontLinkSelf self, const LinkMessage& question) {
   auto job = read<Compile>(self, question);
   if (!job) return;
@@ -205,10 +221,7 @@ void probe(FrontLinkSelf self, const LinkMessage& question) {
 void take(FrontLinkSelf self, const LinkMessage& message) {
   if (message.epoch != self->state.parts.link->epoch()) return;  // of a front that is gone
   switch (static_cast<MessageType>(message.type)) {
-    case MessageType::greeting:
-      self->state.greeted = true;
-      if (self->state.root) welcome(self);
-      return;
+    case MessageType::greeting: return greeted(self, message);
     case MessageType::compile: return compile(self, message);
     case MessageType::release_grammar: return release(self, message);
     case MessageType::cancel_compile: return cancel_compile(self, message);

@@ -199,6 +199,13 @@ void Scheduler::drop_front(std::uint32_t front) {
   fronts_.drop(front);
 }
 
+bool Scheduler::serves(std::uint32_t front) const {
+  for (std::uint32_t i = 0; i < table_.places(); ++i) {
+    if (table_[i].live && table_[i].front == front) return true;
+  }
+  return false;
+}
+
 void Scheduler::masks_late(const MasksLate& late) {
   if (epoch_ != 0 && late.epoch == epoch_) mark_masks_late(late.keys, table_);
 }

@@ -116,6 +116,8 @@ class Scheduler {
   void hold(std::uint32_t front, bool on);
   /// The front has died: cancels all its sequences, and it is not held any more.
   void drop_front(std::uint32_t front);
+  /// True while a sequence of the front is known, also an ending one.
+  bool serves(std::uint32_t front) const;
   /// True from submit() until the sequence has ended.
   bool holds(const RequestKey& key) const { return table_.find(key) != kNoSequence; }
 

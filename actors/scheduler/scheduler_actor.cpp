@@ -209,6 +209,7 @@ scheduler_actor::behavior_type scheduler_behavior(SchedulerSelf self, SchedulerP
         self->state.scheduler->drop_front(lost.front);
         advance(self);
       },
+      [self](const FrontSettled& of) { return !self->state.scheduler->serves(of.front); },
       [self](const StepDone& done) { step_done(self, done); },
       [self](const MediaReport& report) { media_done(self, report); },
       [self](const MasksLate& late) { self->state.scheduler->masks_late(late); },

@@ -57,8 +57,8 @@ class CudaEncoder {
   /// True if none of these rows covers an item that is still to be encoded.
   bool has_encoded(std::span<const wire::PlanRow> rows) const;
 
-  /// Before a step is given to `steps`: puts a piece between it and the steps before it.
-  void run_before_step(Cuda& steps);
+  /// Before a step with these rows is given to `steps`: puts a piece between it and the steps before it.
+  void run_before_step(Cuda& steps, std::span<const wire::PlanRow> rows);
   /// While the GPU has no step: keeps it at work.
   void run_alone();
   /// The oldest encoding, if it has ended.
@@ -95,6 +95,7 @@ class CudaEncoder {
     void* rows = nullptr;         // from then on: where its output goes
     bool cached = false;
     bool begun = false;     // on the tower
+    bool together = false;  // with the other ranks
     bool launched = false;  // all of its pieces
     bool dropped = false;   // its sequence has ended
     bool skipped = false;
@@ -110,10 +111,10 @@ class CudaEncoder {
   void look();
   // True if the item is one that ranks encode together.
   bool is_joint(const Encoding& encoding) const;
-  void come_to(Encoding& encoding);
+  void come_to(Encoding& encoding, std::span<const wire::PlanRow> step);
   // True when the encoding's first piece may be launched.
   bool begin(Encoding& encoding);
-  bool has_next();
+  bool has_next(std::span<const wire::PlanRow> step);
   void pop();
   void launch(double least_operations);
   CudaEvent& end(std::size_t piece) { return ends_[piece % kMostOut]; }

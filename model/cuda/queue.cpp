@@ -230,7 +230,7 @@ void CudaQueue::launch_media(const wire::RecordView& record, const wire::StepPla
   encoder.find(flight.batch.embedded);
   const std::vector<MediaCheck::Used>& used = media_.used(record, plan);
   flight.used.assign(used.begin(), used.end());
-  encoder.run_before_step(*model_.device);
+  encoder.run_before_step(*model_.device, record.array(plan.rows));
 }
 
 CudaQueue::Work& CudaQueue::add_work() {

@@ -21,11 +21,13 @@ bool has_come(std::uint64_t note, std::uint32_t number) { return note != 0 && ah
 void JointWork::begin(std::uint32_t number, bool cached) {
   number_ = number;
   cached_ = cached;
+  refused_ = false;
   sent(0);
 }
 
 void JointWork::refuse(std::uint32_t number) {
   number_ = number;
+  refused_ = true;
   leave(kRefused, 0);
 }
 
@@ -37,6 +39,7 @@ void JointWork::leave(std::uint64_t flags, int parts) {
 }
 
 JointWork::Way JointWork::way() const {
+  if (refused_) return Way::alone;
   bool all_cached = cached_, one_is_out = false;
   for (int rank = 0; rank < meeting_->ranks(); ++rank) {
     if (rank == meeting_->shard().rank) continue;

@@ -26,7 +26,7 @@ class JointWork {
   /// This rank comes to the item of that number, the largest so far in the epoch, after it has done with
   /// those before. Numbers count items from 0 in all ranks alike. `cached`: it has the result already.
   void begin(std::uint32_t number, bool cached);
-  /// This rank comes to the item and will not take part.
+  /// This rank comes to the item and will not take part: its way is `alone`.
   void refuse(std::uint32_t number);
   Way way() const;
 
@@ -41,6 +41,7 @@ class JointWork {
   RankMeeting* meeting_;
   std::uint32_t number_ = 0;
   bool cached_ = false;
+  bool refused_ = false;
 };
 
 }  // namespace troupe::model

@@ -353,6 +353,20 @@ TEST_F(SchedulerActorTest, EachFrontGetsItsOwnTokensAndAGoneOneLeavesNothing) {
   EXPECT_EQ(ask<SchedulerStatus>(scheduler_, caf::get_atom::value).running, 1);
 }
 
+TEST_F(SchedulerActorTest, AFrontThatWasLostIsSettledWhenItsStepsHaveEnded) {
+  link_up(1);
+  ASSERT_TRUE(submit({spec(1, 50)}, 1).ok());
+  const auto settled = [&] { return ask<bool>(scheduler_, FrontSettled{1}); };
+  EXPECT_FALSE(settled());
+  self_->send(scheduler_, FrontLost{1});
+  run();
+  EXPECT_FALSE(settled()) << "a plan names its sequence";
+  EXPECT_FALSE(submit({spec(1, 50)}, 1).ok()) << "the key is in use";
+  for (std::size_t i = 0; i < heard_.plans.size(); ++i) step_done(i);
+  EXPECT_TRUE(settled());
+  EXPECT_TRUE(submit({spec(1, 50)}, 1).ok());
+}
+
 TEST_F(SchedulerActorTest, NothingIsPlannedForAFrontThatIsBehind) {
   link_up(1);
   ASSERT_TRUE(submit({spec(1, 50)}).ok());

@@ -15,7 +15,7 @@ printf 'alpha\\nbeta\\n'
 """
 SRUN = """#!/bin/sh
 while [ "${1#-}" != "$1" ]; do shift; done
-SLURM_NODEID=0 "$@"
+exec env SLURM_NODEID=0 "$@"
 """
 PROGRAM = """#!/bin/sh
 echo "$*" >> "$CALLS"
@@ -23,15 +23,15 @@ case $1 in engine|serve) exec sleep 60;; esac
 """
 
 
-def flags_of(command):
-    text = subprocess.run([BINARY, command, "--help"], capture_output=True, text=True, check=True).stdout
+def flags_of(command, help_flag="--help=all"):
+    text = subprocess.run([BINARY, command, help_flag], capture_output=True, text=True, check=True).stdout
     return set(re.findall(r"--[a-z][a-z0-9-]+", text))
 
 
 class Files(unittest.TestCase):
     def test_flags_are_those_of_the_program(self):
         known = {command: flags_of(command) for command in ("engine", "serve")}
-        known["any"] = known["engine"] | known["serve"] | flags_of("status")
+        known["any"] = known["engine"] | known["serve"] | flags_of("status", "--help")
         unit = (CLUSTER / "troupe-engine.service").read_text(encoding="utf-8")
         start = re.search(r"^ExecStart=\S*troupe engine (.*)$", unit, re.MULTILINE)[1]
         self.assertLessEqual(set(re.findall(r"--[a-z-]+", start)), known["engine"])

@@ -204,6 +204,7 @@ TEST_F(JointWorkTest, WhereARankTakesNoPartTheOthersAreAlone) {
   rank(1).begin(3, true);
   rank(2).refuse(3);
   EXPECT_EQ(rank(0).way(), Way::alone);
+  EXPECT_EQ(rank(2).way(), Way::alone);
   EXPECT_EQ(rank(1).way(), Way::cached);
   rank(2).begin(5, false);
   EXPECT_EQ(rank(0).way(), Way::alone);

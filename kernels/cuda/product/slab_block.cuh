@@ -123,6 +123,8 @@ struct Slab {
     }
     ptx::copy_async_commit();
   }
+  /// Warps of both kinds meet here from different places of the code. PTX allows it; compute-sanitizer's
+  /// synccheck takes it for a divergence.
   __device__ __forceinline__ static void barrier() { ptx::barrier_sync<1, kSlabThreads>(); }
   /// Makes x visible to wgmma, once all but kPending of each thread's groups have landed.
   template <int kPending>
