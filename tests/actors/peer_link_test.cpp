@@ -152,8 +152,9 @@ TEST_F(RemoteLinkTest, AnEngineOnAnotherMachineThatSendsNonsenseLosesItsConnecti
 
 TEST_F(RemoteLinkTest, AnEngineThatIsNotThereIsNotAsked) {
   EXPECT_FALSE(front_->engine_actors(std::chrono::seconds(5)).ok());  // at once
-  EXPECT_EQ(ipc::LinkMonitor::attach(fds_[kOwn].step.get(), fds_[kOwn].cache.get())->depths()[0].records, 1u)
-      << "nothing but the greeting waits for it";
+  const auto monitor = ipc::LinkMonitor::attach(fds_[kOwn].step.get(), fds_[kOwn].cache.get());
+  EXPECT_TRUE(wait([&] { return monitor->depths()[0].records > 0; })) << "the greeting waits for it";
+  EXPECT_EQ(monitor->depths()[0].records, 1u) << "and nothing else";
 }
 
 }  // namespace

@@ -45,8 +45,10 @@ TEST_F(Explain, TheDenseModel) {
   }
   EXPECT_TRUE(has(entry(text, "decode, 1 row", "  gate_up"), "copy interval 70 cycles per KiB")) << text;
   EXPECT_TRUE(has(entry(text, "decode, 8 rows", "  gate_up"), "copy interval 60 cycles per KiB")) << text;
-  EXPECT_TRUE(has(entry(text, "decode, 64 rows", "dense tail"), "op by op")) << text;
-  EXPECT_TRUE(has(entry(text, "decode, 64 rows", "down"), "wgmma: ")) << text;
+  EXPECT_TRUE(has(entry(text, "decode, 64 rows", "dense tail"), "norms in halves")) << text;
+  EXPECT_TRUE(has(entry(text, "decode, 64 rows", "  gate_up"), "slabs: ")) << text;
+  EXPECT_TRUE(has(entry(text, "decode, 512 rows", "dense tail"), "op by op")) << text;
+  EXPECT_TRUE(has(entry(text, "decode, 512 rows", "down"), "wgmma: ")) << text;
   EXPECT_TRUE(has(entry(text, "prefill, a prompt of 512 tokens", "attention "), "flash")) << text;
   EXPECT_TRUE(has(entry(text, "prefill, a prompt of 512 tokens", "lm_head"), "1 row")) << text;
   EXPECT_FALSE(has(text, "[slow]")) << text;
