@@ -98,12 +98,11 @@ Result<std::string> status_table(std::string_view json) {
   }
   for (const JsonValue& peer : member(status, "peers")) {
     const bool prefill = member(peer, "role") == "prefill";
-    const JsonValue& address = member(peer, "address");
+    const JsonValue &address = member(peer, "address"), &pid = member(peer, "pid");
     const std::string place = address.is_string() ? shown(address) : "";
     out += "peer    " + shown(member(peer, "role")) + (place.empty() ? " instance" : " at " + place) +
            (prefill ? " at queue port " + shown(member(peer, "port")) : "") + " · " +
-           shown(member(peer, "state")) +
-           (member(peer, "pid") != 0 ? " · pid " + shown(member(peer, "pid")) : "") +
+           shown(member(peer, "state")) + (pid.is_number() && pid != 0 ? " · pid " + shown(pid) : "") +
            (member(peer, "why") != "" ? " · " + shown(member(peer, "why")) : "") + "\n";
   }
   const JsonValue& tokens = member(status, "tokens");

@@ -30,12 +30,11 @@ std::string to_json(const StatusPage& page) {
   }
   Json peers = Json::array();
   for (const PeerRow& row : page.peers) {
-    peers.push_back(Json{{"role", row.role},
-                         {"port", row.port},
-                         {"address", row.address},
-                         {"pid", row.pid},
-                         {"state", row.state},
-                         {"why", row.why}});
+    Json peer = row.address.empty() ? Json{{"role", row.role}, {"port", row.port}, {"pid", row.pid}}
+                                    : Json{{"role", row.role}, {"address", row.address}};
+    peer["state"] = row.state;
+    peer["why"] = row.why;
+    peers.push_back(std::move(peer));
   }
   Json queues = Json::array();
   for (const QueueRow& row : page.queues) {

@@ -2,7 +2,8 @@
 // What `troupe status` shows, as one JSON object:
 //   {"model","state","url","ports":{"http","metrics","engine_worker_queue","cache_queue"},
 //    "logs":{"dir","actor_dirs":{ACTOR: DIRECTORY}},
-//    "role":"mixed"|"prefill"|"decode","peers":[{"role","port","address","pid","state","why"}],
+//    "role":"mixed"|"prefill"|"decode","peers":[{"role","port","pid","state","why"}],
+//      (of those on other machines "address" instead of "port" and "pid")
 //    "processes":[{"name","pid","uptime_s","restarts","state","last_end"}],
 //    "queues":[{"name","depth","capacity"}],
 //    "tokens":{"prompt","generated","prompt_per_s","generated_per_s"},
