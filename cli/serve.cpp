@@ -236,6 +236,15 @@ supervisor::LogEvent events_of(Log log) {
       };
 }
 
+/// What `troupe engine --help` says before the flags.
+constexpr const char* kEngineHelp =
+    "troupe engine: runs a model for servers on other machines (troupe serve --engines), without HTTP.\n"
+    "\n"
+    "usage: troupe engine --listen HOST:PORT --cluster-keys DIRECTORY [--model DIRECTORY] [OPTION…]\n"
+    "\n"
+    "Its options are those of troupe serve that are about the model, its memory and its logs:\n"
+    "\n";
+
 /// `options` are those of `troupe serve` or, with --listen, of `troupe engine`.
 Status check_subcommand(config::Options& options, bool engine) {
   if (!engine && options.takes_fronts())
@@ -260,10 +269,12 @@ int run_server(const std::vector<std::string>& arguments, bool engine) {
     const auto text =
         config::serve_help_in_form(parsed->help, cli::columns_of(STDOUT_FILENO, config::kHelpColumns));
     if (!text.ok()) return refuse(text.status());
+    const bool written = parsed->help != "text" && parsed->help != "all";
+    const std::string shown = (engine && !written ? kEngineHelp : "") + *text;
     if (parsed->help == "all") {
-      cli::print_paged(*text);
+      cli::print_paged(shown);
     } else {
-      std::fputs(text->c_str(), stdout);
+      std::fputs(shown.c_str(), stdout);
     }
     return 0;
   }
