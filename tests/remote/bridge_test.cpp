@@ -175,15 +175,17 @@ TEST_F(BridgeTest, TheEndOfAConnectionIsANewEpochOnBothSides) {
 TEST_F(BridgeTest, TheEndOfAProcessOnOneSideIsOneOnTheOther) {
   open_gate();
   const auto dialer = dial(setup("c/front"));
-  ASSERT_TRUE(wait([&] { return dialer->peer().state == "joined"; }));
-  ipc::UpperEnd upper = front();
+  Link upper(front()), lower(engine());
+  send(upper, "first");
+  EXPECT_EQ(next(lower.end()), "first");
   monitor(at_engine_[0]).reaped(ipc::Side::lower);  // as the engine's supervisor does
-  EXPECT_EQ(next(upper), "(a new epoch)");
-  ASSERT_TRUE(wait([&] { return dialer->peer().state == "joined"; }));
+  EXPECT_EQ(next(upper.end()), "(a new epoch)");
+  EXPECT_EQ(next(lower.end()), "(a new epoch)");
+  send(upper, "second");
+  EXPECT_EQ(next(lower.end()), "second") << "of the next connection";
   EXPECT_EQ(monitor(at_engine_[0]).epoch(), 2u) << "its supervisor has raised it, and nobody else";
-  ipc::LowerEnd lower = engine();
   monitor(at_front_).reaped(ipc::Side::upper);
-  EXPECT_EQ(next(lower), "(a new epoch)");
+  EXPECT_EQ(next(lower.end()), "(a new epoch)");
 }
 
 TEST_F(BridgeTest, WhatWasSaidInAnOldConnectionIsNotHeardInTheNext) {
