@@ -9,20 +9,12 @@
 #include <memory>
 #include <vector>
 
+#include "base/hex.h"
+
 namespace troupe::fetch {
 namespace {
 
 using Context = std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)>;
-
-std::string to_hex(const unsigned char* bytes, unsigned count) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string out;
-  for (unsigned i = 0; i < count; ++i) {
-    out += kDigits[bytes[i] >> 4];
-    out += kDigits[bytes[i] & 15];
-  }
-  return out;
-}
 
 }  // namespace
 
@@ -53,7 +45,7 @@ Status verify_sum(int fd, const RemoteFile& file, const std::atomic<bool>& stop)
   unsigned char digest[EVP_MAX_MD_SIZE];
   unsigned length = 0;
   EVP_DigestFinal_ex(context.get(), digest, &length);
-  const std::string found = to_hex(digest, length);
+  const std::string found = to_hex({digest, length});
   if (found == file.sum.hex) return {};
   return invalid(file.path + ": the checksum of what arrived is " + found + ", the hub says " + file.sum.hex);
 }

@@ -73,8 +73,8 @@ class ReservedMemory {
 /// CUDA_VISIBLE_DEVICES hides from this process. It stays readable when the other process has ended.
 class ImportedMemory {
  public:
-  /// The first `bytes` of what share() has given `fd` for; `fd` is not kept. unavailable: `device` cannot
-  /// read it.
+  /// Maps the first `bytes` of the memory whose share() returned `fd`, which is not kept. unavailable:
+  /// `device` cannot read it.
   static Result<ImportedMemory> open(Cuda& device, int fd, std::size_t bytes);
   ImportedMemory(ImportedMemory&& other) noexcept
       : address_(std::exchange(other.address_, 0)),

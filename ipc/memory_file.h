@@ -31,7 +31,7 @@ Result<MappedRegion> map_memory_file(int fd, std::uint64_t least, Access access 
 /// A memory file with these bytes, which nobody can change any more.
 Result<Fd> make_constant_file(const char* name, std::string_view contents);
 
-/// Bytes of a file that nobody changes. They stay mapped as long as `owner`.
+/// Bytes of a file that does not change. They stay mapped as long as `owner`.
 struct ConstantBytes {
   std::span<const std::byte> bytes;
   std::shared_ptr<const void> owner;

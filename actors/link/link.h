@@ -95,8 +95,8 @@ class Link {
   std::uint32_t send(MessageType type, std::uint64_t tag, std::span<const std::byte> bytes,
                      std::uint32_t epoch = kAnyEpoch);
 
-  /// From now on what is sent in an epoch before greeted() of it is dropped: there may be nobody for a long
-  /// time. Before the first send().
+  /// Drops what is sent in an epoch before greeted() has been called for it: a front on another machine may
+  /// be absent for a long time. Call it before the first send().
   void wait_for_greeting() { waits_for_greeting_ = true; }
   void greeted(std::uint32_t epoch) { greeted_.store(epoch, std::memory_order_release); }
 

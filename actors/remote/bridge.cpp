@@ -78,7 +78,7 @@ std::string Bridge::run(Stream& stream, FrameReader& reader, const std::stop_tok
   return why_;
 }
 
-/// What goes before the next records: nobody would take those of an engine that is not there.
+/// Beats, changed names and a drain go out before records: while no engine is attached its ring stays full.
 void Bridge::put_due(TimePoint now) {
   const bool upper = side_ == ipc::Side::upper;
   if (now >= next_beat_) {

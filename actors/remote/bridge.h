@@ -37,9 +37,9 @@ struct EngineCounts {
 
 class Bridge {
  public:
-  /// `side` is the end's own: lower beside a front, where the bridge stands for the engine. Between two
-  /// connections nobody uses the end. `names`: the table of the engine's block names, or the front's copy of
-  /// it; null: names are not told.
+  /// `side` is the end's own: lower beside a front, where the bridge stands for the engine. The end
+  /// is used while run() runs alone. `names`: the table of the engine's block names, or the front's copy of
+  /// it; null: names are not sent.
   Bridge(ipc::LinkEnd& end, ipc::Side side, std::shared_ptr<ipc::BlockNames> names)
       : end_(end), side_(side), names_(std::move(names)), name_changes_(names_) {}
 

@@ -20,6 +20,7 @@
 #include <memory>
 #include <sstream>
 
+#include "base/hex.h"
 #include "base/owned_fd.h"
 
 namespace troupe::remote {
@@ -150,15 +151,10 @@ Result<Authority> open_authority(const fs::path& directory) {
   const Status unusable = failure(Code::internal, "keys cannot be made: " + http::take_tls_error());
   if (!fs::exists(directory / kAuthorityKey) && !fs::exists(directory / kAuthority)) {
     std::array<unsigned char, 16> random{};
-    std::string names;
     const Key key(EVP_EC_gen("P-256"));
     const Certificate made = key ? make_certificate("troupe cluster authority", key.get(), nullptr) : nullptr;
     if (made == nullptr || RAND_bytes(random.data(), random.size()) != 1) return unusable;
-    for (const unsigned char byte : random) {
-      constexpr const char* kDigits = "0123456789abcdef";
-      names += {kDigits[byte >> 4], kDigits[byte & 15]};
-    }
-    for (Status status : {write_file(directory / kNames, names + "\n", true),
+    for (Status status : {write_file(directory / kNames, to_hex(random) + "\n", true),
                           write_file(directory / kAuthorityKey, pem_of(key.get()), true),
                           write_file(directory / kAuthority, pem_of(made.get()), false)}) {
       if (!status.ok()) return status;
@@ -276,22 +272,6 @@ Status make_cluster_keys(const std::string& directory, const std::vector<std::st
     if (Status status = make_node(directory, node, *authority); !status.ok()) return status;
   }
   return {};
-}
-
-Digest::Digest() : state_(EVP_MD_CTX_new()) { EVP_DigestInit_ex(state_, EVP_sha256(), nullptr); }
-Digest::~Digest() { EVP_MD_CTX_free(state_); }
-void Digest::add(std::string_view bytes) { EVP_DigestUpdate(state_, bytes.data(), bytes.size()); }
-
-std::string Digest::take() {
-  std::array<unsigned char, EVP_MAX_MD_SIZE> bytes{};
-  unsigned int size = 0;
-  EVP_DigestFinal_ex(state_, bytes.data(), &size);
-  std::string text;
-  for (unsigned int i = 0; i < size; ++i) {
-    constexpr const char* kDigits = "0123456789abcdef";
-    text += {kDigits[bytes[i] >> 4], kDigits[bytes[i] & 15]};
-  }
-  return text;
 }
 
 }  // namespace troupe::remote

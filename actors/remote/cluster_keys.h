@@ -9,14 +9,11 @@
 // The authority vouches for nodes of this cluster alone, so a certificate of it is all that a peer has to
 // show; the place where a node runs is not part of it. Sessions are TLS 1.3, and each is verified anew.
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "base/status.h"
 #include "http/server/tls_session.h"
 #include "ipc/block_names.h"
-
-struct evp_md_ctx_st;  // OpenSSL's EVP_MD_CTX
 
 namespace troupe::remote {
 
@@ -32,21 +29,5 @@ Result<ClusterKeys> load_cluster_keys(const std::string& directory);
 /// Makes what is missing of the authority, then the keys of each node. A node that has keys is an error, and
 /// keeps them.
 Status make_cluster_keys(const std::string& directory, const std::vector<std::string>& nodes);
-
-/// SHA-256 of something that is read piece by piece.
-class Digest {
- public:
-  Digest();
-  ~Digest();
-  Digest(const Digest&) = delete;
-  Digest& operator=(const Digest&) = delete;
-
-  void add(std::string_view bytes);
-  /// In hexadecimal digits. Once.
-  std::string take();
-
- private:
-  evp_md_ctx_st* state_;
-};
 
 }  // namespace troupe::remote

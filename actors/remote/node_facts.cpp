@@ -1,11 +1,17 @@
 #include "actors/remote/node_facts.h"
 
+#include <openssl/evp.h>
+
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <fstream>
+#include <memory>
+#include <span>
+#include <string_view>
 #include <vector>
 
-#include "actors/remote/cluster_keys.h"
+#include "base/hex.h"
 #include "ipc/memory_file.h"
 
 namespace troupe::remote {
@@ -21,8 +27,26 @@ constexpr const char* kWeights = "model's weights";
 /// names and places, and some numbers. The whole may take minutes to read.
 constexpr std::size_t kLooked = 64 << 10;
 
-/// Digits that are shown to tell one from another.
-std::string shortened(std::string digest) { return digest.substr(0, 16); }
+/// SHA-256 of something that is read piece by piece.
+class Digest {
+ public:
+  Digest() : state_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
+    EVP_DigestInit_ex(state_.get(), EVP_sha256(), nullptr);
+  }
+
+  void add(std::string_view bytes) { EVP_DigestUpdate(state_.get(), bytes.data(), bytes.size()); }
+
+  /// As many digits as tell one from another. Once.
+  std::string take() {
+    std::array<unsigned char, EVP_MAX_MD_SIZE> bytes{};
+    unsigned int size = 0;
+    EVP_DigestFinal_ex(state_.get(), bytes.data(), &size);
+    return to_hex(std::span(bytes).first(8));
+  }
+
+ private:
+  std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> state_;
+};
 
 std::string read_piece(std::ifstream& in, std::uint64_t from) {
   std::string piece(kLooked, '\0');
@@ -51,7 +75,7 @@ std::string weights_digest(const fs::path& directory) {
     digest.add(read_piece(in, 0));
     digest.add(read_piece(in, size > kLooked ? size - kLooked : 0));
   }
-  return shortened(digest.take());
+  return digest.take();
 }
 
 }  // namespace
@@ -63,12 +87,12 @@ Result<supervisor::PeerFacts> node_facts(const config::Options& options, int voc
   const std::string text{std::istreambuf_iterator<char>(in), {}};
   Digest configuration;
   configuration.add(text);
-  facts[kConfig] = shortened(configuration.take());
+  facts[kConfig] = configuration.take();
   const auto vocabulary = ipc::map_constant_file(vocabulary_fd);
   if (!vocabulary.ok()) return vocabulary.status();
   Digest tokens;
   tokens.add({reinterpret_cast<const char*>(vocabulary->bytes.data()), vocabulary->bytes.size()});
-  facts[kVocabulary] = shortened(tokens.take());
+  facts[kVocabulary] = tokens.take();
   // Random weights follow from the seed, which is a fact of its own.
   if (options.model.load_choices == config::LoadChoice::dummy) return facts;
   if (std::string weights = weights_digest(directory); !weights.empty()) facts[kWeights] = std::move(weights);

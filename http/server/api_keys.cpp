@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <random>
+#include <span>
 
+#include "base/hex.h"
 #include "http/server/request_head.h"
 
 namespace troupe::http {
@@ -55,16 +57,10 @@ Access ApiKeys::access(std::string_view authorization, std::string_view x_api_ke
 
 std::string ApiKeys::fingerprint(std::string_view authorization, std::string_view x_api_key) const {
   constexpr std::size_t kBytes = 8;
-  constexpr char kHex[] = "0123456789abcdef";
   for (const std::string_view key : {bearer_key(authorization), x_api_key}) {
     if (access_of(key) == Access::none) continue;
     const Digest known = digest(key);
-    std::string name;
-    for (std::size_t i = 0; i < kBytes; ++i) {
-      name.push_back(kHex[known[i] >> 4]);
-      name.push_back(kHex[known[i] & 15]);
-    }
-    return name;
+    return to_hex(std::span(known).first(kBytes));
   }
   return {};
 }

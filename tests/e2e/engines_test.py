@@ -8,7 +8,7 @@ import unittest
 
 from server import Server, run_serve, wait_until
 from short_model import short_model
-from streams import Stream
+from streams import Stream, check_whole
 
 MODEL = short_model()
 FLAGS = ("--dtype", "float32", "--max-model-len", 512, "--cpu-threads", 1, "--cpu-kv-bytes", "192MiB")
@@ -44,12 +44,7 @@ class Engines(unittest.TestCase):
         """Streams during which something happens once each has a token; their texts must be the undisturbed ones."""
         streams = [Stream(self.server, body) for body in BODIES]
         act()
-        for stream, expected in zip(streams, self.expected):
-            stream.join()
-            self.assertIsNone(stream.failure)
-            self.assertIsNone(stream.error)
-            self.assertEqual(stream.text, expected)
-            self.assertEqual(stream.events[-1], "[DONE]")
+        check_whole(self, streams, self.expected)
 
     def kill(self, name):
         pid = self.server.process_pid(name)

@@ -14,7 +14,7 @@ import unittest
 
 from server import BINARY, DEMO_MODEL, PATIENCE, Server, children_of, free_port, has_ended, wait_until
 from short_model import short_model
-from streams import Stream
+from streams import Stream, check_whole
 
 MODEL = short_model()
 FLAGS = ("--dtype", "float32", "--max-model-len", 512)
@@ -221,12 +221,7 @@ class RemoteEngines(unittest.TestCase):
         watcher = threading.Thread(target=watch)
         watcher.start()
         act()
-        for stream, expected in zip(streams, self.expected):
-            stream.join()
-            self.assertIsNone(stream.failure)
-            self.assertIsNone(stream.error)
-            self.assertEqual(stream.text, expected)
-            self.assertEqual(stream.events[-1], "[DONE]")
+        check_whole(self, streams, self.expected)
         over.set()
         watcher.join()
         if pause is not None:

@@ -49,3 +49,13 @@ class Stream:
             if event != "[DONE]" and "error" in json.loads(event):
                 return json.loads(event)["error"]
         return None
+
+
+def check_whole(case, streams, expected):
+    """Waits for streams: each has its text and no error."""
+    for stream, text in zip(streams, expected):
+        stream.join()
+        case.assertIsNone(stream.failure)
+        case.assertIsNone(stream.error)
+        case.assertEqual(stream.text, text)
+        case.assertEqual(stream.events[-1], "[DONE]")
