@@ -287,7 +287,9 @@ TEST_F(StepInputsTest, AHeldStepEndsBehindItsGates) {
       const auto& row = drawn[static_cast<std::size_t>(r)];
       const bool opens = r < 40 && r % 3 == 0 && r != 6;
       EXPECT_EQ(row.logits_row, opens ? r : -1) << r;
-      if (r < 40 && r != 6) EXPECT_EQ(sampled[r].token, r * 11 + round) << r;
+      if (r < 40 && r != 6) {
+        EXPECT_EQ(sampled[r].token, r * 11 + round) << r;
+      }
       if (!opens) continue;
       EXPECT_EQ(row.top_k, r);
       EXPECT_EQ(row.mask, r % 2 == 0 ? masks + kWords * static_cast<std::size_t>(r / 2) : nullptr) << r;
