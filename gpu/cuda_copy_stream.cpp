@@ -19,6 +19,12 @@ void CudaCopyStream::copy(void* to, const void* from, std::size_t bytes) {
   TROUPE_CUDA(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, stream_));
 }
 
+void CudaCopyStream::copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch,
+                               std::size_t bytes, std::size_t rows) {
+  if (rows == 1) return copy(to, from, bytes);  // a pitch below the width is an error
+  TROUPE_CUDA(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, bytes, rows, cudaMemcpyDefault, stream_));
+}
+
 void CudaCopyStream::sync() { TROUPE_CUDA(cudaStreamSynchronize(stream_)); }
 
 }  // namespace troupe

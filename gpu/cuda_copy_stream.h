@@ -17,6 +17,9 @@ class CudaCopyStream {
 
   /// Between device memory and pinned memory, in either direction, or from an ImportedMemory.
   void copy(void* to, const void* from, std::size_t bytes);
+  /// Likewise `rows` times `bytes`, which lie a pitch apart on each side. With one row pitches mean nothing.
+  void copy_rows(void* to, std::size_t to_pitch, const void* from, std::size_t from_pitch, std::size_t bytes,
+                 std::size_t rows);
   void sync();
   CUstream_st* stream() const { return stream_; }
 

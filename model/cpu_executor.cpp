@@ -36,24 +36,17 @@ class CpuExecutor final : public QueuedExecutor {
         decoder_(std::move(decoder)),
         tower_(std::move(tower)),
         outputs_(*device_, embedding_bytes(), kept_tokens),
-        swap_(std::move(swap)) {
-    const kernels::KvCache& kv = decoder_->kv();
-    if (swap_) swap_->set_memory(static_cast<std::byte*>(kv.data), kv.block_bytes());
-  }
+        swap_(std::move(swap)) {}
 
   std::string device() const override { return device_->describe(); }
   void count_progress(std::atomic<std::int64_t>& word) override { device_->pool().count_progress(&word); }
   int kv_memory_fd() const override { return shared_kv_.fd(); }
   Status attach_peer(std::uint32_t peer, const PeerKvMemory& memory) override {
     if (!swap_) return Executor::attach_peer(peer, memory);
-    if (Status s = check_peer(memory, decoder_->kv().block_bytes()); !s.ok()) return s;
-    Result<SealedMemory> mapped = SealedMemory::open(memory.fd, memory.bytes());
-    if (!mapped) return mapped.status();
-    swap_->set_peer(peer, {std::make_shared<SealedMemory>(std::move(*mapped)), memory.blocks, memory.life});
-    return {};
+    return swap_->attach(peer, memory);
   }
-  void detach_peer(std::uint32_t peer) override {
-    if (swap_) swap_->forget_peer(peer);
+  void detach_peer(std::uint32_t peer, int rank) override {
+    if (swap_) swap_->detach(peer, rank);
   }
 
  private:
@@ -172,6 +165,7 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, con
                           .tops = most_tops(capacity)},
                          shared_kv.data(), ranks.get());
   if (!decoder) return decoder.status();
+  if (swap) swap->set_memory({(*decoder)->kv(), files.spec.kv_heads, place.shard});
   std::unique_ptr<Tower> tower;
   if (part->vision) {
     Result<Tower> made =

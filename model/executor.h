@@ -22,9 +22,11 @@
 
 namespace troupe {
 
-/// The KV memory of another instance, to read: blocks that lie one after the other.
+/// The KV memory of one rank of another instance, to read: blocks that lie one after the other.
 struct PeerKvMemory {
-  int fd = -1;  ///< of the other executor's kv_memory_fd(); borrowed for the call
+  int rank = 0;
+  int ranks = 1;  ///< of the other instance, which may have another number of them
+  int fd = -1;    ///< of the other executor's kv_memory_fd(); borrowed for the call
   std::size_t blocks = 0;
   std::size_t block_bytes = 0;
   std::uint64_t life = 0;  ///< what commands call it by
@@ -79,29 +81,23 @@ class Executor {
   /// (attach_peer); -1: the memory is this process's alone.
   virtual int kv_memory_fd() const { return -1; }
 
-  /// The KV memory of the instance with this index from now on, for wire::CacheOp::peer_in. Not ok when its
-  /// blocks are of another size, or the device cannot read it: copies from the instance fail then.
+  /// The KV memory of a rank of the instance with this index from now on, for wire::CacheOp::peer_in. Such
+  /// copies need the memories of all ranks that have KV heads of this executor; of another rank the memory is
+  /// ignored. Not ok when its blocks are of another size, or the device cannot read it: copies from the
+  /// instance fail then.
   virtual Status attach_peer(std::uint32_t peer, const PeerKvMemory& memory) {
     static_cast<void>(peer), static_cast<void>(memory);
     return invalid("this device reads no other instance's KV memory");
   }
 
-  /// That instance has ended, or its memory has: copies from it fail from now on, and the memory is let go
-  /// when those under way have ended.
-  virtual void detach_peer(std::uint32_t peer) { static_cast<void>(peer); }
+  /// That rank of the instance has ended, or its memory has: copies from it fail from now on, and the memory
+  /// is let go when those under way have ended.
+  virtual void detach_peer(std::uint32_t peer, int rank) { static_cast<void>(peer), static_cast<void>(rank); }
 
   /// Forgets every sequence; weights and KV memory stay. Waits for running work, for a bounded time; if that
   /// passes, later calls return internal. Several ranks of one model run steps together only while all are in
   /// the same epoch, that of their links; the epoch of a rank alone means nothing.
   virtual void reset(std::uint32_t epoch) = 0;
-
- protected:
-  /// invalid_argument unless the memory's blocks have `own` bytes.
-  static Status check_peer(const PeerKvMemory& memory, std::size_t own) {
-    if (memory.block_bytes == own) return {};
-    return invalid("a KV block of the other instance has " + std::to_string(memory.block_bytes) +
-                   " bytes, one of this has " + std::to_string(own));
-  }
 };
 
 }  // namespace troupe

@@ -68,18 +68,20 @@ void obey(supervisor::Packet& packet, Executor& executor, const Control& control
   const std::string order = packet.text("do");
   const std::int64_t peer = packet.number("peer", -1);
   const auto index = static_cast<std::uint32_t>(peer);
-  if (order == "peer_gone") executor.detach_peer(index);
+  const auto rank = static_cast<int>(packet.number("rank", -1));
+  if (order == "peer_gone") executor.detach_peer(index, rank);
   if (order != "peer_memory") return;
   const auto memory = supervisor::kv_memory_of(packet);
   const Status status =
       memory && peer >= 0
-          ? executor.attach_peer(index, {memory->file.get(), static_cast<std::size_t>(memory->blocks),
+          ? executor.attach_peer(index, {rank, static_cast<int>(packet.number("ranks", -1)),
+                                         memory->file.get(), static_cast<std::size_t>(memory->blocks),
                                          static_cast<std::size_t>(memory->block_bytes), memory->life})
           : invalid("the supervisor describes it badly");
   if (status.ok()) {
-    log.info("peer_memory", {kv("peer", peer), kv("blocks", memory->blocks)});
+    log.info("peer_memory", {kv("peer", peer), kv("rank", rank), kv("blocks", memory->blocks)});
   } else {
-    log.warning("peer_memory_refused", {kv("peer", peer), kv("why", status.message)});
+    log.warning("peer_memory_refused", {kv("peer", peer), kv("rank", rank), kv("why", status.message)});
     control.tell({{"event", "peer_unreadable"}, {"peer", peer}, {"why", status.message}});
   }
 }

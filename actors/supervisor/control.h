@@ -45,10 +45,11 @@
 //   {"do":"processes","processes":[{"name","pid","restarts"}]}   all of them, whenever one has changed
 //   {"do":"drain","deadline_s":30}                       refuse new requests, finish the open ones, exit 0
 // to a worker of a decode instance, when it is ready
-//   {"do":"peer_memory","peer":n,"life":"<decimal>","blocks":n,"block_bytes":n}
-//                                                        with the file of the KV memory of its rank in the
-//                                                        n-th prefill instance; again when that comes anew
-//   {"do":"peer_gone","peer":n}                          that instance has ended: its memory is of no use
+//   {"do":"peer_memory","peer":n,"rank":r,"ranks":m,"life":"<decimal>","blocks":n,"block_bytes":n}
+//                                                        with the file of the KV memory of one of m ranks of
+//                                                        the n-th prefill instance; again when that comes
+//                                                        anew. It keeps those that it reads
+//   {"do":"peer_gone","peer":n,"rank":r}                 that rank has ended: its memory is of no use
 // to the engine, a worker or a text process
 //   {"do":"stop"}                                        finish the step, exit 0
 //

@@ -169,6 +169,7 @@ void DecodePeer::tell_memories() {
     nlohmann::json event = KvMemory{life, memory.blocks, memory.block_bytes, {}}.members();
     event["event"] = "memory";
     event["rank"] = rank;
+    event["ranks"] = memories_.size();
     if (!control_.send(event, memory.file.get()).ok()) return;  // tried again
   }
   told_life_ = life;

@@ -16,11 +16,10 @@ constexpr const char* kMessages = "version of the link's messages";
 constexpr const char* kModel = "model";
 constexpr const char* kDraftLayer = "draft layer";
 
-// Flags that decide what is in a KV block, and how blocks lie in the workers' memory.
-constexpr const char* kFlags[] = {
-    "device",       "model-config-name",    "load-choices",          "dtype",
-    "quantization", "quantization-group",   "lm-head-dtype",         "kv-cache-dtype",
-    "block-size",   "tensor-parallel-size", "enable-expert-parallel"};
+// Flags that decide what is in a KV block. How many ranks hold a block is told with their memories.
+constexpr const char* kFlags[] = {"device",        "model-config-name", "load-choices",
+                                  "dtype",         "quantization",      "quantization-group",
+                                  "lm-head-dtype", "kv-cache-dtype",    "block-size"};
 
 // In the order in which they are compared.
 constexpr const char* kFirst[] = {kBuild, kWire, kMessages, kModel};
@@ -73,7 +72,7 @@ PeerFacts facts_of(const config::Options& options) {
 
 PeerFacts facts_across_machines(const config::Options& options) {
   PeerFacts facts = facts_of(options);
-  for (const char* name : {kModel, "--tensor-parallel-size", "--enable-expert-parallel"}) facts.erase(name);
+  facts.erase(kModel);
   return facts;
 }
 

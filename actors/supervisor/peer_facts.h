@@ -15,7 +15,7 @@ using PeerFacts = std::map<std::string, std::string>;
 PeerFacts facts_of(const config::Options& options);
 
 /// Likewise, of those that must be the same on different machines, between which no KV blocks go: without
-/// paths and ranks.
+/// paths.
 PeerFacts facts_across_machines(const config::Options& options);
 
 /// One side of a comparison.

@@ -8,6 +8,7 @@
 #include "actors/supervisor/child_process.h"
 #include "actors/supervisor/local_requests.h"
 #include "base/json.h"
+#include "config/options.h"
 #include "ipc/rendezvous.h"
 
 namespace troupe::supervisor {
@@ -27,7 +28,6 @@ PrefillPeers::PrefillPeers(Setup setup, const std::vector<PeerResources>& peers,
     Peer& peer = peers_.emplace_back();
     peer.index = peers_.size() - 1;
     peer.resources = &resources;
-    peer.ranks.resize(static_cast<std::size_t>(setup_.ranks));
   }
 }
 
@@ -121,21 +121,28 @@ void PrefillPeers::take(Peer& peer, Packet& packet, TimePoint now) {
     setup_.log(LogLevel::info, "prefill_joined", {kv("port", peer.resources->port), kv("pid", peer.pid)});
     setup_.tell("joined    " + name_of(peer.resources->port) + " (pid " + std::to_string(peer.pid) + ")\n");
   } else if (event == "memory" && peer.is_in()) {
-    const std::int64_t rank = packet.number("rank", -1);
-    auto memory = kv_memory_of(packet);
-    if (rank < 0 || rank >= setup_.ranks || !memory) {
-      setup_.log(LogLevel::warning, "prefill_memory_ignored",
-                 {kv("port", peer.resources->port), kv("rank", rank)});
-      return;
-    }
-    Rank& of = peer.ranks[static_cast<std::size_t>(rank)];
-    of.memory = std::move(memory);
-    ++of.change;
+    take_memory(peer, packet);
   } else if (event == "memory_gone" && peer.is_in()) {
     const std::int64_t rank = packet.number("rank", -1);
-    if (rank < 0 || rank >= setup_.ranks) return;
+    if (rank < 0 || static_cast<std::size_t>(rank) >= peer.ranks.size()) return;
     peer.ranks[static_cast<std::size_t>(rank)].forget();
   }
+}
+
+void PrefillPeers::take_memory(Peer& peer, Packet& packet) {
+  const std::int64_t rank = packet.number("rank", -1), ranks = packet.number("ranks", -1);
+  auto memory = kv_memory_of(packet);
+  if (rank < 0 || rank >= ranks || ranks > config::kMostRanks || !memory) {
+    setup_.log(LogLevel::warning, "prefill_memory_ignored",
+               {kv("port", peer.resources->port), kv("rank", rank), kv("ranks", ranks)});
+    return;
+  }
+  peer.rank_count = static_cast<int>(ranks);
+  peer.ranks.resize(std::max(peer.ranks.size(), static_cast<std::size_t>(ranks)));
+  Rank& of = peer.ranks[static_cast<std::size_t>(rank)];
+  of.told.resize(static_cast<std::size_t>(setup_.ranks));
+  of.memory = std::move(memory);
+  ++of.change;
 }
 
 // An older program answers the line on its connection, and closes both.
@@ -205,20 +212,22 @@ void PrefillPeers::end_of_engine(Peer& peer, TimePoint now) {
 
 void PrefillPeers::tell_worker(int rank, int pid, const SendMemory& send) {
   for (Peer& peer : peers_) {
-    Rank& of = peer.ranks[static_cast<std::size_t>(rank)];
-    if (of.told_pid == pid && of.told_change == of.change) continue;
-    bool sent = true;
-    if (of.memory) {
-      nlohmann::json order = of.memory->members();
-      order["do"] = "peer_memory";
-      order["peer"] = peer.index;
-      sent = send(order, of.memory->file.get());
-    } else if (of.told_pid == pid) {  // it may have that of an instance that is gone
-      sent = send({{"do", "peer_gone"}, {"peer", peer.index}}, -1);
+    for (std::size_t theirs = 0; theirs < peer.ranks.size(); ++theirs) {
+      Rank& of = peer.ranks[theirs];
+      if (of.told.empty()) continue;  // it has never had a memory
+      Told& told = of.told[static_cast<std::size_t>(rank)];
+      if (told.pid == pid && told.change == of.change) continue;
+      bool sent = true;
+      if (of.memory) {
+        nlohmann::json order = of.memory->members();
+        order.update(
+            {{"do", "peer_memory"}, {"peer", peer.index}, {"rank", theirs}, {"ranks", peer.rank_count}});
+        sent = send(order, of.memory->file.get());
+      } else if (told.pid == pid) {  // it may have that of a worker that is gone
+        sent = send({{"do", "peer_gone"}, {"peer", peer.index}, {"rank", theirs}}, -1);
+      }
+      if (sent) told = {pid, of.change};
     }
-    if (!sent) continue;
-    of.told_pid = pid;
-    of.told_change = of.change;
   }
 }
 

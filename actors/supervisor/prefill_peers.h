@@ -14,9 +14,10 @@
 //   {"event":"refused","why":…}                one sentence; it closes the channel
 //   {"event":"accepted"}                       its engine is started again with the link and the table
 //   {"event":"engine"}                         with a pidfd of its engine, whenever that has been started
-//   {"event":"memory","rank":r,"life":"<decimal>","blocks":n,"block_bytes":n}
-//                                              with the memory file of a worker's KV blocks: of all ranks,
-//                                              whenever one has come anew. The life is that of all together
+//   {"event":"memory","rank":r,"ranks":n,"life":"<decimal>","blocks":n,"block_bytes":n}
+//                                              with the memory file of the KV blocks of one of n workers: of
+//                                              all of them, whenever one has come anew. The life is that of
+//                                              all together. Both instances may differ in n
 //   {"event":"memory_gone","rank":r}           a worker that had memory has ended: unmapped, it is free for
 //                                              the next one
 // Both ignore what they do not know. But for "leave", only the end of an instance closes a channel that was
@@ -68,8 +69,8 @@ class PrefillPeers {
   /// of the front; -1 while it does not run. Call it at least once a second, and when the front was started.
   void tick(TimePoint now, int front, int front_pid);
 
-  /// Gives what is known of the memories to this instance's worker of that rank, unless process `pid` has it
-  /// already. `send` returns whether the worker has been sent it.
+  /// Gives what is known of the memories of all ranks to this instance's worker of that rank, unless process
+  /// `pid` has it already. `send` returns whether the worker has been sent it.
   using SendMemory = std::function<bool(const nlohmann::json& order, int file)>;
   void tell_worker(int rank, int pid, const SendMemory& send);
 
@@ -81,11 +82,14 @@ class PrefillPeers {
 
  private:
   enum class State { absent, offered, accepted, joined, refused, leaving };
-  struct Rank {
+  struct Told {
+    int pid = 0;               // the worker process here that knows
+    std::uint64_t change = 0;  // so much
+  };
+  struct Rank {  // of the prefill instance
     std::optional<KvMemory> memory;
-    std::uint64_t change = 0;       // of `memory`
-    int told_pid = 0;               // the worker process here that knows
-    std::uint64_t told_change = 0;  // so much
+    std::uint64_t change = 0;  // of `memory`
+    std::vector<Told> told;    // by rank here
 
     void forget() {
       memory.reset();
@@ -104,13 +108,15 @@ class PrefillPeers {
     ipc::Fd engine;  // pidfd
     int told_front = 0;
     TimePoint try_at{}, answer_by{};
-    std::vector<Rank> ranks;
+    int rank_count = 0;       // of the instance, as it has said
+    std::vector<Rank> ranks;  // as many as an instance at this port has ever had
 
     bool is_in() const { return state == State::accepted || state == State::joined; }
   };
 
   void join(Peer& peer, TimePoint now);
   void take(Peer& peer, Packet& packet, TimePoint now);
+  void take_memory(Peer& peer, Packet& packet);
   void on_closed(Peer& peer, TimePoint now);
   void refuse(Peer& peer, std::string why, TimePoint now);
   void on_lost(Peer& peer, TimePoint now);

@@ -116,7 +116,8 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
   if (shares_kv) model.shared_kv = model.kv->share();
   if (Status s = size_cuda_swap(capacity, options, shape.block_bytes()); !s.ok()) return s;
   if (capacity.swap_blocks > 0 || options.split.role == config::SplitRole::decode) {
-    model.swap = std::make_unique<CudaSwap>(device, model.decoder->kv(), capacity.swap_blocks);
+    const KvPart part{model.decoder->kv(), files.spec.kv_heads, place.shard};
+    model.swap = std::make_unique<CudaSwap>(device, part, capacity.swap_blocks);
   }
   device.sync();
   return std::unique_ptr<Executor>(std::make_unique<CudaQueue>(

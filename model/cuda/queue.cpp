@@ -298,13 +298,12 @@ Result<bool> CudaQueue::poll(std::vector<std::byte>& out, TimePoint deadline) {
 Status CudaQueue::attach_peer(std::uint32_t peer, const PeerKvMemory& memory) {
   return guarded(broken_, [&]() -> Status {
     if (!model_.swap) return Executor::attach_peer(peer, memory);
-    if (Status s = check_peer(memory, model_.decoder->kv().block_bytes()); !s.ok()) return s;
     return model_.swap->attach(*model_.device, peer, memory);
   });
 }
 
-void CudaQueue::detach_peer(std::uint32_t peer) {
-  if (model_.swap && broken_.ok()) model_.swap->detach(peer);
+void CudaQueue::detach_peer(std::uint32_t peer, int rank) {
+  if (model_.swap && broken_.ok()) model_.swap->detach(peer, rank);
 }
 
 // Writes the end of a copy to or from another memory, if one has ended.

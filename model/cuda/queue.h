@@ -64,7 +64,7 @@ class CudaQueue final : public Executor {
   Result<bool> poll(std::vector<std::byte>& out, TimePoint deadline) override;
   int kv_memory_fd() const override { return model_.shared_kv.get(); }
   Status attach_peer(std::uint32_t peer, const PeerKvMemory& memory) override;
-  void detach_peer(std::uint32_t peer) override;
+  void detach_peer(std::uint32_t peer, int rank) override;
   void reset(std::uint32_t epoch) override;
 
  private:

@@ -9,31 +9,23 @@
 
 namespace troupe::model {
 
-CudaSwap::CudaSwap(Cuda& device, const kernels::KvCache& kv, std::int32_t blocks)
-    : kv_(static_cast<std::byte*>(kv.data)),
-      bytes_(kv.block_bytes()),
+CudaSwap::CudaSwap(Cuda& device, const KvPart& kv, std::int32_t blocks)
+    : kv_(static_cast<std::byte*>(kv.shape.data)),
+      bytes_(kv.shape.block_bytes()),
       memory_(blocks == 0
                   ? PinnedMemory()
                   : PinnedMemory(static_cast<std::size_t>(blocks) * bytes_, PinnedMemory::Contents::unset)),
       sums_(kDebugBuild ? static_cast<std::size_t>(blocks) : 0),
+      peers_(kv),
       lanes_{Lane(device), Lane(device), Lane(device)} {}
 
 Status CudaSwap::attach(Cuda& device, std::uint32_t peer, const PeerKvMemory& memory) {
+  const Result<bool> needed = peers_.needs(memory);
+  if (!needed || !*needed) return needed.status();
   Result<ImportedMemory> mapped = ImportedMemory::open(device, memory.fd, memory.bytes());
   if (!mapped) return mapped.status();
-  auto shared = std::make_shared<const ImportedMemory>(std::move(*mapped));
-  peers_.insert_or_assign(peer, Peer{std::move(shared), memory.blocks, memory.life});
+  peers_.set(peer, memory, std::make_shared<const ImportedMemory>(std::move(*mapped)));
   return {};
-}
-
-std::shared_ptr<const ImportedMemory> CudaSwap::source_of(const wire::CacheCommand& command,
-                                                          std::span<const wire::BlockCopy> copies) const {
-  const auto known = peers_.find(command.peer);
-  if (known == peers_.end() || known->second.life != command.memory) return nullptr;
-  const auto has = [&](const wire::BlockCopy& copy) {
-    return static_cast<std::size_t>(copy.from) < known->second.blocks;
-  };
-  return std::ranges::all_of(copies, has) ? known->second.memory : nullptr;
 }
 
 void CudaSwap::submit(const wire::CacheCommand& command, std::span<const wire::BlockCopy> copies) {
@@ -52,9 +44,9 @@ void CudaSwap::submit(const wire::CacheCommand& command, std::span<const wire::B
     flight.failed = kDebugBuild && !intact(copies);
     copy(lane.stream, kv_, memory_.data(), copies);
   } else {
-    flight.source = source_of(command, copies);
-    flight.failed = flight.source == nullptr;
-    if (!flight.failed) copy(lane.stream, kv_, flight.source->data(), copies);
+    flight.sources = peers_.of(command.peer, command.memory, copies);
+    flight.failed = flight.sources.empty();
+    for (const Peers::Source& source : flight.sources) copy(lane.stream, source, copies);
   }
   flight.end.record(lane.stream.stream());
 }
@@ -71,6 +63,18 @@ void CudaSwap::copy(CudaCopyStream& stream, std::byte* to, const std::byte* from
     stream.copy(to + static_cast<std::size_t>(copies[i].to) * bytes_,
                 from + static_cast<std::size_t>(copies[i].from) * bytes_, n * bytes_);
     i += n;
+  }
+}
+
+void CudaSwap::copy(CudaCopyStream& stream, const Peers::Source& source,
+                    std::span<const wire::BlockCopy> copies) const {
+  const KvSlice& slice = source.slice;
+  if (slice.bytes == bytes_) return copy(stream, kv_, source.memory->data(), copies);
+  for (const wire::BlockCopy& pair : copies) {
+    stream.copy_rows(
+        kv_ + static_cast<std::size_t>(pair.to) * bytes_ + slice.to, slice.to_pitch,
+        source.memory->data() + static_cast<std::size_t>(pair.from) * source.block_bytes + slice.from,
+        slice.from_pitch, slice.bytes, slice.rows);
   }
 }
 
@@ -96,7 +100,7 @@ bool CudaSwap::take_ended(EndedCommand& out) {
     const std::int64_t now = now_ns();
     const auto took = static_cast<std::int64_t>(1e6 * flight.end.milliseconds_since(flight.start));
     out = {flight.id, flight.failed, now - took, now};
-    flight.source.reset();
+    flight.sources.clear();
     lane.first = (lane.first + 1) % lane.flights.size();
     --lane.count;
     progress_ = Clock::now();
@@ -121,7 +125,7 @@ bool CudaSwap::idle() const {
 
 void CudaSwap::forget() {
   for (Lane& lane : lanes_) {
-    for (Flight& flight : lane.flights) flight.source.reset();
+    for (Flight& flight : lane.flights) flight.sources.clear();
     lane.first = lane.count = 0;
   }
 }

@@ -6,7 +6,6 @@
 // far as `after` and StepPlan::after_cache_command ask for it.
 #include <array>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
 #include <vector>
@@ -20,6 +19,7 @@
 #include "kernels/batch.h"
 #include "model/executor.h"
 #include "model/result_writer.h"
+#include "model/swap/peer_sources.h"
 
 namespace troupe::model {
 
@@ -28,15 +28,14 @@ class CudaSwap {
  public:
   static constexpr std::size_t kMaxOpen = 256;
 
-  /// `kv`: outlives it. `blocks` may be 0.
-  CudaSwap(Cuda& device, const kernels::KvCache& kv, std::int32_t blocks);
+  /// The KV blocks at kv.shape.data outlive it. `blocks` may be 0.
+  CudaSwap(Cuda& device, const KvPart& kv, std::int32_t blocks);
 
-  /// Maps the memory, whose blocks have the size of this worker's: copies with its life of the instance come
-  /// from there. unavailable: the GPU cannot read it.
+  /// As Executor::attach_peer(). unavailable: the GPU cannot read the memory.
   Status attach(Cuda& device, std::uint32_t peer, const PeerKvMemory& memory);
-  /// Copies from the instance fail from now on. Its memory is unmapped when the end of those under way has
-  /// been taken.
-  void detach(std::uint32_t peer) { peers_.erase(peer); }
+  /// Copies from that rank fail from now on. Its memory is unmapped when the end of those under way has been
+  /// taken.
+  void detach(std::uint32_t peer, int rank) { peers_.forget(peer, rank); }
 
   /// Starts the copies of a command that is no copy_blocks; fewer than kMaxOpen may be open. The caller has
   /// ordered stream(op) behind what the command comes after.
@@ -61,11 +60,12 @@ class CudaSwap {
   void forget();
 
  private:
+  using Peers = PeerSources<ImportedMemory>;
   struct Flight {
     std::uint64_t id = 0;
     bool failed = false;  // nothing was copied, or (debug builds) not what was copied out
     std::vector<wire::BlockCopy> copies;
-    std::shared_ptr<const ImportedMemory> source;  // of peer_in
+    std::vector<Peers::Source> sources;  // of peer_in
     CudaEvent start{CudaEvent::Timing::on};
     CudaEvent end{CudaEvent::Timing::on};
   };
@@ -81,21 +81,14 @@ class CudaSwap {
     std::size_t count = 0;
   };
 
-  struct Peer {
-    std::shared_ptr<const ImportedMemory> memory;
-    std::size_t blocks = 0;
-    std::uint64_t life = 0;
-  };
-
   static constexpr std::size_t kOut = 0;
   static std::size_t place(wire::CacheOp op) {
     return op == wire::CacheOp::swap_out ? kOut : op == wire::CacheOp::swap_in ? 1 : 2;
   }
   std::byte* host(BlockId block) const { return memory_.data() + static_cast<std::size_t>(block) * bytes_; }
-  // What a peer_in reads; null: that life of the memory is not mapped, or lacks a block.
-  std::shared_ptr<const ImportedMemory> source_of(const wire::CacheCommand& command,
-                                                  std::span<const wire::BlockCopy> copies) const;
   void copy(CudaCopyStream& stream, std::byte* to, const std::byte* from,
+            std::span<const wire::BlockCopy> copies) const;
+  void copy(CudaCopyStream& stream, const Peers::Source& source,
             std::span<const wire::BlockCopy> copies) const;
   bool intact(std::span<const wire::BlockCopy> copies) const;
 
@@ -103,7 +96,7 @@ class CudaSwap {
   const std::size_t bytes_;  // of a block
   PinnedMemory memory_;
   std::vector<std::uint64_t> sums_;  // of the blocks in memory_, in debug builds
-  std::map<std::uint32_t, Peer> peers_;
+  Peers peers_;
   std::array<Lane, 3> lanes_;  // out, in, in from peers
   TimePoint progress_{};
 };

@@ -94,7 +94,7 @@ Result<ModelSpec> part_of(const ModelSpec& spec, const Shard& shard) {
   if (kernels::padded(spec.vocab) / kernels::kPanel < n) return uneven("vocab_size", spec.vocab, n);
   ModelSpec part = spec;
   part.heads = spec.heads / n;
-  part.kv_heads = std::max(1, spec.kv_heads / n);
+  part.kv_heads = kv_heads_of(spec.kv_heads, shard).count;
   if (dense) part.intermediate = spec.intermediate / n;
   const std::vector<int> tokens = token_ranges(spec, n);
   const auto rank = static_cast<std::size_t>(shard.rank);
@@ -146,8 +146,8 @@ class Cutter {
       case Weight::query: return range_of(source.outputs, shard_);
       case Weight::key:
       case Weight::value: {
-        const int head = spec_.kv_heads * shard_.rank / shard_.ranks;
-        return {head * spec_.head_dim, part_.kv_heads * spec_.head_dim};
+        const KvHeads heads = kv_heads_of(spec_.kv_heads, shard_);
+        return {heads.first * spec_.head_dim, heads.count * spec_.head_dim};
       }
       case Weight::gate:
       case Weight::up:

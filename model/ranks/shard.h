@@ -1,5 +1,6 @@
 #pragma once
 // A rank's place among the ranks that run one model together.
+#include <algorithm>
 
 namespace troupe::model {
 
@@ -11,6 +12,18 @@ struct Shard {
 
   bool alone() const { return ranks == 1; }
 };
+
+/// KV heads [first, first + count) of a model.
+struct KvHeads {
+  int first = 0;
+  int count = 0;
+};
+
+/// Of a model's `kv_heads` those that the rank holds. Where there are more ranks than heads, each head is on
+/// ranks / kv_heads of them, one after the other. One of the two numbers divides the other.
+constexpr KvHeads kv_heads_of(int kv_heads, const Shard& shard) {
+  return {kv_heads * shard.rank / shard.ranks, std::max(1, kv_heads / shard.ranks)};
+}
 
 /// Which rank an executor is, and the memory of create_rank_memory(), which is not kept; none for one rank.
 struct RankPlace {

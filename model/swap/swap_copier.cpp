@@ -19,20 +19,26 @@ SwapCopier::~SwapCopier() {
   thread_.join();
 }
 
-void SwapCopier::set_memory(std::byte* kv, std::size_t block_bytes) {
+void SwapCopier::set_memory(const KvPart& kv) {
   const std::lock_guard lock(mutex_);
-  kv_ = kv;
-  block_bytes_ = block_bytes;
+  kv_ = static_cast<std::byte*>(kv.shape.data);
+  block_bytes_ = kv.shape.block_bytes();
+  peers_ = Peers(kv);
 }
 
-void SwapCopier::set_peer(std::uint32_t peer, MappedPeer memory) {
+Status SwapCopier::attach(std::uint32_t peer, const PeerKvMemory& memory) {
   const std::lock_guard lock(mutex_);
-  peers_.insert_or_assign(peer, std::move(memory));
+  const Result<bool> needed = peers_.needs(memory);
+  if (!needed || !*needed) return needed.status();
+  Result<SealedMemory> mapped = SealedMemory::open(memory.fd, memory.bytes());
+  if (!mapped) return mapped.status();
+  peers_.set(peer, memory, std::make_shared<SealedMemory>(std::move(*mapped)));
+  return {};
 }
 
-void SwapCopier::forget_peer(std::uint32_t peer) {
+void SwapCopier::detach(std::uint32_t peer, int rank) {
   const std::lock_guard lock(mutex_);
-  peers_.erase(peer);
+  peers_.forget(peer, rank);
 }
 
 void SwapCopier::submit(const wire::CacheCommand& command, std::span<const wire::BlockCopy> copies) {
@@ -103,12 +109,14 @@ void SwapCopier::run() {
     if (stop_) return;
     const Job job = std::move(*at);
     jobs_.erase(at);
-    const MappedPeer peer = peer_of(job);
+    std::vector<Peers::Source> sources;
+    if (job.op == wire::CacheOp::peer_in) sources = peers_.of(job.peer, job.memory, job.copies);
     running_ = true;
     lock.unlock();
     EndedCommand report{job.id, false, now_ns(), 0};
-    report.failed = !copy(job, peer);
+    report.failed = !copy(job, sources);
     report.finished_ns = now_ns();
+    sources.clear();  // unmapping a memory takes time, too
     lock.lock();
     running_ = false;
     ended_.end(job.id);
@@ -117,25 +125,21 @@ void SwapCopier::run() {
   }
 }
 
-/// Of a copy from an instance whose memory has that life; else empty.
-MappedPeer SwapCopier::peer_of(const Job& job) const {
-  const auto known = job.op == wire::CacheOp::peer_in ? peers_.find(job.peer) : peers_.end();
-  return known != peers_.end() && known->second.life == job.memory ? known->second : MappedPeer();
-}
-
 /// False at the first block that fails: the command's blocks are lost together.
-bool SwapCopier::copy(const Job& job, const MappedPeer& peer) const {
+bool SwapCopier::copy(const Job& job, std::span<const Peers::Source> sources) const {
   const auto kv = [this](BlockId block) { return kv_ + static_cast<std::size_t>(block) * block_bytes_; };
-  const auto* const peer_kv = peer.memory ? static_cast<const std::byte*>(peer.memory->data()) : nullptr;
+  if (job.op == wire::CacheOp::peer_in && sources.empty()) return false;
   for (const wire::BlockCopy& pair : job.copies) {
     if (job.op == wire::CacheOp::swap_out) {
       if (!store_->write(pair.to, kv(pair.from))) return false;
     } else if (job.op == wire::CacheOp::swap_in) {
       if (!store_->read(pair.from, kv(pair.to))) return false;
     } else {
-      const auto from = static_cast<std::size_t>(pair.from);
-      if (from >= peer.blocks) return false;
-      std::memcpy(kv(pair.to), peer_kv + from * block_bytes_, block_bytes_);
+      for (const Peers::Source& source : sources) {
+        const auto* const from = static_cast<const std::byte*>(source.memory->data()) +
+                                 static_cast<std::size_t>(pair.from) * source.block_bytes;
+        copy_slice(source.slice, from, kv(pair.to));
+      }
     }
   }
   return true;

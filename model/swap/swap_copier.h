@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -17,16 +16,10 @@
 #include "model/result_writer.h"
 #include "model/sealed_memory.h"
 #include "model/swap/ended_commands.h"
+#include "model/swap/peer_sources.h"
 #include "model/swap/swap_store.h"
 
 namespace troupe::model {
-
-/// The KV memory of another instance, mapped. Its blocks have the size of this worker's.
-struct MappedPeer {
-  std::shared_ptr<const SealedMemory> memory;
-  std::size_t blocks = 0;
-  std::uint64_t life = 0;  ///< what commands call it by
-};
 
 /// All calls from one thread, which also runs the commands that only copy within the KV memory and reports
 /// them by end(). Commands wait for those named in `after`; copies in come before copies out.
@@ -39,13 +32,12 @@ class SwapCopier {
   SwapCopier(const SwapCopier&) = delete;
   SwapCopier& operator=(const SwapCopier&) = delete;
 
-  /// KV blocks lie at `kv`, one after the other. Before the first submit().
-  void set_memory(std::byte* kv, std::size_t block_bytes);
+  /// The KV blocks lie at shape.data, one after the other. Before anything else.
+  void set_memory(const KvPart& kv);
 
-  /// Copies with this life of the instance come from this memory.
-  void set_peer(std::uint32_t peer, MappedPeer memory);
-  /// Copies from the instance fail from now on. Its memory is let go when the copy that runs has ended.
-  void forget_peer(std::uint32_t peer);
+  /// As Executor::attach_peer() and detach_peer().
+  Status attach(std::uint32_t peer, const PeerKvMemory& memory);
+  void detach(std::uint32_t peer, int rank);
 
   void submit(const wire::CacheCommand& command, std::span<const wire::BlockCopy> copies);
   /// A command that was not submitted here has ended.
@@ -73,8 +65,8 @@ class SwapCopier {
 
   void run();
   std::deque<Job>::iterator next();
-  bool copy(const Job& job, const MappedPeer& peer) const;
-  MappedPeer peer_of(const Job& job) const;
+  using Peers = PeerSources<SealedMemory>;
+  bool copy(const Job& job, std::span<const Peers::Source> sources) const;
 
   const std::unique_ptr<SwapStore> store_;  // used by the thread
   std::byte* kv_ = nullptr;
@@ -83,7 +75,7 @@ class SwapCopier {
 
   mutable std::mutex mutex_;  // guards the following
   std::condition_variable work_, progress_;
-  std::map<std::uint32_t, MappedPeer> peers_;
+  Peers peers_{{}};
   std::deque<Job> jobs_;
   std::deque<EndedCommand> reports_;
   EndedCommands ended_;

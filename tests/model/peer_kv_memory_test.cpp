@@ -119,7 +119,7 @@ struct Worker {
 
 /// The memory of `worker` as another one is told of it.
 PeerKvMemory memory_of(const Worker& worker) {
-  return {worker.executor->kv_memory_fd(), kBlocks, worker.block_bytes, kLife};
+  return {0, 1, worker.executor->kv_memory_fd(), kBlocks, worker.block_bytes, kLife};
 }
 
 class PeerKvMemoryTest : public ::testing::TestWithParam<config::Device> {
@@ -152,7 +152,7 @@ TEST_P(PeerKvMemoryTest, ItStaysReadableWhenItsOwnerHasGone) {
   }
   ASSERT_TRUE(decode.copy({{9, 0}, {3, 1}}));
   EXPECT_EQ(decode.run(128, 130, {0, 1, 2}), expected);
-  decode.executor->detach_peer(0);
+  decode.executor->detach_peer(0, 0);
   EXPECT_FALSE(decode.copy({{9, 0}}));
 }
 
@@ -177,7 +177,12 @@ TEST_P(PeerKvMemoryTest, OnlyADecodeInstanceReadsBlocksAndOnlyOfItsOwnSize) {
   const std::string size = std::to_string(prefill.block_bytes),
                     twice = std::to_string(2 * prefill.block_bytes);
   EXPECT_EQ(decode.executor->attach_peer(0, other).message,
-            "a KV block of the other instance has " + twice + " bytes, one of this has " + size);
+            "a KV block of rank 0 of the other instance has " + twice +
+                " bytes, for this one it would have " + size);
+  other = memory_of(prefill);
+  other.ranks = 3;
+  EXPECT_EQ(decode.executor->attach_peer(0, other).message,
+            "rank 0 of 3 of the other instance is none that 2 KV heads can be divided among");
 }
 
 TEST_P(PeerKvMemoryTest, WhatIsNoSuchMemoryIsRefusedAndTheDeviceGoesOn) {

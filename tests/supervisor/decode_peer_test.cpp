@@ -142,7 +142,8 @@ TEST_F(DecodePeerTest, WhatDecidesTheContentsOfBlocksIsAFact) {
       "model differs: the prefill instance (pid 1) has /models/one, the decode instance (pid 2) /models/two");
   EXPECT_NE(facts_with([](config::Options& o) { o.device.device = config::Device::cuda; }), "");
   EXPECT_NE(facts_with([](config::Options& o) { o.model.dtype = config::DTypeOption::float32; }), "");
-  EXPECT_NE(facts_with([](config::Options& o) { o.parallel.tensor_parallel_size = 2; }), "");
+  EXPECT_EQ(facts_with([](config::Options& o) { o.parallel.tensor_parallel_size = 2; }), "")
+      << "a rank copies its heads from the ranks that have them";
   EXPECT_NE(facts_with([](config::Options& o) { o.quantization.method = "wint8"; }), "");
   EXPECT_NE(facts_with([](config::Options& o) { o.speculation.method = config::DraftMethod::mtp; }), "");
   EXPECT_EQ(facts_with([](config::Options& o) { o.model.seed = 5; }), "")
@@ -302,6 +303,7 @@ TEST_F(DecodePeerTest, MemoriesAreToldWhenAllRanksHaveOne) {
     Packet packet = next(control);
     EXPECT_EQ(packet.text("event"), "memory");
     EXPECT_EQ(packet.number("rank"), rank);
+    EXPECT_EQ(packet.number("ranks"), 2);
     EXPECT_EQ(packet.text("life"), together);
     EXPECT_EQ(packet.number("blocks"), rank == 0 ? 4 : 8);
     EXPECT_TRUE(kv_memory_of(packet).has_value());

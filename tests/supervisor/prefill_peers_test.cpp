@@ -263,58 +263,79 @@ TEST_F(PrefillPeersTest, GarbageIsIgnored) {
   }
   const ipc::Fd file = memory_file(1024);
   for (const Json& change :
-       {Json{{"rank", 2}}, Json{{"rank", -1}}, Json{{"rank", "0"}}, Json{{"life", "0"}}, Json{{"life", "x"}},
-        Json{{"life", 7}}, Json{{"blocks", 3}}, Json{{"blocks", 0}}, Json{{"block_bytes", -1}},
+       {Json{{"rank", 2}}, Json{{"rank", -1}}, Json{{"rank", "0"}}, Json{{"ranks", 0}}, Json{{"ranks", "2"}},
+        Json{{"ranks", 33}}, Json{{"life", "0"}}, Json{{"life", "x"}}, Json{{"life", 7}}, Json{{"blocks", 3}},
+        Json{{"blocks", 0}}, Json{{"block_bytes", -1}},
         Json{{"blocks", 1ll << 62}, {"block_bytes", 1ll << 62}}}) {
-    Json event{{"event", "memory"}, {"rank", 0}, {"life", "5"}, {"blocks", 2}, {"block_bytes", 512}};
+    Json event{{"event", "memory"}, {"rank", 0},   {"ranks", 2},
+               {"life", "5"},       {"blocks", 2}, {"block_bytes", 512}};
     event.update(change);
     ASSERT_TRUE(control.send(event, file.get()).ok());
   }
-  ASSERT_TRUE(
-      control.send({{"event", "memory"}, {"rank", 0}, {"life", "5"}, {"blocks", 2}, {"block_bytes", 512}})
-          .ok());
+  ASSERT_TRUE(control
+                  .send({{"event", "memory"},
+                         {"rank", 0},
+                         {"ranks", 2},
+                         {"life", "5"},
+                         {"blocks", 2},
+                         {"block_bytes", 512}})
+                  .ok());
   run();
   EXPECT_EQ(row().state, "joined");
   EXPECT_TRUE(orders_for(0, 100).empty());
 }
 
-TEST_F(PrefillPeersTest, EveryWorkerProcessIsToldOfTheMemoryOfItsRank) {
+TEST_F(PrefillPeersTest, EveryWorkerProcessIsToldOfTheMemoriesOfAllRanks) {
   open_port();
-  const ChildProcess engine = sleeper();
+  ChildProcess engine = sleeper();
   EXPECT_TRUE(orders_for(0, 100).empty());
   std::optional<Control> control(joined(engine));
+  int ranks = 3;  // this instance has two
   const auto say = [&](int rank, std::uint64_t life) {
     Json event = memory(life).members();
-    event["event"] = "memory";
-    event["rank"] = rank;
+    event.update({{"event", "memory"}, {"rank", rank}, {"ranks", ranks}});
     ASSERT_TRUE(control->send(event, memory_file(4 * 512).get()).ok());
     run();
   };
+  const auto order = [&](int rank, const char* life) {
+    return Json{{"do", "peer_memory"}, {"peer", 0},   {"rank", rank},       {"ranks", ranks},
+                {"life", life},        {"blocks", 4}, {"block_bytes", 512}, {"attached", true}};
+  };
+  const auto gone = [](int rank) {
+    return Json{{"do", "peer_gone"}, {"peer", 0}, {"rank", rank}, {"attached", false}};
+  };
+  const char* const longest = "18446744073709551615";
   say(0, 18446744073709551615u);
-  const Json order{{"do", "peer_memory"}, {"peer", 0},          {"life", "18446744073709551615"},
-                   {"blocks", 4},         {"block_bytes", 512}, {"attached", true}};
-  EXPECT_EQ(orders_for(0, 100), std::vector<Json>{order});
+  EXPECT_EQ(orders_for(0, 100), std::vector<Json>{order(0, longest)});
   EXPECT_TRUE(orders_for(0, 100).empty()) << "once";
-  EXPECT_TRUE(orders_for(1, 200).empty());
-  EXPECT_EQ(orders_for(0, 101), std::vector<Json>{order}) << "a new process";
-  say(1, 9);
-  EXPECT_TRUE(orders_for(0, 101).empty());
-  EXPECT_EQ(orders_for(1, 200).size(), 1u);
+  EXPECT_EQ(orders_for(1, 200), std::vector<Json>{order(0, longest)}) << "whose heads it may have";
+  EXPECT_EQ(orders_for(0, 101), std::vector<Json>{order(0, longest)}) << "a new process";
+  say(2, 9);
+  EXPECT_EQ(orders_for(0, 101), std::vector<Json>{order(2, "9")});
+  EXPECT_EQ(orders_for(1, 200), std::vector<Json>{order(2, "9")});
   say(0, 9);
   peers->tell_worker(0, 101, [](const Json&, int) { return false; });
-  EXPECT_EQ(orders_for(0, 101).at(0)["life"], "9") << "tried again";
-  const Json gone{{"do", "peer_gone"}, {"peer", 0}, {"attached", false}};
-  ASSERT_TRUE(control->send({{"event", "memory_gone"}, {"rank", 1}}).ok());
+  EXPECT_EQ(orders_for(0, 101), std::vector<Json>{order(0, "9")}) << "tried again";
+  ASSERT_TRUE(control->send({{"event", "memory_gone"}, {"rank", 2}}).ok());
   run();
-  EXPECT_EQ(orders_for(1, 200), std::vector<Json>{gone}) << "its worker there has died";
-  EXPECT_TRUE(orders_for(0, 101).empty());
-  say(1, 10);
-  EXPECT_EQ(orders_for(1, 200).at(0)["life"], "10");
+  EXPECT_EQ(orders_for(1, 200), (std::vector<Json>{order(0, "9"), gone(2)})) << "its worker there has died";
+  EXPECT_EQ(orders_for(0, 101), std::vector<Json>{gone(2)});
+  say(2, 10);
+  EXPECT_EQ(orders_for(1, 200), std::vector<Json>{order(2, "10")});
   control.reset();
   run();
-  EXPECT_EQ(orders_for(0, 101), std::vector<Json>{gone});
+  EXPECT_EQ(orders_for(0, 101), (std::vector<Json>{gone(0), gone(2)}));
   EXPECT_TRUE(orders_for(0, 101).empty());
   EXPECT_TRUE(orders_for(1, 201).empty()) << "a new process has none";
+
+  engine.kill(SIGKILL);
+  engine.reap();
+  run();
+  ranks = 1;  // the next instance at that port has fewer
+  const ChildProcess other = sleeper();
+  control.emplace(joined(other));
+  say(0, 11);
+  EXPECT_EQ(orders_for(0, 101), std::vector<Json>{order(0, "11")});
 }
 
 }  // namespace
