@@ -12,7 +12,8 @@ import threading
 import time
 import unittest
 
-from server import BINARY, DEMO_MODEL, PATIENCE, Server, children_of, free_port, has_ended, wait_until
+from remote import Engine, Wire, cluster, engines_of
+from server import BINARY, DEMO_MODEL, PATIENCE, Server, free_port, wait_until
 from short_model import short_model
 from streams import Stream, check_whole
 
@@ -23,135 +24,6 @@ BODIES = [{"prompt": f"The sea has {i} waves", "max_tokens": 60, "temperature": 
           for i in range(6)]
 FORM = {"prompt": "A number:", "max_tokens": 24, "temperature": 1, "seed": 5, "guided_regex": "[0-9]{20}"}
 LONGEST_PAUSE = 5
-
-
-class Engine:
-    """`troupe engine` with folders of its own."""
-
-    def __init__(self, keys, *flags, port=None):
-        self.port = port or free_port()
-        self.address = f"127.0.0.1:{self.port}"
-        self.home = pathlib.Path(tempfile.mkdtemp(prefix="troupe-e2e-"))
-        (self.home / "run").mkdir(mode=0o700)
-        self.environment = {k: v for k, v in os.environ.items() if not k.startswith(("FD_", "TROUPE_"))}
-        self.environment["XDG_RUNTIME_DIR"] = str(self.home / "run")
-        self.keys, self.flags, self.process = keys, flags, None
-        self.start()
-
-    def start(self):
-        command = [BINARY, "engine", "--listen", self.address, "--cluster-keys", self.keys, "--log-dir", self.home / "log",
-                   *ENGINE_FLAGS, *self.flags]
-        with open(self.home / "output.txt", "ab") as output:
-            self.process = subprocess.Popen([str(word) for word in command], stdin=subprocess.DEVNULL, stdout=output, stderr=output,
-                                            env=self.environment, cwd=self.home)
-
-    @property
-    def output(self):
-        return (self.home / "output.txt").read_text(errors="replace")
-
-    def command(self, *words):
-        done = subprocess.run([str(BINARY), *map(str, words)], capture_output=True, timeout=PATIENCE, check=False, env=self.environment)
-        return done.returncode, done.stdout.decode(), done.stderr.decode()
-
-    def pid(self, name):
-        """Of a child by its name in the process list."""
-        for pid in children_of(self.process.pid):
-            try:
-                words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            except OSError:
-                continue
-            if len(words) > 1 and words[1] == name.encode() and not has_ended(pid):
-                return pid
-        return 0
-
-    def all_pids(self):
-        return [self.process.pid, *children_of(self.process.pid)]
-
-    def wait_ready(self):
-        def ready():
-            if self.process.poll() is not None:
-                raise AssertionError(f"the engine ended with {self.process.returncode}:\n{self.output}")
-            return "\nready " in self.output
-        wait_until(ready, "an engine that is ready")
-        return self
-
-    def kill(self):
-        """All of it at once, as a machine that loses its power."""
-        pids = self.all_pids()
-        for pid in pids:
-            try:
-                os.kill(pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        self.process.wait()
-
-    def stop(self):
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(PATIENCE)
-            except subprocess.TimeoutExpired:
-                self.kill()
-        shutil.rmtree(self.home, ignore_errors=True)
-        return self.process.returncode
-
-
-class Wire(threading.Thread):
-    """A TCP connection's way, that can be cut without either end being told."""
-
-    def __init__(self, to):
-        super().__init__(daemon=True)
-        self.to, self.port, self.passes = to, free_port(), threading.Event()
-        self.passes.set()
-        self.kept = []  # sockets that nobody closes
-        self.address = f"127.0.0.1:{self.port}"
-        self.listener = socket.create_server(("127.0.0.1", self.port))
-        self.start()
-
-    def run(self):
-        while True:
-            try:
-                near, _ = self.listener.accept()
-            except OSError:
-                return
-            self.kept.append(near)
-            if not self.passes.is_set():
-                continue
-            try:
-                far = socket.create_connection(("127.0.0.1", self.to))
-            except OSError:
-                near.close()
-                continue
-            self.kept.append(far)
-            for a, b in ((near, far), (far, near)):
-                threading.Thread(target=self.carry, args=(a, b), daemon=True).start()
-
-    def carry(self, a, b):
-        try:
-            while data := a.recv(1 << 16):
-                if not self.passes.is_set():
-                    return  # dropped
-                b.sendall(data)
-        except OSError:
-            pass
-        if self.passes.is_set():
-            for one in (a, b):
-                try:
-                    one.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass
-
-    def close(self):
-        self.listener.close()
-
-
-def cluster(directory, *nodes):
-    subprocess.run([str(BINARY), "cluster-keys", str(directory), *nodes], check=True, stdout=subprocess.DEVNULL)
-    return directory
-
-
-def engines_of(server):
-    return {peer["address"]: peer for peer in server.status()["peers"]}
 
 
 class RemoteEngines(unittest.TestCase):
@@ -166,7 +38,7 @@ class RemoteEngines(unittest.TestCase):
             cls.expected = [Stream(alone, body).join().text for body in BODIES]
             cls.number = alone.post("/v1/completions", FORM).json["choices"][0]["text"]
             cls.usage = alone.post("/v1/completions", BODIES[0]).json["usage"]
-        cls.engines = [Engine(cls.keys / name) for name in ("a", "b")]
+        cls.engines = [Engine(cls.keys / name, *ENGINE_FLAGS) for name in ("a", "b")]
         for engine in cls.engines:
             cls.addClassCleanup(engine.stop)
         cls.wire = Wire(cls.engines[1].port)
@@ -293,7 +165,7 @@ class RemoteEngines(unittest.TestCase):
         self.joined()
 
     def test_an_engine_drains_while_streams_run(self):
-        engine = Engine(self.keys / "c")
+        engine = Engine(self.keys / "c", *ENGINE_FLAGS)
         engine.wait_ready()
         with self.front("--engines", f"{engine.address},{self.engines[0].address}") as front:
             wait_until(lambda: all(peer["state"] == "joined" for peer in engines_of(front).values()), "both engines")
