@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""Makes small drawn mixtures of experts as quantised -Paddle checkpoints, to test and try their readers without a released one.
+
+    build/venv/bin/python tools/generate/make_paddle_checkpoints.py --form wint4 [--ranks 1|2|4] --out DIR
+
+--form: one of FORMS below. With --ranks 2 or 4 the directory is cut as a tensor-parallel server holds it: rank0, rank1, ….
+The directory has config.json and weights alone; take any tokenizer of at most 512 tokens, or prompts of token ids.
+The answers mean nothing.
+"""
+import argparse
+import pathlib
+
+from paddle_model import FOR_RANKS, WHOLE, Drawn, Plain, write_checkpoint
+from paddle_weight_only import WeightOnly
+
+# Name -> a function of (drawn weights, ranks) that gives the form.
+FORMS = {
+    "plain": lambda drawn, ranks: Plain(),
+    "wint8": lambda drawn, ranks: WeightOnly(8),
+    "wint4": lambda drawn, ranks: WeightOnly(4),
+}
+
+
+def make(folder, form, ranks=1):
+    """Writes the checkpoint and returns (its drawn weights, its form)."""
+    drawn = Drawn(WHOLE if ranks == 1 else FOR_RANKS)
+    made = FORMS[form](drawn, ranks)
+    write_checkpoint(folder, drawn, made, ranks)
+    return drawn, made
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--form", choices=FORMS, required=True)
+    parser.add_argument("--ranks", type=int, choices=(1, 2, 4), default=1)
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    given = parser.parse_args()
+    make(given.out, given.form, given.ranks)
+    print(given.out)
+
+
+if __name__ == "__main__":
+    main()
