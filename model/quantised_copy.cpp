@@ -189,7 +189,7 @@ JsonValue fp8_config(const ModelFiles& files) {
   for (int layer = 0; layer < files.spec.layers; ++layer) {
     const std::string at = "model.layers." + std::to_string(layer) + ".";
     if (!formats.attention.quantised()) others.push_back(at + "self_attn");
-    if (!(files.spec.moe_layer(layer) ? formats.experts : formats.mlp).quantised())
+    if (!(files.spec.moe_layer(layer) ? formats.experts_of(layer) : formats.mlp).quantised())
       others.push_back(at + "mlp");
   }
   return {{"quant_method", "fp8"},

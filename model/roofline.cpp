@@ -35,9 +35,8 @@ Amount matrix(const kernels::WeightFormat& format, double outputs, double inputs
 struct Parameters {
   Amount every_token;  // attention, dense and shared MLPs; without lm_head
   Amount router;       // fp32
-  Amount expert;       // one expert of one layer
+  Amount experts;      // one expert of every layer that has any
   Amount head;         // lm_head
-  int moe_layers = 0;
 };
 
 Parameters parameters(const ModelSpec& spec, const WeightFormats& formats) {
@@ -46,13 +45,13 @@ Parameters parameters(const ModelSpec& spec, const WeightFormats& formats) {
     Amount made = matrix(format, 2 * width, spec.hidden);
     return made += matrix(format, spec.hidden, width);
   };
-  p.expert = mlp(formats.experts, spec.expert_intermediate);
   for (int layer = 0; layer < spec.layers; ++layer) {
     p.every_token += matrix(formats.attention, spec.q_width() + 2 * spec.kv_width(), spec.hidden);
     p.every_token += matrix(formats.attention, spec.hidden, spec.q_width());
     if (spec.moe_layer(layer)) {
-      ++p.moe_layers;
-      p.every_token += spec.shared_experts * p.expert;
+      const Amount expert = mlp(formats.experts_of(layer), spec.expert_intermediate);
+      p.experts += expert;
+      p.every_token += spec.shared_experts * expert;
       p.router += matrix(DType::f32, spec.experts, spec.hidden);
     } else {
       p.every_token += mlp(formats.mlp, spec.intermediate);
@@ -67,9 +66,8 @@ StepWork matrices(const ModelSpec& spec, const WeightFormats& formats, double to
   const double held = spec.experts == 0 ? 0 : static_cast<double>(spec.experts_held()) / spec.experts;
   StepWork work;
   work.weight_bytes = p.every_token.bytes + p.head.bytes + p.router.bytes +
-                      p.moe_layers * held * distinct_experts(spec, tokens) * p.expert.bytes;
-  const double of_token =
-      p.every_token.weights + p.router.weights + p.moe_layers * held * spec.top_k * p.expert.weights;
+                      held * distinct_experts(spec, tokens) * p.experts.bytes;
+  const double of_token = p.every_token.weights + p.router.weights + held * spec.top_k * p.experts.weights;
   work.flops = 2 * (tokens * of_token + logits * p.head.weights);
   return work;
 }

@@ -53,29 +53,52 @@ Status check_fp8(const ModelSpec& spec, config::Device device, const WeightForma
   return {};
 }
 
-/// The formats that a checkpoint has already, of one module of each kind; ModelFiles::choose() looks at the
-/// others.
+/// The format of a linear that the checkpoint stores so.
+Result<WeightFormat> format_of(const StoredFormat& stored, const std::string& module, DType dtype) {
+  if (stored.fp8) return WeightFormat{WeightKind::fp8, dtype};
+  const bool groups = stored.group == 32 || stored.group == 64 || stored.group == 128;
+  if (stored.group != 0 && (stored.bits == 8 || !groups)) {
+    return failure(Code::unsupported,
+                   "quantization_config: " + module + " has " + std::to_string(stored.bits) +
+                       " bits in groups of " + std::to_string(stored.group) +
+                       "; 8 bits without groups and 4 bits in groups of 32, 64 or 128 are read.");
+  }
+  return WeightFormat{stored.bits == 8 ? WeightKind::int8 : WeightKind::int4, dtype, stored.group};
+}
+
+/// The formats that a checkpoint has already, of one module of each kind and of the experts of every layer;
+/// ModelFiles::choose() looks at the others.
 Result<WeightFormats> stored_formats(const ModelSpec& spec, DType dtype) {
   WeightFormats formats(dtype);
+  const auto find = [&](const std::string& module) -> Result<WeightFormat> {
+    const auto stored = module.empty() ? std::nullopt : spec.stored_quantisation->of(module);
+    return stored ? format_of(*stored, module, dtype) : WeightFormat(dtype);
+  };
   kernels::WeightFormat* const places[] = {&formats.attention, &formats.mlp, &formats.experts,
                                            &formats.lm_head};
   const std::vector<std::string> modules = linear_modules(spec);
   for (std::size_t i = 0; i < std::size(places); ++i) {
-    const auto stored = modules[i].empty() ? std::nullopt : spec.stored_quantisation->of(modules[i]);
-    if (!stored) continue;
-    if (stored->fp8) {
-      *places[i] = {WeightKind::fp8, dtype};
-      continue;
-    }
-    const bool groups = stored->group == 32 || stored->group == 64 || stored->group == 128;
-    if (stored->group != 0 && (stored->bits == 8 || !groups)) {
-      return failure(Code::unsupported,
-                     "quantization_config: " + modules[i] + " has " + std::to_string(stored->bits) +
-                         " bits in groups of " + std::to_string(stored->group) +
-                         "; 8 bits without groups and 4 bits in groups of 32, 64 or 128 are read.");
-    }
-    *places[i] = {stored->bits == 8 ? WeightKind::int8 : WeightKind::int4, dtype, stored->group};
+    const Result<WeightFormat> found = find(modules[i]);
+    if (!found) return found.status();
+    *places[i] = *found;
   }
+  formats.early_experts = formats.experts;
+  for (int layer = 0; layer < spec.layers; ++layer) {
+    if (!spec.moe_layer(layer)) continue;
+    const Result<WeightFormat> found = find(expert_module(layer));
+    if (!found) return found.status();
+    if (*found == formats.experts) continue;
+    if (formats.early_layers > 0) {
+      return failure(Code::unsupported, "quantization_config: the experts of layer " + std::to_string(layer) +
+                                            " are " + to_string(*found) + " and those of layers before " +
+                                            to_string(formats.early_experts) + " and " +
+                                            to_string(formats.experts) + "; two formats, one after the " +
+                                            "other, are read.");
+    }
+    formats.early_layers = layer;
+    formats.experts = *found;
+  }
+  if (formats.early_layers == 0) formats.early_experts = dtype;
   if (spec.experts == 0) formats.experts = dtype;
   if (spec.moe_layers() == spec.layers) formats.mlp = formats.attention;
   if (spec.tied.value_or(false)) formats.lm_head = dtype;
@@ -102,7 +125,7 @@ Result<WeightFormats> choose_formats(const ModelSpec& spec, DType dtype, config:
     const Result<WeightFormats> stored = stored_formats(spec, dtype);
     if (!stored) return stored;
     const bool same = formats.attention == stored->attention && formats.mlp == stored->mlp &&
-                      formats.experts == stored->experts;
+                      formats.experts == stored->experts && stored->early_layers == 0;
     if (!options.method.empty() && !same) {
       return invalid("--quantization: got " + options.method.substr(0, 80) +
                          ", but the checkpoint is quantised already, as " + to_string(*stored, spec) +
@@ -173,8 +196,12 @@ std::int64_t kv_bytes_per_token(const ModelSpec& spec, const WeightFormats& form
 
 std::string to_string(const WeightFormats& formats, const ModelSpec& spec) {
   std::string text = to_string(formats.attention);
-  if (spec.experts > 0 && formats.experts != formats.attention)
+  if (formats.early_layers > 0) {
+    text += ", experts " + to_string(formats.early_experts) + " below layer " +
+            std::to_string(formats.early_layers) + " and " + to_string(formats.experts) + " from it on";
+  } else if (spec.experts > 0 && formats.experts != formats.attention) {
     text += ", experts " + to_string(formats.experts);
+  }
   if (formats.lm_head.quantised() && formats.lm_head != formats.attention) {
     text += ", LM head " + to_string(formats.lm_head);
   }

@@ -18,9 +18,11 @@ namespace troupe::model {
 /// of experts depends on it; norms and biases are vectors of fp32.
 struct WeightFormats {
   DType activations = DType::bf16;
-  kernels::WeightFormat attention{};  ///< qkv and attention out
-  kernels::WeightFormat mlp{};        ///< of dense layers
-  kernels::WeightFormat experts{};    ///< with the shared slices
+  kernels::WeightFormat attention{};      ///< qkv and attention out
+  kernels::WeightFormat mlp{};            ///< of dense layers
+  kernels::WeightFormat experts{};        ///< with the shared slices, from layer `early_layers` on
+  kernels::WeightFormat early_experts{};  ///< the same of the layers before
+  int early_layers = 0;
   kernels::WeightFormat embedding{};
   kernels::WeightFormat
       lm_head{};                  ///< a tied head of another format than the embedding is a matrix of its own
@@ -33,11 +35,15 @@ struct WeightFormats {
         attention(dtype),
         mlp(dtype),
         experts(dtype),
+        early_experts(dtype),
         embedding(dtype),
         lm_head(dtype),
         draft(dtype) {}
 
   bool operator==(const WeightFormats&) const = default;
+  const kernels::WeightFormat& experts_of(int layer) const {
+    return layer < early_layers ? early_experts : experts;
+  }
   bool fp8() const { return attention.fp8() || mlp.fp8() || experts.fp8() || lm_head.fp8(); }
   bool quantised() const {
     return attention.quantised() || mlp.quantised() || experts.quantised() || lm_head.quantised();

@@ -9,8 +9,8 @@ WeightLayout WeightLayout::make(const ModelSpec& spec, const WeightFormats& form
     return kernels::Matrix{arena.take_bytes(kernels::matrix_bytes(format, outputs, inputs)), format, outputs,
                            inputs};
   };
-  const auto stack = [&](int outputs, int inputs, int count) {
-    kernels::MatrixStack made{{nullptr, formats.experts, outputs, inputs}, count};
+  const auto stack = [&](const kernels::WeightFormat& format, int outputs, int inputs, int count) {
+    kernels::MatrixStack made{{nullptr, format, outputs, inputs}, count};
     made.first.data = arena.take_bytes(made.stride() * static_cast<std::size_t>(made.count));
     return made;
   };
@@ -40,14 +40,17 @@ WeightLayout WeightLayout::make(const ModelSpec& spec, const WeightFormats& form
       layer.router = matrix(DType::f32, spec.experts, spec.hidden);
       layer.router_bias = arena.take<float>(static_cast<std::size_t>(spec.experts));
       const int experts = spec.experts_held() + spec.shared_experts;
-      layer.expert_gate_up = stack(kernels::gate_up_outputs(spec.expert_intermediate), spec.hidden, experts);
-      layer.expert_down = stack(spec.hidden, spec.expert_intermediate, experts);
+      const kernels::WeightFormat& format = formats.experts_of(i);
+      layer.expert_gate_up =
+          stack(format, kernels::gate_up_outputs(spec.expert_intermediate), spec.hidden, experts);
+      layer.expert_down = stack(format, spec.hidden, spec.expert_intermediate, experts);
       if (spec.vision) {
         const int width = spec.vision->expert_intermediate;
         layer.vision.router = matrix(DType::f32, spec.experts, spec.hidden);
         layer.vision.router_bias = arena.take<float>(static_cast<std::size_t>(spec.experts));
-        layer.vision.gate_up = stack(kernels::gate_up_outputs(width), spec.hidden, spec.experts_held());
-        layer.vision.down = stack(spec.hidden, width, spec.experts_held());
+        layer.vision.gate_up =
+            stack(format, kernels::gate_up_outputs(width), spec.hidden, spec.experts_held());
+        layer.vision.down = stack(format, spec.hidden, width, spec.experts_held());
       }
     }
     layout.layers.push_back(layer);

@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "kernels/fill_random.h"
 #include "kernels/pack.h"
+#include "model/checkpoint/paddle_codes.h"
 #include "model/checkpoint/read_ahead.h"
 #include "model/ranks/part.h"
 #include "model/scale_check.inl"
@@ -31,12 +32,15 @@ void upload_vector(D& device, const WeightSource& source, DType dtype, float* to
   device.upload(to, values.data(), values.size() * sizeof(float));
 }
 
+/// `codes`: of the load, for sources in an order of Paddle's.
 template <Device D>
-void pack_source(D& device, const WeightSource& source, const WeightTarget& target) {
+void pack_source(D& device, const WeightSource& source, const WeightTarget& target, PaddleCodes& codes) {
   if (source.stored) {
+    const bool ordered = source.stored->order == CodeOrder::rows;
+    const MemoryBytes rows(ordered ? nullptr : codes.rows_of(source));
     kernels::run(device, kernels::Pack{.into = target.matrix,
-                                       .file = source.tensor->file,
-                                       .offset = source.offset(),
+                                       .file = ordered ? static_cast<const ByteSource*>(source.tensor->file) : &rows,
+                                       .offset = source.offset() - (ordered ? 0 : source.tensor->offset),
                                        .source_stride = source.stride,
                                        .place = target.place,
                                        .first = target.first,
@@ -74,6 +78,7 @@ Result<Weights<D>> Weights<D>::load(D& device, const ModelSpec& spec, const Weig
   std::uint64_t done = 0, total = 0;
   for (const WeightSource& source : map.sources) total += source.bytes();
   ReadAhead ahead(map);
+  PaddleCodes codes;
   for (std::size_t i = 0; i < map.sources.size(); ++i) {
     const WeightSource& source = map.sources[i];
     ahead.reached(i);
@@ -83,9 +88,9 @@ Result<Weights<D>> Weights<D>::load(D& device, const ModelSpec& spec, const Weig
     if (target.vector != nullptr) {
       upload_vector(device, source, formats.activations, target.vector);
     } else {
-      pack_source(device, source, target);
+      pack_source(device, source, target, codes);
       if (source.weight == Weight::embedding && weights.layout_.head_copies_embedding(map.tied)) {
-        pack_source(device, source, {weights.layout_.lm_head});
+        pack_source(device, source, {weights.layout_.lm_head}, codes);
       }
     }
     if (Status s = source.tensor->file->status(); !s.ok()) return s;

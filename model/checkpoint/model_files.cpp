@@ -55,6 +55,7 @@ Status check_stored(const ModelFiles& files) {
     const kernels::WeightFormat format =
         target_of(layout, files.spec, source.weight, source.layer, source.expert).matrix.format;
     if (!source.stored && !format.quantised()) continue;
+    if (!source.stored && files.spec.stored_quantisation->paddle()) continue;  // quantised while it loads
     if (!source.stored) {
       return failure(Code::unsupported, "The tensor '" + source.name +
                                             "' is not quantised, and by quantization_config its kind is " +
@@ -183,7 +184,8 @@ Status check_ranks(const ModelFiles& files, const Shard& shard) {
     cuts.push_back({"intermediate_size", part->intermediate, formats.draft, true});
   }
   if (part->experts > 0 && !shard.expert_parallel) {
-    cuts.push_back({"moe_intermediate_size", part->expert_intermediate, formats.experts, true});
+    for (const kernels::WeightFormat* format : {&formats.early_experts, &formats.experts})
+      cuts.push_back({"moe_intermediate_size", part->expert_intermediate, *format, true});
     if (part->vision) {
       cuts.push_back({"moe_intermediate_size of vision experts", part->vision->expert_intermediate,
                       formats.experts, true});

@@ -349,24 +349,32 @@ std::uint64_t spec_hash(const ModelSpec& spec) {
   mix(spec.tied ? 1 + std::uint64_t{*spec.tied} : 0);
   mix(spec.stored ? 1 + static_cast<std::uint64_t>(*spec.stored) : 0);
   if (spec.stored_quantisation) {
-    for (const std::string& module : linear_modules(spec)) {
-      const std::optional<StoredFormat> stored = spec.stored_quantisation->of(module);
-      mix(stored ? (stored->fp8 ? 1ull << 63 : 0) | static_cast<std::uint64_t>(stored->bits) << 32 |
-                       static_cast<std::uint32_t>(stored->group)
-                 : 1);
+    std::vector<std::string> modules = linear_modules(spec);
+    for (int layer = 0; layer < spec.layers; ++layer) {
+      if (spec.moe_layer(layer)) modules.push_back(expert_module(layer));
     }
+    for (const std::string& module : modules) {
+      const std::optional<StoredFormat> stored = spec.stored_quantisation->of(module);
+      mix(stored
+              ? (stored->fp8 ? 1ull << 63 : 0) | static_cast<std::uint64_t>(stored->order) << 40 |
+                    static_cast<std::uint64_t>(stored->bits) << 32 | static_cast<std::uint32_t>(stored->group)
+              : 1);
+    }
+    mix(spec.stored_quantisation->static_kv() ? 1 : 0);
   }
   return hash;
+}
+
+std::string expert_module(int layer) {
+  return "model.layers." + std::to_string(layer) + ".mlp.experts.0.up_proj";
 }
 
 std::vector<std::string> linear_modules(const ModelSpec& spec) {
   int dense = -1, mixture = -1;
   for (int layer = spec.layers - 1; layer >= 0; --layer) (spec.moe_layer(layer) ? mixture : dense) = layer;
-  const auto mlp = [](int layer, const char* inner) {
-    return layer < 0 ? std::string() : "model.layers." + std::to_string(layer) + ".mlp." + inner;
-  };
-  return {"model.layers.0.self_attn.q_proj", mlp(dense, "up_proj"), mlp(mixture, "experts.0.up_proj"),
-          "lm_head"};
+  return {"model.layers.0.self_attn.q_proj",
+          dense < 0 ? std::string() : "model.layers." + std::to_string(dense) + ".mlp.up_proj",
+          mixture < 0 ? std::string() : expert_module(mixture), "lm_head"};
 }
 
 }  // namespace troupe::model

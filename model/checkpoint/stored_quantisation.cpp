@@ -45,11 +45,6 @@ Status check_method(const JsonValue& config, const std::string& where) {
                                   ", which is not read; of quantised checkpoints "
                                   "compressed-tensors (pack-quantized) and fp8 are");
   }
-  if (const std::string paddle = text_of(config, "quantization"); !paddle.empty()) {
-    return unsupported(
-        where, "says " + paddle.substr(0, 40) +
-                   ": its weights lie in an order that was made for other kernels and cannot be read");
-  }
   return unsupported(where,
                      "says quant_method " + shown(config, "quant_method") +
                          "; of quantised checkpoints compressed-tensors (pack-quantized) and fp8 are read");
@@ -144,6 +139,13 @@ Result<StoredQuantisation> StoredQuantisation::parse_fp8(const std::string& json
 Result<StoredQuantisation> StoredQuantisation::parse(std::string_view json, const std::string& where) {
   const JsonValue config = JsonValue::parse(json, nullptr, false);
   if (!config.is_object()) return invalid(where + ": quantization_config has to be an object.");
+  if (!config.contains("quant_method") && !text_of(config, "quantization").empty()) {
+    Result<PaddleQuantisation> paddle = PaddleQuantisation::parse(config, where);
+    if (!paddle) return paddle.status();
+    StoredQuantisation stored;
+    stored.paddle_ = std::move(*paddle);
+    return stored;
+  }
   if (Status s = check_method(config, where); !s.ok()) return s;
   if (text_of(config, "quant_method") == "fp8") return parse_fp8(std::string(json), where);
   if (text_of(config, "format") != "pack-quantized") {
@@ -182,6 +184,7 @@ Result<StoredQuantisation> StoredQuantisation::parse(std::string_view json, cons
 }
 
 std::optional<StoredFormat> StoredQuantisation::of(const std::string& module) const {
+  if (paddle_) return paddle_->of(module);
   const auto names_it = [&](const std::string& target) { return matches(target, module); };
   if (std::ranges::any_of(ignore_, names_it)) return std::nullopt;
   if (std::ranges::any_of(parts_, [&](const std::string& part) { return lies_in(module, part); }))

@@ -5,9 +5,13 @@
 
 #include "kernels/matrix.h"
 #include "model/checkpoint/expected_tensors.h"
+#include "model/checkpoint/paddle_codes.h"
 
 namespace troupe::model {
 namespace {
+
+/// Of a linear in an order of Paddle's kernels, instead of ".weight".
+const std::string kPaddleCodes = ".quant_weight", kInputScale = ".activation_scale";
 
 class Mapper {
  public:
@@ -39,7 +43,6 @@ class Mapper {
       std::string common = paddle ? "model." + name.substr(kPaddle.size()) : name;
       if (draft_ && !common.starts_with(kDraftPrefix)) continue;
       if (spec_.vision) rename_vision(common);
-      if (name.ends_with(".quant_weight")) return refuse_paddle(name);
       if (take_stored(common, tensor)) continue;
       const auto [at, added] = names_.emplace(std::move(common), name);
       if (!added) {
@@ -65,18 +68,16 @@ class Mapper {
     }
   }
 
-  void refuse_paddle(const std::string& name) {
-    status_ = failure(Code::unsupported,
-                      "The tensor '" + name +
-                          "' is quantised in an order that was made for other kernels and cannot be "
-                          "read; use the checkpoint in bfloat16 with --quantization wint4.");
-  }
-
   // Codes stand for the weight that they replace. Scales and shapes are kept apart.
   bool take_stored(const std::string& common, const FileTensor& tensor) {
     for (const char* suffix : {"_packed", "_scale", "_shape", "_scale_inv"}) {
       if (!common.ends_with(std::string(".weight") + suffix)) continue;
       stored_[common.substr(0, common.size() - std::strlen(suffix))].emplace(suffix, &tensor);
+      return true;
+    }
+    for (const std::string& suffix : {kPaddleCodes, kInputScale}) {
+      if (!common.ends_with(suffix) || common.ends_with("_matmul.activation_scale")) continue;
+      stored_[common.substr(0, common.size() - suffix.size()) + ".weight"].emplace(suffix, &tensor);
       return true;
     }
     return false;
@@ -90,6 +91,17 @@ class Mapper {
           return fail("'" + name + "' is missing beside its scales, '" + name + "_scale_inv'.");
         if (parts.size() > 1)
           return fail("'" + name + "_scale_inv' stands beside scales or codes of another form.");
+        continue;
+      }
+      if (const auto codes = parts.find(kPaddleCodes); codes != parts.end()) {
+        const std::string module = name.substr(0, name.size() - std::strlen(".weight"));
+        if (!parts.contains("_scale"))
+          return fail("the tensor '" + shown(module) + kPaddleCodes + "' has no scales, '" +
+                      shown(module) + ".weight_scale'.");
+        if (!names_.emplace(name, shown(module) + kPaddleCodes).second) {
+          return fail("the tensors '" + shown(name) + "' and '" + shown(module) + kPaddleCodes +
+                      "' are the same weight.");
+        }
         continue;
       }
       if (!parts.contains("_packed"))
@@ -141,6 +153,12 @@ class Mapper {
   std::nullopt_t not_configured(const std::string& name) {
     fail("the tensor '" + name + "' is quantised, and quantization_config does not say how.");
     return std::nullopt;
+  }
+
+  // In the file's own dialect.
+  std::string shown(const std::string& name) const {
+    constexpr std::string_view kModel = "model.";
+    return paddle_prefix_ && name.starts_with(kModel) ? "ernie." + name.substr(kModel.size()) : name;
   }
 
   // What quantization_config says of the linear.
@@ -265,9 +283,58 @@ class Mapper {
     names_.erase(expected.name);
   }
 
+  void take_paddle(const Expected& expected) {
+    const auto& parts = stored_.at(expected.name);
+    const std::string& name = names_.at(expected.name);
+    const auto format = configured(expected);
+    if (!format || format->order == CodeOrder::rows || !expected.may_be_stored())
+      return (void)not_configured(name);
+    const FileTensor &codes = *parts.at(kPaddleCodes), &scales = *parts.at("_scale");
+    if (const Status s = check_paddle_codes(codes, *format, expected.outputs, expected.inputs); !s.ok())
+      return fail("the tensor '" + name + "' " + s.message + ".");
+    if (!is_float(scales) || scales.shape != std::vector{expected.outputs}) {
+      return fail("the scales of '" + name + "' are " + to_string(scales.type) + " of the shape " +
+                  shape_text(scales.shape) + "; expected is BF16, F16 or F32 of " +
+                  shape_text(std::vector{expected.outputs}) + ".");
+    }
+    const auto input_scale = parts.find(kInputScale);
+    if (format->w4a8() != (input_scale != parts.end())) {
+      return fail("the tensor '" + name + "' " +
+                  (format->w4a8() ? "has no activation_scale, which W4A8 needs."
+                                  : "has an activation_scale, and by quantization_config it is not W4A8."));
+    }
+    if (format->w4a8() && (!is_float(*input_scale->second) ||
+                           input_scale->second->bytes != size_of(input_scale->second->type))) {
+      return fail("the activation_scale of '" + name + "' is " + to_string(input_scale->second->type) +
+                  " of the shape " + shape_text(input_scale->second->shape) +
+                  "; expected is one number in BF16, F16 or F32.");
+    }
+    for (const Part& part : expected.parts) {
+      map_.sources.push_back({.weight = part.weight,
+                              .layer = expected.layer,
+                              .expert = part.expert,
+                              .tensor = &codes,
+                              .name = name,
+                              .first = part.first_output * expected.inputs + part.first_input,
+                              .stride = expected.inputs,
+                              .outputs = part.outputs,
+                              .inputs = part.inputs,
+                              .stored = format,
+                              .scales = &scales,
+                              .first_scale = part.first_output,
+                              .scale_stride = 1,
+                              .input_scale = format->w4a8() ? input_scale->second : nullptr});
+    }
+    names_.erase(expected.name);
+  }
+
   void take(const Expected& expected) {
-    if (stored(expected))
-      return stored_.at(expected.name).contains("_scale_inv") ? take_fp8(expected) : take_codes(expected);
+    if (stored(expected)) {
+      const auto& parts = stored_.at(expected.name);
+      return parts.contains("_scale_inv")   ? take_fp8(expected)
+             : parts.contains(kPaddleCodes) ? take_paddle(expected)
+                                            : take_codes(expected);
+    }
     const auto named = names_.find(expected.name);
     const FileTensor& tensor = *checkpoint_.find(named->second);
     bool transposed = map_.transposed && expected.oriented();
@@ -314,8 +381,8 @@ class Mapper {
 
   const ModelSpec& spec_;
   const Checkpoint& checkpoint_;
-  const bool draft_;                                                        // the draft layer's tensors alone
-  std::map<std::string, std::map<std::string, const FileTensor*>> stored_;  // by weight and suffix
+  const bool draft_;  // the draft layer's tensors alone
+  std::map<std::string, std::map<std::string, const FileTensor*, std::less<>>> stored_;  // by weight, suffix
   TensorNames names_;  // names that are left at the end are unknown
   bool paddle_prefix_ = false;
   TensorMap map_;

@@ -70,14 +70,16 @@ struct WeightSource {
   int first_input = 0;
   int row_inputs = 0;
 
-  /// Of a source that is quantised already: `tensor` holds codes, which `first` and `stride` count; never
-  /// transposed.
+  /// Of a source that is quantised already: `tensor` holds codes, which `first` and `stride` count in rows of
+  /// outputs, whatever their order; never transposed.
   std::optional<StoredFormat> stored{};
   const FileTensor* scales = nullptr;
   std::int64_t first_scale = 0;
   std::int64_t scale_stride =
       0;  ///< scales from one output's first to the next one's; fp8: from one row to the next
   int first_in_block = 0;  ///< as in kernels::StoredScales
+  /// Of W4A8: the tensor with the static scale of the rows that it multiplies.
+  const FileTensor* input_scale = nullptr;
 
   std::uint64_t offset() const;      ///< in the tensor's file, where the first element lies
   std::uint64_t row_offset() const;  ///< where the first row begins of which this is a part
