@@ -11,6 +11,7 @@ import argparse
 import pathlib
 
 from paddle_model import FOR_RANKS, WHOLE, Drawn, Plain, write_checkpoint
+from paddle_reference import make_w4a8c8
 from paddle_weight_only import WeightOnly
 
 # Name -> a function of (drawn weights, ranks) that gives the form.
@@ -18,6 +19,8 @@ FORMS = {
     "plain": lambda drawn, ranks: Plain(),
     "wint8": lambda drawn, ranks: WeightOnly(8),
     "wint4": lambda drawn, ranks: WeightOnly(4),
+    "w4a8c8": lambda drawn, ranks: make_w4a8c8(drawn, ranks),
+    "w4a8c8-raw": lambda drawn, ranks: make_w4a8c8(drawn, ranks, permuted=False),
 }
 
 
