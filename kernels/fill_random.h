@@ -11,7 +11,8 @@ namespace troupe::kernels {
 /// Sets element (o, i) of `into` to a draw from N(0, deviation) that depends only on (seed, o, i): not on the
 /// layout, the device or the dtype, and not on what part of a larger matrix `into` is. A draw is one of 4096
 /// quantiles, rounded to bf16, so that a model has the same weights in f32 and bf16.
-/// tools/generate/make_tuned_goldens.py draws the same numbers.
+/// tools/generate/make_tuned_goldens.py draws the same numbers. Into wint2, whose codes no rounding makes,
+/// bytes and scales are drawn instead, for weights of the same deviation.
 struct FillRandom {
   Matrix into{};
   Place place = Place::rows;  ///< as for Pack

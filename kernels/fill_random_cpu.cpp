@@ -86,7 +86,9 @@ const std::array<float, kQuantiles>& normal_quantiles() {
 
 void run(Cpu& device, const FillRandom& op) {
   TROUPE_CHECK(op.outputs > 0 && placed_output(op.place, op.first, op.outputs - 1) < padded(op.into.outputs));
-  if (op.into.format.quantised()) {
+  if (op.into.format.kind == WeightKind::wint2) {
+    fill_wint2(device, op);
+  } else if (op.into.format.quantised()) {
     fill_quantised(device, op, draws<float>(op, DType::f32).data());
   } else if (op.into.activations() == DType::f32) {
     fill_all<float>(device, op);

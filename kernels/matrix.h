@@ -34,6 +34,7 @@ struct Matrix {
 /// Inputs of a row with its padding, whose weights are zero. Codes fill whole pieces of 64 bytes and whole
 /// groups.
 constexpr int padded_inputs(const WeightFormat& format, int inputs) {
+  if (format.kind == WeightKind::wint2) return (inputs + kWint2Unit - 1) / kWint2Unit * kWint2Unit;
   const int piece = format.quantised() ? 64 * 8 / format.bits() : kPanel;
   const int group = format.kind == WeightKind::fp8 ? kFp8Block : format.group;
   const int unit = group > piece ? group : piece;
@@ -50,11 +51,13 @@ constexpr std::size_t weight_bytes(const WeightFormat& format, int outputs, int 
 inline constexpr int kFp8ScaleOutputs = 8;
 
 /// Device bytes of its scales. int8 and int4: a float for each output, or in groups a bf16 for each group and
-/// output. fp8: a float for each block of inputs and each kFp8ScaleOutputs outputs, in that order.
+/// output. fp8: a float for each block of inputs and each kFp8ScaleOutputs outputs, in that order. wint2:
+/// three floats for each output, and a byte for each kWint2Unit inputs of an output.
 constexpr std::size_t scale_bytes(const WeightFormat& format, int outputs, int inputs) {
   if (!format.quantised()) return 0;
   const auto rows = std::size_t(padded(outputs)), width = std::size_t(padded_inputs(format, inputs));
   if (format.kind == WeightKind::fp8) return rows / kFp8ScaleOutputs * (width / kFp8Block) * 4;
+  if (format.kind == WeightKind::wint2) return rows * (3 * sizeof(float) + width / kWint2Unit);
   return format.group == 0 ? rows * 4 : rows * (width / std::size_t(format.group)) * 2;
 }
 

@@ -30,6 +30,20 @@ struct StoredScales {
                            ///< multiple of kFp8ScaleOutputs
 };
 
+/// A source of wint2 (wint2.h): tensors with a column for each output. Their columns and lines are those of
+/// the first output and the first input of the source; lines of the tensors of bytes lie Pack::source_stride
+/// apart.
+struct StoredWint2 {
+  struct Tensor {
+    const ByteSource* file = nullptr;
+    std::uint64_t offset = 0;
+  };
+  Tensor groups;                 ///< a byte for kWint2Unit inputs, the first group in its upper half
+  Tensor super_scales;           ///< of super_type
+  Tensor code_scales, code_zps;  ///< fp32
+  DType super_type = DType::bf16;
+};
+
 /// The inputs that a matrix takes of longer rows. Where one scale is for all inputs of an output it is that
 /// of the whole row, so that the parts of a matrix have its very codes; in other formats only the part is
 /// read.
@@ -58,10 +72,11 @@ struct Pack {
   std::ptrdiff_t source_stride = 0;  ///< elements from one source line to the next; 0: dense. Longer when
                                      ///< the source is some columns of a joined q|k|v or gate|up
   Place place = Place::rows;
-  int first = 0;          ///< for Place::rows
-  int outputs = 0;        ///< rows of the source; its inputs are part.inputs(into)
-  RowPart part{};         ///< of a source without scales
-  StoredScales scales{};  ///< from a file that is not transposed; the Cpu has no fp8
+  int first = 0;                       ///< for Place::rows
+  int outputs = 0;                     ///< rows of the source; its inputs are part.inputs(into)
+  RowPart part{};                      ///< of a source without scales
+  StoredScales scales{};               ///< from a file that is not transposed; the Cpu has no fp8
+  const StoredWint2* wint2 = nullptr;  ///< into wint2, which only the Cpu has; `file` has the bytes of codes
 };
 
 void run(Cpu& device, const Pack& op);

@@ -163,6 +163,7 @@ void pack_transposed(Cpu& device, const Pack& op, const Packer& packer) {
 void run(Cpu& device, const Pack& op) {
   const int last = placed_output(op.place, op.first, op.outputs - 1);
   TROUPE_CHECK(op.outputs > 0 && op.first >= 0 && last < padded(op.into.outputs));
+  if (op.wint2 != nullptr) return pack_wint2(device, op);
   if (op.scales.file != nullptr) return pack_codes(device, op);
   if (op.into.format.quantised()) return pack_quantised(device, op);
   const Packer packer(op);

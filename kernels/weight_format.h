@@ -15,13 +15,17 @@ enum class WeightKind : std::uint8_t {
   bf16,
   f16,
   f32,
-  int8,  ///< codes -127 … 127
-  int4,  ///< codes -8 … 7, of which quantisation makes -7 … 7
-  fp8,   ///< e4m3; a scale for each 128 outputs × 128 inputs
+  int8,   ///< codes -127 … 127
+  int4,   ///< codes -8 … 7, of which quantisation makes -7 … 7
+  fp8,    ///< e4m3; a scale for each 128 outputs × 128 inputs
+  wint2,  ///< a byte for four inputs, decoded by a line of its output; see wint2.h
 };
 
 /// Inputs that share an fp8 scale, as many outputs.
 inline constexpr int kFp8Block = 128;
+
+/// Inputs that share a wint2 scale of 4 bits, and those of a byte of two scales: a matrix has whole bytes.
+inline constexpr int kWint2Group = 64, kWint2Unit = 2 * kWint2Group;
 
 struct WeightFormat {
   WeightKind kind = WeightKind::bf16;
@@ -46,7 +50,14 @@ struct WeightFormat {
     return kind == WeightKind::int8 || (kind == WeightKind::int4 && group == 0);
   }
   constexpr int bits() const {
-    return kind == WeightKind::f32 ? 32 : kind <= WeightKind::f16 ? 16 : kind == WeightKind::int4 ? 4 : 8;
+    switch (kind) {
+      case WeightKind::f32: return 32;
+      case WeightKind::bf16:
+      case WeightKind::f16: return 16;
+      case WeightKind::int4: return 4;
+      case WeightKind::wint2: return 2;
+      default: return 8;
+    }
   }
 };
 
@@ -59,6 +70,7 @@ inline std::string to_string(const WeightFormat& format) {
     case WeightKind::int4:
       return format.group == 0 ? "int4" : "int4 in groups of " + std::to_string(format.group);
     case WeightKind::fp8: return "fp8 in blocks of 128 × 128";
+    case WeightKind::wint2: return "wint2";
   }
   return "?";
 }

@@ -3,6 +3,7 @@
 // x86-64 offers. A `Sum` is what a lane's sum is kept in meanwhile: from start() over some add()s to
 // finish().
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/weight_format.h"
 
@@ -30,6 +31,7 @@ struct ByteDots {
       return {V::load_bytes(p)};
     }
   }
+  static Codes of(Bytes windows) { return {windows}; }
   static Operand broadcast(const std::int8_t* x) {
     Operand operand;
     for (int i = 0; i < kParts; ++i) operand.part[i] = V::broadcast_bytes(x + 4 * i);
@@ -84,5 +86,27 @@ struct HalfByteDots {
     return V::to_float(total);
   }
 };
+
+/// The same of wint2's windows. Two products fit in 16 bits, 2 * 63 * 127 < 32768; sums need 32.
+template <class V>
+struct WindowDots {
+  using Bytes = typename V::Bytes;
+  using Sum = Bytes;
+  using Codes = Bytes;
+  using Operand = Bytes;
+
+  static Sum start(std::int32_t correction) { return V::set1_int(correction); }
+  static Codes load(const std::uint8_t* p) { return V::load_bytes(p); }
+  static Codes of(Bytes windows) { return windows; }
+  static Operand broadcast(const std::int8_t* x) { return V::broadcast_bytes(x); }
+  static void add(Sum& sum, Codes codes, Operand operand) {
+    sum = V::add_32(sum, V::sum_pairs(V::multiply_pairs(codes, operand)));
+  }
+  static typename V::F finish(Sum sum, std::int32_t) { return V::to_float(sum); }
+};
+
+/// For V without dot_bytes.
+template <class V, WeightKind K>
+using PairDots = std::conditional_t<K == WeightKind::wint2, WindowDots<V>, HalfByteDots<V, K>>;
 
 }  // namespace troupe::kernels

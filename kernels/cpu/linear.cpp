@@ -96,6 +96,7 @@ Tile tile_of(const Routines& r, const WeightFormat& format) {
   switch (format.kind) {
     case WeightKind::int8: return {r.tile_int8, r.dot_rows, r.near_dot_rows};
     case WeightKind::int4: return {format.group == 0 ? r.tile_int4 : r.tile_int4_groups, r.dot_rows, 0};
+    case WeightKind::wint2: return {r.tile_wint2, r.dot_rows, 0};
     default: break;
   }
   TROUPE_CHECK(!format.quantised());

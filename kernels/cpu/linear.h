@@ -121,15 +121,16 @@ template <int Panels, class Epilogue>
 void multiply(const Routines& r, const Matrix& weight, const Operands& in, int first, int last, int panel,
               Epilogue&& epilogue) {
   alignas(64) float sums[kMostTilesPerGroup][Panels][kMostTileRows][kPanel];
-  const bool quantised = weight.format.quantised();
+  alignas(64) std::uint8_t windows[kChunkBytes + kWint2Unit * kPanel];  // a chunk of wint2, decoded
+  const bool quantised = weight.format.quantised(), wint2 = weight.format.kind == WeightKind::wint2;
   const Tile tile = tile_of(r, weight.format);
   const std::size_t bytes_of_panel = panel_bytes(weight.format, weight.inputs);
   const std::size_t bytes_of_input = input_bytes(weight.format);
   const int width = padded(weight.inputs);
   const int inputs = quantised ? width : weight.inputs;
   // Chunks begin at a scale's first input; bf16 inputs come in pairs.
-  const int unit = quantised ? std::max(kDotInputs, weight.format.group) : 2;
-  const int per_chunk = static_cast<int>(kChunkBytes / bytes_of_input);
+  const int unit = wint2 ? kWint2Unit : quantised ? std::max(kDotInputs, weight.format.group) : 2;
+  const int per_chunk = static_cast<int>(kChunkBytes / (wint2 ? kPanel : bytes_of_input));
   const int tiles = (last - first + tile.rows - 1) / tile.rows;
   const auto first_row = [&](int t) { return first + (last - first) * t / tiles; };  // as even as they go
   const int groups = (tiles + kMostTilesPerGroup - 1) / kMostTilesPerGroup;
@@ -144,25 +145,32 @@ void multiply(const Routines& r, const Matrix& weight, const Operands& in, int f
         const int count = (c + 1 == chunks ? inputs : inputs * (c + 1) / chunks / unit * unit) - k;
         const std::byte* at = from + std::size_t(k) * bytes_of_input;
         const std::size_t bytes = std::size_t(count) * bytes_of_input;
-        const bool scaled = quantised && (weight.format.group != 0 || c + 1 == chunks);
+        const PanelScales scales =
+            quantised ? panel_scales(weight, panel + p, k, c + 1 == chunks) : PanelScales{};
+        // Tiles that share a chunk share its windows too.
+        const bool decoded = wint2 && group > 1;
+        if (decoded) r.wint2_windows(windows, reinterpret_cast<const std::uint8_t*>(at), scales.lines, count);
         for (int i = 0; i < group; ++i) {
           const int row = first_row(first_tile + i), tile_rows = first_row(first_tile + i + 1) - row;
           const auto* x = static_cast<const std::byte*>(in.row(row));
-          tile.run({.x = x + std::size_t(k) * in.element,
-                    .ldx = in.ld,
-                    .x_groups = quantised ? reinterpret_cast<const OperandGroup*>(x + width) + k / kDotInputs
-                                          : nullptr,
-                    .panel = at,
-                    .scales = scaled ? panel_scales(weight, panel + p, k) : nullptr,
-                    .group = weight.format.group,
-                    .inputs = count,
-                    .rows = tile_rows,
-                    .c = sums[i][p][0],
-                    .ldc = kPanel,
-                    .accumulate = c > 0,
-                    .ahead = at + (group == 1 ? tile.bytes_ahead(tile_rows)
-                                              : bytes + bytes / std::size_t(group) * std::size_t(i)),
-                    .ahead_calls = group});
+          (decoded ? r.tile_wint2_windows : tile.run)(
+              {.x = x + std::size_t(k) * in.element,
+               .ldx = in.ld,
+               .x_groups =
+                   quantised ? reinterpret_cast<const OperandGroup*>(x + width) + k / kDotInputs : nullptr,
+               .panel = decoded ? static_cast<const void*>(windows) : at,
+               .scales = scales.scales,
+               .group = weight.format.group,
+               .lines = scales.lines,
+               .group_scales = scales.groups,
+               .inputs = count,
+               .rows = tile_rows,
+               .c = sums[i][p][0],
+               .ldc = kPanel,
+               .accumulate = c > 0,
+               .ahead = at + (group == 1 ? tile.bytes_ahead(tile_rows)
+                                         : bytes + bytes / std::size_t(group) * std::size_t(i)),
+               .ahead_calls = decoded ? 4 * group : group});  // windows are 4 times as large
         }
       }
     }

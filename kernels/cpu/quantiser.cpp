@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "base/check.h"
 #include "kernels/cpu/layout.h"
 #include "kernels/quantize.h"
 
@@ -23,10 +24,24 @@ std::uint32_t four(const std::int8_t* codes) {
 
 }  // namespace
 
-const void* panel_scales(const Matrix& m, int panel, int input) {
+PanelScales panel_scales(const Matrix& m, int panel, int input, bool last) {
+  if (m.format.kind == WeightKind::wint2) {
+    const Wint2Scales scales = wint2_scales(m, panel);
+    return {last ? scales.super_scales : nullptr, scales.code_scales,
+            scales.groups + static_cast<std::size_t>(input / kWint2Unit) * kPanel};
+  }
   const int group = m.format.group;
-  return static_cast<const std::byte*>(scales_of(m)) +
-         scale_index(m, panel * kPanel, group == 0 ? 0 : input / group) * (group == 0 ? 4 : 2);
+  if (group == 0 && !last) return {};
+  return {static_cast<const std::byte*>(scales_of(m)) +
+          scale_index(m, panel * kPanel, group == 0 ? 0 : input / group) * (group == 0 ? 4 : 2)};
+}
+
+Wint2Scales wint2_scales(const Matrix& m, int panel) {
+  const auto rows = static_cast<std::size_t>(padded_inputs(m.format, m.inputs) / kWint2Unit);
+  auto* floats =
+      reinterpret_cast<float*>(static_cast<std::byte*>(scales_of(m)) +
+                               static_cast<std::size_t>(panel) * kPanel * (3 * sizeof(float) + rows));
+  return {floats, floats + kPanel, reinterpret_cast<std::uint8_t*>(floats + 3 * kPanel)};
 }
 
 void place_codes(const Matrix& into, int output, const std::int8_t* codes) {
@@ -60,6 +75,7 @@ void place_scale(const Matrix& into, int output, int group, float scale) {
 }
 
 void Quantiser::put(int output, const float* line, std::int8_t* codes) const {
+  TROUPE_CHECK(into_.format.kind != WeightKind::wint2);
   const int group = inputs_per_scale(into_);
   const float* const taken = line + skipped_;
   for (int from = 0; from < width_; from += group) {

@@ -40,6 +40,10 @@ struct TileArgs {
   /// are multiplied at the end; null: not yet.
   const void* scales = nullptr;
   int group = 0;
+  /// wint2: 32 code scales and 32 zero points, and the scales of groups from the first input on; `scales` as
+  /// without groups.
+  const float* lines = nullptr;
+  const std::uint8_t* group_scales = nullptr;
   /// bf16: an odd count reads one more input, whose weights or x are 0. Quantised: a multiple of kDotInputs.
   int inputs = 0;
   int rows = 0;  ///< 1 … Routines::tile_rows or dot_rows
@@ -61,6 +65,13 @@ struct QuantiseArgs {
   const void* x = nullptr;
   int count = 0;   ///< a multiple of kDotInputs
   int offset = 0;  ///< of the weights' codes
+};
+
+/// Lines of wint2, one for each output; see wint2.h.
+struct Wint2Lines {
+  int out_of_range =
+      -1;             ///< an output some of whose code words leave 0 … kWint2LargestWord; -1: there is none
+  int differing = 0;  ///< outputs with a byte for which rounding the product changes the code word
 };
 
 /// One norm row; see AddRmsNorm.
@@ -123,6 +134,12 @@ struct Routines {
   void (*tile_int8)(const TileArgs&);
   void (*tile_int4)(const TileArgs&);
   void (*tile_int4_groups)(const TileArgs&);
+  void (*tile_wint2)(const TileArgs&);
+  void (*tile_wint2_windows)(const TileArgs&);  ///< the panel has been decoded by wint2_windows()
+  /// Decodes `inputs` inputs of a panel of wint2, a multiple of 4: for each 4 inputs 32 pieces of 4 bytes,
+  /// one for an output, with codes + kWint2Offset. `lines` as in TileArgs.
+  void (*wint2_windows)(std::uint8_t* to, const std::uint8_t* panel, const float* lines, int inputs);
+  Wint2Lines (*wint2_lines)(const float* code_scales, const float* code_zps, int count);
   void (*quantise[kDTypes])(const QuantiseArgs&);
   /// Of the weights that share a scale: the largest magnitude, a NaN if one is not finite. count % 32 == 0.
   float (*largest_magnitude)(const float* weights, std::size_t count);

@@ -4,6 +4,7 @@
 #include "kernels/cpu/quantise.h"
 #include "kernels/cpu/scan.h"
 #include "kernels/cpu/tile_quantised.h"
+#include "kernels/cpu/wint2_words.h"
 
 namespace troupe::kernels {
 
@@ -19,6 +20,10 @@ constexpr Routines routines_of() {
           .tile_int8 = quantised_tile<V, WeightKind::int8, false>,
           .tile_int4 = quantised_tile<V, WeightKind::int4, false>,
           .tile_int4_groups = quantised_tile<V, WeightKind::int4, true>,
+          .tile_wint2 = quantised_tile<V, WeightKind::wint2, true>,
+          .tile_wint2_windows = quantised_tile<V, WeightKind::wint2, true, true>,
+          .wint2_windows = wint2_windows<V>,
+          .wint2_lines = wint2_lines<V>,
           .quantise = {quantise<V, b>, quantise<V, h>, quantise<V, f>},
           .largest_magnitude = largest_magnitude<V>,
           .codes = codes<V>,

@@ -90,7 +90,7 @@ struct Avx2 {
   static constexpr int kNearDotRows = 0;
   static constexpr int kDotVectors = 1;  // vectors of sums that a row of x has in registers at a time
   template <WeightKind K>
-  using Dots = HalfByteDots<Avx2, K>;
+  using Dots = PairDots<Avx2, K>;
 
   static Bytes load_bytes(const std::uint8_t* p) {
     return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
@@ -110,6 +110,28 @@ struct Avx2 {
   static Bytes sum_pairs(Bytes a) { return _mm256_madd_epi16(a, _mm256_set1_epi16(1)); }
   static Bytes times_16(Bytes a) { return _mm256_slli_epi32(a, 4); }
   static F to_float(Bytes a) { return _mm256_cvtepi32_ps(a); }
+  static F fused(F a, F b, F c) { return fma(a, b, c); }
+  static F truncated(F a) { return _mm256_round_ps(a, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC); }
+  static F load_as_floats(const std::uint8_t* p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+  }
+  /// The upper or the lower half of each byte.
+  static F load_halves(const std::uint8_t* p, bool upper) {
+    const __m256i bytes = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+    return _mm256_cvtepi32_ps(upper ? _mm256_srli_epi32(bytes, 4)
+                                    : _mm256_and_si256(bytes, _mm256_set1_epi32(15)));
+  }
+  /// As Avx512's; products take the place of shifts by different numbers of bits.
+  static Bytes windows(F words) {
+    const Bytes both = _mm256_shuffle_epi8(_mm256_cvttps_epi32(words),
+                                           _mm256_setr_epi32(0x01000100, 0x05040504, 0x09080908, 0x0d0c0d0c,
+                                                             0x01000100, 0x05040504, 0x09080908, 0x0d0c0d0c));
+    const Bytes even = _mm256_mulhi_epu16(both, _mm256_set1_epi32(0x20000080));
+    const Bytes odd = _mm256_mullo_epi16(both, _mm256_set1_epi32(0x01000004));
+    return _mm256_or_si256(_mm256_and_si256(even, _mm256_set1_epi32(0x003f003f)),
+                           _mm256_and_si256(odd, _mm256_set1_epi32(0x3f003f00)));
+  }
+  static void store_bytes(std::uint8_t* p, Bytes a) { _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), a); }
   /// Integers of -128 … 127, as many as lanes.
   static void store_codes(std::int8_t* p, F v) {
     const __m256i words = _mm256_cvtps_epi32(v);

@@ -77,7 +77,7 @@ struct Avx512 {
   static constexpr int kNearDotRows = 0;
   static constexpr int kDotVectors = 1;  // vectors of sums that a row of x has in registers at a time
   template <WeightKind K>
-  using Dots = HalfByteDots<Avx512, K>;
+  using Dots = PairDots<Avx512, K>;
 
   static Bytes load_bytes(const std::uint8_t* p) { return _mm512_loadu_si512(p); }
   /// The four bytes at p in every lane.
@@ -95,6 +95,29 @@ struct Avx512 {
   static Bytes sum_pairs(Bytes a) { return _mm512_madd_epi16(a, _mm512_set1_epi16(1)); }
   static Bytes times_16(Bytes a) { return _mm512_slli_epi32(a, 4); }
   static F to_float(Bytes a) { return _mm512_cvtepi32_ps(a); }
+  static F fused(F a, F b, F c) { return fma(a, b, c); }
+  static F truncated(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC); }
+  static F load_as_floats(const std::uint8_t* p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  }
+  /// The upper or the lower half of each byte.
+  static F load_halves(const std::uint8_t* p, bool upper) {
+    const __m512i bytes = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+    return _mm512_cvtepi32_ps(upper ? _mm512_srli_epi32(bytes, 4)
+                                    : _mm512_and_si512(bytes, _mm512_set1_epi32(15)));
+  }
+  /// Of each number's integer, 0 … 32,767, bits 9 … 14, 6 … 11, 3 … 8 and 0 … 5, a byte each. A word is
+  /// copied to both halves of its lane; then one shift to the right brings the even bytes, one to the left
+  /// the odd ones.
+  static Bytes windows(F words) {
+    const Bytes both = _mm512_shuffle_epi8(_mm512_cvttps_epi32(words),
+                                           _mm512_set4_epi32(0x0d0c0d0c, 0x09080908, 0x05040504, 0x01000100));
+    const Bytes even = _mm512_srlv_epi16(both, _mm512_set1_epi32(0x00030009));
+    const Bytes odd = _mm512_sllv_epi16(both, _mm512_set1_epi32(0x00080002));
+    const Bytes joined = _mm512_ternarylogic_epi32(_mm512_set1_epi32(0x00ff00ff), even, odd, 0xca);
+    return _mm512_and_si512(joined, _mm512_set1_epi8(63));
+  }
+  static void store_bytes(std::uint8_t* p, Bytes a) { _mm512_storeu_si512(p, a); }
   /// Integers of -128 … 127, as many as lanes.
   static void store_codes(std::int8_t* p, F v) {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));

@@ -1,6 +1,7 @@
 #pragma once
 // Vectors of four floats in the compiler's own terms, without fused multiply-add: SSE2 on x86-64. The
 // reference set: it runs anywhere.
+#include <array>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -39,6 +40,10 @@ struct WidenedDots {
       if constexpr (K == WeightKind::int4) codes.part[1][half] = wide >> 4;
     }
     return codes;
+  }
+  template <class Bytes>
+  static Codes of(const Bytes& windows) {
+    return load(windows.data());
   }
   static Operand broadcast(const std::int8_t* x) {
     Operand operand;
@@ -137,6 +142,31 @@ struct Baseline {
   static constexpr int kDotVectors = 1;
   template <WeightKind K>
   using Dots = WidenedDots<K>;
+  /// a * b + c, rounded once.
+  static F fused(F a, F b, F c) {
+    return F{std::fma(a[0], b[0], c[0]), std::fma(a[1], b[1], c[1]), std::fma(a[2], b[2], c[2]),
+             std::fma(a[3], b[3], c[3])};
+  }
+  static F truncated(F a) { return __builtin_convertvector(__builtin_convertvector(a, I), F); }
+  static F load_as_floats(const std::uint8_t* p) {
+    return F{float(p[0]), float(p[1]), float(p[2]), float(p[3])};
+  }
+  /// The upper or the lower half of each byte.
+  static F load_halves(const std::uint8_t* p, bool upper) {
+    const auto half = [&](int i) { return float(upper ? p[i] >> 4 : p[i] & 15); };
+    return F{half(0), half(1), half(2), half(3)};
+  }
+  /// Of each number's integer bits 9 … 14, 6 … 11, 3 … 8 and 0 … 5, a byte each.
+  static std::array<std::uint8_t, 16> windows(F words) {
+    std::array<std::uint8_t, 16> bytes;
+    for (int i = 0; i < 16; ++i)
+      bytes[std::size_t(i)] =
+          static_cast<std::uint8_t>(static_cast<int>(words[i / 4]) >> (9 - i % 4 * 3) & 63);
+    return bytes;
+  }
+  static void store_bytes(std::uint8_t* p, const std::array<std::uint8_t, 16>& a) {
+    std::memcpy(p, a.data(), a.size());
+  }
   /// Integers of -128 … 127.
   static void store_codes(std::int8_t* p, F v) {
     for (int i = 0; i < 4; ++i) p[i] = static_cast<std::int8_t>(v[i]);

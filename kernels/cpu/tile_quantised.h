@@ -9,23 +9,27 @@
 // is offset * the sum of x's codes: one number for a row and a group, which OperandGroup brings.
 //
 // A panel holds for each 4 inputs (int4: 8) 32 pieces of 4 bytes, one for an output. An int4 byte has input i
-// in its lower half and input i + 4 in its upper half.
+// in its lower half and input i + 4 in its upper half. wint2 has for each 4 inputs 32 bytes, one for an
+// output, which are decoded on the way to the product; where several tiles of rows share a part of a panel,
+// before it (Windows), into pieces of 4 bytes.
 #include <cstddef>
 #include <cstdint>
 
 #include "kernels/cpu/routines.h"
+#include "kernels/cpu/wint2_words.h"
 #include "kernels/matrix.h"
 
 namespace troupe::kernels {
 
-template <class V, WeightKind K, bool Groups, int R>
+template <class V, WeightKind K, bool Groups, bool Windows, int R>
 void quantised_tile_of(const TileArgs& a) {
   using F = typename V::F;
   using Dots = typename V::template Dots<K>;
   constexpr int kVectors = kPanel / V::kLanes;
   constexpr int kAtOnce = V::kDotVectors;
   constexpr int kStep = K == WeightKind::int4 ? 8 : 4;  // inputs of a piece
-  constexpr std::size_t kStepBytes = 4 * kPanel;
+  constexpr bool kWint2 = K == WeightKind::wint2, kDecodes = kWint2 && !Windows;
+  constexpr std::size_t kStepBytes = kDecodes ? kPanel : 4 * kPanel;
   constexpr std::size_t kGroupBytes = kDotInputs / kStep * kStepBytes;
   const auto* w = static_cast<const std::uint8_t*>(a.panel);
   const auto* x = static_cast<const std::int8_t*>(a.x);
@@ -60,11 +64,22 @@ void quantised_tile_of(const TileArgs& a) {
 #pragma GCC unroll 2
         for (int i = 0; i < kAtOnce; ++i) dot[r][i] = Dots::start(group_of(r).correction);
       }
+      [[maybe_unused]] Wint2Line<V> line[kAtOnce];
+      if constexpr (kDecodes) {
+#pragma GCC unroll 2
+        for (int i = 0; i < kAtOnce; ++i) line[i] = Wint2Line<V>(a.lines + (v + i) * V::kLanes);
+      }
       const auto add = [&](int step) {
         typename Dots::Codes codes[kAtOnce];
 #pragma GCC unroll 2
         for (int i = 0; i < kAtOnce; ++i) {
-          codes[i] = Dots::load(w + std::size_t(step) * kStepBytes + std::size_t(4 * V::kLanes * (v + i)));
+          const std::uint8_t* const at =
+              w + std::size_t(step) * kStepBytes + std::size_t(V::kLanes * (v + i)) * (kDecodes ? 1 : 4);
+          if constexpr (kDecodes) {
+            codes[i] = Dots::of(line[i].windows(at));
+          } else {
+            codes[i] = Dots::load(at);
+          }
         }
 #pragma GCC unroll 8
         for (int r = 0; r < R; ++r) {
@@ -83,7 +98,11 @@ void quantised_tile_of(const TileArgs& a) {
 #pragma GCC unroll 2
       for (int i = 0; i < kAtOnce; ++i) {
         F scale_w = V::set1(0);
-        if constexpr (Groups) {
+        if constexpr (kWint2) {
+          constexpr int kBlocks = kWint2Unit / kDotInputs;
+          scale_w = V::load_halves(a.group_scales + g / kBlocks * kPanel + (v + i) * V::kLanes,
+                                   g % kBlocks < kBlocks / 2);
+        } else if constexpr (Groups) {
           const auto* scales =
               static_cast<const std::uint16_t*>(a.scales) + g * kDotInputs / a.group * kPanel;
           scale_w = V::load_bf16(scales + (v + i) * V::kLanes);
@@ -106,7 +125,7 @@ void quantised_tile_of(const TileArgs& a) {
 #pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) {
       F s = sum[r][v];
-      if (!Groups && a.scales != nullptr) {
+      if ((!Groups || kWint2) && a.scales != nullptr) {
         s = V::mul(s, V::load(static_cast<const float*>(a.scales) + v * V::kLanes));
       }
       V::store(a.c + r * a.ldc + v * V::kLanes, s);
@@ -114,12 +133,12 @@ void quantised_tile_of(const TileArgs& a) {
   }
 }
 
-template <class V, WeightKind K, bool Groups, int R = V::kDotRows>
+template <class V, WeightKind K, bool Groups, bool Windows = false, int R = V::kDotRows>
 void quantised_tile(const TileArgs& a) {
   if constexpr (R > 1) {
-    if (a.rows < R) return quantised_tile<V, K, Groups, R - 1>(a);
+    if (a.rows < R) return quantised_tile<V, K, Groups, Windows, R - 1>(a);
   }
-  quantised_tile_of<V, K, Groups, R>(a);
+  quantised_tile_of<V, K, Groups, Windows, R>(a);
 }
 
 }  // namespace troupe::kernels

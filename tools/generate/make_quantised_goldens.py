@@ -75,7 +75,7 @@ SUM_WEIGHTS = {
     "moe_gqa5": ("model.layers.0.mlp.up_proj", "model.layers.1.self_attn.q_proj", "model.layers.1.mlp.experts.5.gate_proj",
                  "model.layers.2.mlp.experts.65.down_proj"),
 }
-DTYPES = {"<i4": "I32", "<f4": "F32", "|u1": "U8", "<i8": "I64"}
+DTYPES = {"<i4": "I32", "<f4": "F32", "|u1": "U8", "<i8": "I64", "|i1": "I8", "<u2": "BF16"}  # bf16 as bits
 
 
 def read_arrays(path):
