@@ -74,6 +74,12 @@ struct Wint2Lines {
   int differing = 0;  ///< outputs with a byte for which rounding the product changes the code word
 };
 
+/// The codes that a line makes of each byte, and half of the sum of their squares.
+struct Wint2Book {
+  float codes[4][256];
+  float half_square[256];
+};
+
 /// One norm row; see AddRmsNorm.
 struct NormArgs {
   void* out = nullptr;
@@ -140,6 +146,9 @@ struct Routines {
   /// one for an output, with codes + kWint2Offset. `lines` as in TileArgs.
   void (*wint2_windows)(std::uint8_t* to, const std::uint8_t* panel, const float* lines, int inputs);
   Wint2Lines (*wint2_lines)(const float* code_scales, const float* code_zps, int count);
+  /// Of each of 16 quads of numbers, quads[j][q] being number j of quad q, the byte whose codes are nearest,
+  /// the lowest among equals.
+  void (*wint2_nearest)(std::uint8_t* bytes, const float (*quads)[16], const Wint2Book& book);
   void (*quantise[kDTypes])(const QuantiseArgs&);
   /// Of the weights that share a scale: the largest magnitude, a NaN if one is not finite. count % 32 == 0.
   float (*largest_magnitude)(const float* weights, std::size_t count);

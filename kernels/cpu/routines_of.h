@@ -24,6 +24,7 @@ constexpr Routines routines_of() {
           .tile_wint2_windows = quantised_tile<V, WeightKind::wint2, true, true>,
           .wint2_windows = wint2_windows<V>,
           .wint2_lines = wint2_lines<V>,
+          .wint2_nearest = wint2_nearest<V>,
           .quantise = {quantise<V, b>, quantise<V, h>, quantise<V, f>},
           .largest_magnitude = largest_magnitude<V>,
           .codes = codes<V>,

@@ -112,6 +112,12 @@ struct Avx2 {
   static F to_float(Bytes a) { return _mm256_cvtepi32_ps(a); }
   static F fused(F a, F b, F c) { return fma(a, b, c); }
   static F truncated(F a) { return _mm256_round_ps(a, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC); }
+  /// Where `x` is less, it takes the place of `least`, and its tag that of `tag`.
+  static void keep_less(F& least, F& tag, F x, F its_tag) {
+    const F less = _mm256_cmp_ps(x, least, _CMP_LT_OQ);
+    least = _mm256_blendv_ps(least, x, less);
+    tag = _mm256_blendv_ps(tag, its_tag, less);
+  }
   static F load_as_floats(const std::uint8_t* p) {
     return _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
   }

@@ -97,6 +97,12 @@ struct Avx512 {
   static F to_float(Bytes a) { return _mm512_cvtepi32_ps(a); }
   static F fused(F a, F b, F c) { return fma(a, b, c); }
   static F truncated(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC); }
+  /// Where `x` is less, it takes the place of `least`, and its tag that of `tag`.
+  static void keep_less(F& least, F& tag, F x, F its_tag) {
+    const __mmask16 less = _mm512_cmp_ps_mask(x, least, _CMP_LT_OQ);
+    least = _mm512_mask_mov_ps(least, less, x);
+    tag = _mm512_mask_mov_ps(tag, less, its_tag);
+  }
   static F load_as_floats(const std::uint8_t* p) {
     return _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
   }

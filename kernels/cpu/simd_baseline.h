@@ -148,6 +148,12 @@ struct Baseline {
              std::fma(a[3], b[3], c[3])};
   }
   static F truncated(F a) { return __builtin_convertvector(__builtin_convertvector(a, I), F); }
+  /// Where `x` is less, it takes the place of `least`, and its tag that of `tag`.
+  static void keep_less(F& least, F& tag, F x, F its_tag) {
+    const I less = x < least;
+    least = select(less, x, least);
+    tag = select(less, its_tag, tag);
+  }
   static F load_as_floats(const std::uint8_t* p) {
     return F{float(p[0]), float(p[1]), float(p[2]), float(p[3])};
   }

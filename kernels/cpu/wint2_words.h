@@ -1,6 +1,7 @@
 #pragma once
 // Bytes of wint2 to code words and their windows, on vectors; see kernels/wint2.h.
 #include <cstdint>
+#include <limits>
 
 #include "kernels/cpu/routines.h"
 #include "kernels/matrix.h"
@@ -32,6 +33,25 @@ void wint2_windows(std::uint8_t* to, const std::uint8_t* panel, const float* lin
     for (int i = 0; i < inputs / kWint2Inputs; ++i) {
       V::store_bytes(to + 4 * (i * kPanel + v), line.windows(panel + i * kPanel + v));
     }
+  }
+}
+
+template <class V>
+void wint2_nearest(std::uint8_t* bytes, const float (*quads)[16], const Wint2Book& book) {
+  using F = typename V::F;
+  for (int first = 0; first < 16; first += V::kLanes) {
+    F number[4];
+    for (int j = 0; j < 4; ++j) number[j] = V::sub(V::set1(0), V::load(quads[j] + first));
+    F least = V::set1(std::numeric_limits<float>::max()), nearest = V::set1(0);
+    for (int byte = 0; byte < 256; ++byte) {
+      // Half of the squared distance, less the same for all bytes.
+      F distance = V::set1(book.half_square[byte]);
+      for (int j = 0; j < 4; ++j) distance = V::fma(number[j], V::set1(book.codes[j][byte]), distance);
+      V::keep_less(least, nearest, distance, V::set1(static_cast<float>(byte)));
+    }
+    alignas(64) float found[V::kLanes];
+    V::store(found, nearest);
+    for (int i = 0; i < V::kLanes; ++i) bytes[first + i] = static_cast<std::uint8_t>(found[i]);
   }
 }
 

@@ -13,6 +13,7 @@ import pathlib
 from paddle_model import FOR_RANKS, WHOLE, Drawn, Plain, write_checkpoint
 from paddle_reference import make_w4a8c8
 from paddle_weight_only import WeightOnly
+from paddle_wint2 import Wint2
 
 # Name -> a function of (drawn weights, ranks) that gives the form.
 FORMS = {
@@ -21,6 +22,7 @@ FORMS = {
     "wint4": lambda drawn, ranks: WeightOnly(4),
     "w4a8c8": lambda drawn, ranks: make_w4a8c8(drawn, ranks),
     "w4a8c8-raw": lambda drawn, ranks: make_w4a8c8(drawn, ranks, permuted=False),
+    "wint2": lambda drawn, ranks: Wint2(drawn.shape.layers - 1, drawn.shape.layers - 1),
 }
 
 
