@@ -12,12 +12,12 @@
 namespace troupe::config {
 namespace {
 
-constexpr std::string_view kWorking[] = {"wint8", "wint4",
-                                         "block_wise_fp8"};  // as WeightQuant, from wint8 on
+constexpr std::string_view kWorking[] = {"wint8", "wint4", "block_wise_fp8",
+                                         "wint2"};  // as WeightQuant, from wint8 on
 constexpr std::string_view kMixed = "mix_quant";
 /// FastDeploy's other methods, which are refused by name.
-constexpr std::string_view kMissing[] = {"wint2", "w4w2",  "w4a8",  "w4a8c8",   "w4afp8",
-                                         "w8a8",  "mxfp4", "nvfp4", "wfp8afp8", "tensor_wise_fp8"};
+constexpr std::string_view kMissing[] = {"wint2.5", "w4w2",  "w4a8",  "w4a8c8",   "w4afp8",
+                                         "w8a8",    "mxfp4", "nvfp4", "wfp8afp8", "tensor_wise_fp8"};
 constexpr std::string_view kMissingCaches[] = {"int8_zp", "int4_zp", "fp8_zp", "float8_e4m3fn_zp"};
 
 template <class List>
@@ -31,9 +31,10 @@ Status wrong_method(std::string_view got) {
   std::vector<std::string_view> all(std::begin(kWorking), std::end(kWorking));
   all.push_back(kMixed);
   const std::string guess = did_you_mean(got, all);
-  return invalid("got " + in_quotes(got) +
-                 ", expected wint8, wint4, block_wise_fp8, or a JSON object with the key \"quantization\"" +
-                 guess);
+  return invalid(
+      "got " + in_quotes(got) +
+      ", expected wint8, wint4, block_wise_fp8, wint2, or a JSON object with the key \"quantization\"" +
+      guess);
 }
 
 /// A method for one kind of weights.
@@ -55,7 +56,8 @@ Result<Quantization> of_method(std::string_view name) {
   }
   const auto type = read_type(name);
   if (!type) return type.status();
-  return Quantization{*type, *type == WeightQuant::wint4 ? WeightQuant::wint8 : *type, *type};
+  const bool few_bits = *type == WeightQuant::wint4 || *type == WeightQuant::wint2;
+  return Quantization{*type, few_bits ? WeightQuant::wint8 : *type, *type};
 }
 
 /// The JSON form, read key by key; the first error is kept.
@@ -70,6 +72,8 @@ class ObjectReader {
     Quantization read;
     if (method == kMixed) {
       read.dense = read.mixture = type_of("dense_quant_type");
+      if (read.dense == WeightQuant::wint2)
+        fail(invalid("key \"dense_quant_type\": got wint2, which experts alone have"));
       read.experts = type_of("moe_quant_type");
       check_image_experts(read.experts);
       if (read.dense == WeightQuant::none && read.experts == WeightQuant::none) {

@@ -39,6 +39,7 @@ class CpuExecutor final : public QueuedExecutor {
         swap_(std::move(swap)) {}
 
   std::string device() const override { return device_->describe(); }
+  std::string load_note() const override { return decoder_->load_note(); }
   void count_progress(std::atomic<std::int64_t>& word) override { device_->pool().count_progress(&word); }
   int kv_memory_fd() const override { return shared_kv_.fd(); }
   Status attach_peer(std::uint32_t peer, const PeerKvMemory& memory) override {

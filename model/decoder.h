@@ -191,6 +191,8 @@ class Decoder {
 
   const ModelSpec& spec() const { return spec_; }
   std::size_t weight_bytes() const { return weights_.bytes(); }
+  /// As Weights::note().
+  std::string load_note() const { return weights_.note(); }
   std::size_t kv_bytes() const { return kv_memory_.bytes(); }
   /// Written by every step.
   View activations() const { return arena_.view(); }

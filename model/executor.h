@@ -46,6 +46,9 @@ class Executor {
   /// What of this model runs by a slow way on this device, a sentence each; for the log. Empty: nothing.
   virtual std::vector<std::string> slow_ways() const { return {}; }
 
+  /// What loading the weights found that an operator may want to know, in a sentence; empty: nothing.
+  virtual std::string load_note() const { return {}; }
+
   /// Goes on with what a rank has to do with the other ranks after reset(), and never waits for them. True:
   /// it is done, and records may be submitted. A device error is a Status.
   virtual Result<bool> prepare() { return true; }

@@ -33,6 +33,8 @@ Status check_scales(D& device, const WeightLayout& layout, const ModelSpec& spec
     const bool copied = source.weight == Weight::embedding && layout.head_copies_embedding(map.tied);
     const WeightTarget target = copied ? WeightTarget{layout.lm_head}
                                        : target_of(layout, spec, source.weight, source.layer, source.expert);
+    // Those of wint2 are checked before they are packed.
+    if (target.matrix.format.kind == kernels::WeightKind::wint2) continue;
     if (target.vector != nullptr || !target.matrix.format.quantised() || fine.contains(target.matrix.data))
       continue;
     if (!has_bad_scale(device, target.matrix)) {

@@ -20,6 +20,7 @@ WeightFormat format_of(WeightQuant quant, DType activations, int group) {
     case WeightQuant::wint8: return {WeightKind::int8, activations};
     case WeightQuant::wint4: return {WeightKind::int4, activations, group};
     case WeightQuant::block_wise_fp8: return {WeightKind::fp8, activations};
+    case WeightQuant::wint2: return {WeightKind::wint2, activations};
   }
   return activations;
 }
@@ -53,9 +54,33 @@ Status check_fp8(const ModelSpec& spec, config::Device device, const WeightForma
   return {};
 }
 
+/// Which models wint2 can hold, and that the device multiplies it.
+Status check_wint2(const ModelSpec& spec, config::Device device, const WeightFormats& formats) {
+  if (!formats.wint2()) return {};
+  const std::string what =
+      spec.stored_quantisation ? "The checkpoint's experts are wint2" : "--quantization wint2";
+  if (device == config::Device::cuda) {
+    return failure(Code::unsupported, what +
+                                          ": GPUs do not multiply it yet; it works with --device cpu, and "
+                                          "on a GPU the checkpoint in bfloat16 with --quantization wint4.");
+  }
+  for (const auto& [key, width] : {std::pair{"hidden_size", spec.hidden},
+                                   std::pair{"moe_intermediate_size", spec.expert_intermediate}}) {
+    if (width % kernels::kWint2Unit == 0) continue;
+    return failure(Code::unsupported, what + ": " + key + " is " + std::to_string(width) +
+                                          ", allowed are multiples of " +
+                                          std::to_string(kernels::kWint2Unit) + "; " + kWorks + ".");
+  }
+  if (spec.vision) {
+    return failure(Code::unsupported, what + ": not offered for vision-language models; " + kWorks + ".");
+  }
+  return {};
+}
+
 /// The format of a linear that the checkpoint stores so.
 Result<WeightFormat> format_of(const StoredFormat& stored, const std::string& module, DType dtype) {
   if (stored.fp8) return WeightFormat{WeightKind::fp8, dtype};
+  if (stored.wint2()) return WeightFormat{WeightKind::wint2, dtype};
   const bool groups = stored.group == 32 || stored.group == 64 || stored.group == 128;
   if (stored.group != 0 && (stored.bits == 8 || !groups)) {
     return failure(Code::unsupported,
@@ -119,6 +144,11 @@ Result<WeightFormats> choose_formats(const ModelSpec& spec, DType dtype, config:
   const bool mixture = spec.experts > 0;
   const int group = options.group > 0 ? options.group : kDefaultGroup;
   WeightFormats formats(dtype);
+  if (!mixture && asked->dense == config::WeightQuant::wint2 && !spec.stored_quantisation) {
+    return failure(
+        Code::unsupported,
+        std::string("--quantization wint2 is for experts, and this model has none; ") + kWorks + ".");
+  }
   formats.attention = formats.mlp = format_of(mixture ? asked->mixture : asked->dense, dtype, group);
   if (mixture) formats.experts = format_of(asked->experts, dtype, options.group);
   if (spec.stored_quantisation) {
@@ -140,6 +170,7 @@ Result<WeightFormats> choose_formats(const ModelSpec& spec, DType dtype, config:
     formats = *stored;
   }
   if (Status s = check_fp8(spec, device, formats); !s.ok()) return s;
+  if (Status s = check_wint2(spec, device, formats); !s.ok()) return s;
   if (options.lm_head == LmHeadDType::int8) formats.lm_head = {WeightKind::int8, dtype};
   if (options.lm_head == LmHeadDType::int4) formats.lm_head = {WeightKind::int4, dtype, group};
   formats.draft = formats.attention;
@@ -236,6 +267,7 @@ std::vector<FormatSize> format_sizes(const ModelSpec& spec, const WeightFormats&
   };
   offer(to_string(formats.activations));
   std::vector<const char*> methods{"wint8", "wint4"};
+  if (device == config::Device::cpu && spec.experts > 0) methods.push_back("wint2");
   if (capability >= kFp8Capability || formats.fp8()) methods.push_back("block_wise_fp8");
   for (const char* method : methods) {
     other.method = method;

@@ -45,6 +45,10 @@ struct WeightFormats {
     return layer < early_layers ? early_experts : experts;
   }
   bool fp8() const { return attention.fp8() || mlp.fp8() || experts.fp8() || lm_head.fp8(); }
+  bool wint2() const {
+    constexpr auto kind = kernels::WeightKind::wint2;
+    return experts.kind == kind || early_experts.kind == kind;
+  }
   bool quantised() const {
     return attention.quantised() || mlp.quantised() || experts.quantised() || lm_head.quantised();
   }

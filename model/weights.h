@@ -105,8 +105,15 @@ class Weights {
 
   const WeightLayout& layout() const { return layout_; }
   std::size_t bytes() const { return memory_.bytes(); }
+  /// What an operator may want to know of the load, in a sentence; empty: nothing.
+  std::string note() const {
+    if (wint2_outputs_ == 0) return {};
+    return std::to_string(wint2_differing_) + " of " + std::to_string(wint2_outputs_) +
+           " wint2 outputs have a byte whose code word depends on how a product is rounded; here it is not";
+  }
 
  private:
+  std::int64_t wint2_differing_ = 0, wint2_outputs_ = 0;
   Buffer<D> memory_;
   WeightLayout layout_;
 };

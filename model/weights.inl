@@ -7,6 +7,7 @@
 #include "kernels/pack.h"
 #include "model/checkpoint/paddle_codes.h"
 #include "model/checkpoint/read_ahead.h"
+#include "model/checkpoint/wint2_tensors.h"
 #include "model/ranks/part.h"
 #include "model/scale_check.inl"
 #include "model/weight_target.h"
@@ -35,6 +36,27 @@ void upload_vector(D& device, const WeightSource& source, DType dtype, float* to
 /// `codes`: of the load, for sources in an order of Paddle's.
 template <Device D>
 void pack_source(D& device, const WeightSource& source, const WeightTarget& target, PaddleCodes& codes) {
+  if (source.stored && source.stored->wint2()) {
+    const auto numbers = [&](const FileTensor& tensor) {
+      const auto column = static_cast<std::uint64_t>(source.first % source.stride);
+      return kernels::StoredWint2::Tensor{tensor.file, tensor.offset + column * size_of(tensor.type)};
+    };
+    const kernels::StoredWint2 others{
+        {source.scales->file, source.scales->offset + static_cast<std::uint64_t>(source.first_scale)},
+        numbers(*source.wint2.super_scales),
+        numbers(*source.wint2.code_scales),
+        numbers(*source.wint2.code_zps),
+        dtype_of(source.wint2.super_scales->type)};
+    kernels::run(device, kernels::Pack{.into = target.matrix,
+                                       .file = source.tensor->file,
+                                       .offset = source.offset(),
+                                       .source_stride = source.stride,
+                                       .place = target.place,
+                                       .first = target.first,
+                                       .outputs = source.outputs,
+                                       .wint2 = &others});
+    return;
+  }
   if (source.stored) {
     const bool ordered = source.stored->order == CodeOrder::rows;
     const MemoryBytes rows(ordered ? nullptr : codes.rows_of(source));
@@ -88,6 +110,12 @@ Result<Weights<D>> Weights<D>::load(D& device, const ModelSpec& spec, const Weig
     if (target.vector != nullptr) {
       upload_vector(device, source, formats.activations, target.vector);
     } else {
+      if (source.stored && source.stored->wint2()) {
+        const Result<int> differing = check_wint2_numbers(cpu_features().best, source);
+        if (!differing) return differing.status();
+        weights.wint2_differing_ += *differing;
+        weights.wint2_outputs_ += source.outputs;
+      }
       pack_source(device, source, target, codes);
       if (source.weight == Weight::embedding && weights.layout_.head_copies_embedding(map.tied)) {
         pack_source(device, source, {weights.layout_.lm_head}, codes);

@@ -100,6 +100,8 @@ Status serve(const supervisor::ChildArguments& arguments, Control& control, cons
                       kv("kv_blocks", capacity.kv_blocks), kv("media_tokens", capacity.media_tokens),
                       kv("max_model_len", capacity.max_model_len),
                       kv("seconds", std::chrono::duration<double>(Clock::now() - start).count())});
+  if (const std::string note = (*executor)->load_note(); !note.empty())
+    log.info("weights", {kv("note", note)});
   for (const std::string& way : (*executor)->slow_ways()) log.warning("slow", {kv("way", way)});
   auto link = ipc::LowerEnd::attach(arguments.step_fds.front(), arguments.cache_fds.front());
   if (!link.ok()) return link.status();

@@ -33,7 +33,8 @@ std::pair<int, std::string_view> mlp_part(std::string_view name) {
 std::int64_t mlp_width(std::string_view part, const FileTensor& tensor, int hidden) {
   const bool joined = part.starts_with("up_gate_proj.weight");
   // Of Paddle's quantised linears only the scales show the outputs.
-  if (part == "up_gate_proj.weight_scale" && tensor.shape.size() == 1) return tensor.shape[0] / 2;
+  const bool scales = part == "up_gate_proj.weight_scale" || part == "up_gate_proj.super_scales";
+  if (scales && tensor.shape.size() == 1) return tensor.shape[0] / 2;
   if (tensor.shape.size() != 2 || !(joined || part.starts_with("gate_proj.weight"))) return 0;
   // Scales and packed codes have fewer columns, never fewer rows.
   const bool codes = part.ends_with("_packed");

@@ -132,9 +132,15 @@ Result<ModelFiles> open_model(const config::ModelOptions& options, const Shard& 
   return files;
 }
 
-Status ModelFiles::choose(config::Device device, const config::QuantizationOptions& options) {
+Status ModelFiles::choose(config::Device device, const config::QuantizationOptions& options, bool for_copy) {
   Result<WeightFormats> chosen = choose_formats(spec, dtype, device, options);
   if (!chosen) return chosen.status();
+  if (chosen->wint2() && checkpoint && !spec.stored_quantisation && !for_copy) {
+    return failure(Code::unsupported,
+                   "--quantization wint2: loading does not make its codes; troupe quantize MODEL OUT "
+                   "--quantization wint2 writes a checkpoint that has them, wint8 and wint4 are made while "
+                   "loading.");
+  }
   formats = *chosen;
   if (spec.draft_layers > 0) {
     const Result<kernels::WeightFormat> draft = draft_format(*this, device);
@@ -193,7 +199,10 @@ Status check_ranks(const ModelFiles& files, const Shard& shard) {
   }
   cuts.push_back({"vocab_size", token_ranges(files.spec, shard.ranks)[1], formats.lm_head, false});
   for (const Cut& cut : cuts) {
-    const int unit = cut.format.fp8() ? kernels::kFp8Block : cut.is_input ? cut.format.group : 0;
+    const int unit = cut.format.kind == kernels::WeightKind::wint2 ? kernels::kWint2Unit
+                     : cut.format.fp8()                            ? kernels::kFp8Block
+                     : cut.is_input                                ? cut.format.group
+                                                                   : 0;
     if (unit == 0 || cut.width % unit == 0) continue;
     return invalid("--tensor-parallel-size " + std::to_string(shard.ranks) + " gives a rank " +
                        std::to_string(cut.width) + " of " + cut.key + ", which is no multiple of the " +

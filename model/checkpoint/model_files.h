@@ -29,8 +29,9 @@ struct ModelFiles {
   /// The part of the map that the rank holds. Errors as part_of().
   Result<TensorMap> map_of(const Shard& shard) const;
 
-  /// Sets the formats as choose_formats() does.
-  Status choose(config::Device device, const config::QuantizationOptions& options);
+  /// Sets the formats as choose_formats() does. `for_copy`: the weights will be encoded and written, not
+  /// loaded, so that wint2 may be asked for.
+  Status choose(config::Device device, const config::QuantizationOptions& options, bool for_copy = false);
 };
 
 /// Opens options.directory and reads the headers; weights are not read. A directory that is cut for N ranks

@@ -9,7 +9,7 @@ namespace {
 
 using JsonValue = nlohmann::json;
 
-constexpr const char* kExpertTypes = "wint8, wint4 and w4a8";
+constexpr const char* kExpertTypes = "wint8, wint4, wint2 and w4a8";
 constexpr int kHadamardBlock = 128;  // kernels/cpu/static_inputs.h
 
 class ConfigReader {
@@ -19,6 +19,7 @@ class ConfigReader {
   Result<PaddleQuantisation> read() {
     PaddleQuantisation made;
     const std::string method = text(config_, "quantization");
+    if (method == "wint2.5") type_of("quantization", method, true);  // of which no checkpoint is known
     const bool mixed = config_.contains("dense_quant_type") || config_.contains("moe_quant_type");
     if (mixed) {
       made.dense = type_of("dense_quant_type", text(config_, "dense_quant_type"), false);
@@ -31,6 +32,9 @@ class ConfigReader {
       // FastDeploy keeps 8 bits outside of the experts.
       made.dense = StoredFormat{.bits = 8, .order = CodeOrder::paddle};
     }
+    made.shared_experts = made.dense;
+    if (const std::string shared = text(config_, "shared_experts_quant_type"); !shared.empty())
+      made.shared_experts = type_of("shared_experts_quant_type", shared, true);
     read_kv(made);
     if (!status_.ok()) return status_;
     return made;
@@ -55,6 +59,7 @@ class ConfigReader {
     if (type == "wint8") return StoredFormat{.bits = 8, .order = CodeOrder::paddle};
     if (type == "wint4" && experts) return StoredFormat{.bits = 4, .order = CodeOrder::paddle};
     if (type == "wint4") return StoredFormat{.bits = 4, .order = CodeOrder::paddle};
+    if (type == "wint2" && experts) return StoredFormat{.bits = 2, .order = CodeOrder::wint2};
     if (type == "w4a8" && experts) return w4a8();
     refuse(std::string("says ") + key + " " + type.substr(0, 40) + "; of a checkpoint quantised by Paddle " +
            (experts ? kExpertTypes : "wint8 and wint4") + (experts ? " experts" : " linears") + " are read");
@@ -124,6 +129,7 @@ Result<PaddleQuantisation> PaddleQuantisation::parse(const nlohmann::json& confi
 std::optional<StoredFormat> PaddleQuantisation::of(const std::string& module) const {
   const int layer = layer_of(module);
   if (layer < 0) return std::nullopt;  // the head, the draft layer
+  if (module.find(".mlp.shared_experts.") != std::string::npos) return shared_experts;
   if (module.find(".mlp.experts.") == std::string::npos) return dense;
   return layer < early_layers ? early_experts : experts;
 }

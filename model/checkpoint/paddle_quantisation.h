@@ -18,7 +18,9 @@
 namespace troupe::model {
 
 struct PaddleQuantisation {
-  std::optional<StoredFormat> dense;          ///< attention, dense MLPs, shared experts
+  std::optional<StoredFormat> dense;  ///< attention, dense MLPs
+  /// As `dense`, unless "shared_experts_quant_type" says otherwise, a key of troupe quantize alone.
+  std::optional<StoredFormat> shared_experts;
   std::optional<StoredFormat> early_experts;  ///< of layers below `early_layers`
   int early_layers = 0;
   std::optional<StoredFormat> experts;  ///< of the others

@@ -4,14 +4,18 @@
 #include <string_view>
 
 #include "kernels/matrix.h"
+#include "kernels/wint2.h"
 #include "model/checkpoint/expected_tensors.h"
 #include "model/checkpoint/paddle_codes.h"
+#include "model/checkpoint/wint2_tensors.h"
 
 namespace troupe::model {
 namespace {
 
 /// Of a linear in an order of Paddle's kernels, instead of ".weight".
 const std::string kPaddleCodes = ".quant_weight", kInputScale = ".activation_scale";
+/// Of wint2, in the order of Wint2Tensors.
+const std::string kWint2Suffixes[] = {".super_scales", ".code_scale", ".code_zp"};
 
 class Mapper {
  public:
@@ -75,7 +79,8 @@ class Mapper {
       stored_[common.substr(0, common.size() - std::strlen(suffix))].emplace(suffix, &tensor);
       return true;
     }
-    for (const std::string& suffix : {kPaddleCodes, kInputScale}) {
+    for (const std::string& suffix :
+         {kPaddleCodes, kInputScale, kWint2Suffixes[0], kWint2Suffixes[1], kWint2Suffixes[2]}) {
       if (!common.ends_with(suffix) || common.ends_with("_matmul.activation_scale")) continue;
       stored_[common.substr(0, common.size() - suffix.size()) + ".weight"].emplace(suffix, &tensor);
       return true;
@@ -96,8 +101,8 @@ class Mapper {
       if (const auto codes = parts.find(kPaddleCodes); codes != parts.end()) {
         const std::string module = name.substr(0, name.size() - std::strlen(".weight"));
         if (!parts.contains("_scale"))
-          return fail("the tensor '" + shown(module) + kPaddleCodes + "' has no scales, '" +
-                      shown(module) + ".weight_scale'.");
+          return fail("the tensor '" + shown(module) + kPaddleCodes + "' has no scales, '" + shown(module) +
+                      ".weight_scale'.");
         if (!names_.emplace(name, shown(module) + kPaddleCodes).second) {
           return fail("the tensors '" + shown(name) + "' and '" + shown(module) + kPaddleCodes +
                       "' are the same weight.");
@@ -290,6 +295,13 @@ class Mapper {
     if (!format || format->order == CodeOrder::rows || !expected.may_be_stored())
       return (void)not_configured(name);
     const FileTensor &codes = *parts.at(kPaddleCodes), &scales = *parts.at("_scale");
+    for (const std::string& suffix : kWint2Suffixes) {
+      if (format->wint2() == parts.contains(suffix)) continue;
+      return fail(
+          "the tensor '" + name + "' has " + (format->wint2() ? "no " : "a ") + suffix.substr(1) +
+          (format->wint2() ? ", which wint2 needs." : ", and by quantization_config it is not wint2."));
+    }
+    if (format->wint2()) return take_wint2(expected, *format);
     if (const Status s = check_paddle_codes(codes, *format, expected.outputs, expected.inputs); !s.ok())
       return fail("the tensor '" + name + "' " + s.message + ".");
     if (!is_float(scales) || scales.shape != std::vector{expected.outputs}) {
@@ -324,6 +336,39 @@ class Mapper {
                               .first_scale = part.first_output,
                               .scale_stride = 1,
                               .input_scale = format->w4a8() ? input_scale->second : nullptr});
+    }
+    names_.erase(expected.name);
+  }
+
+  void take_wint2(const Expected& expected, const StoredFormat& format) {
+    const auto& parts = stored_.at(expected.name);
+    const std::string& name = names_.at(expected.name);
+    const FileTensor &codes = *parts.at(kPaddleCodes), &groups = *parts.at("_scale");
+    const Wint2Tensors others{parts.at(kWint2Suffixes[0]), parts.at(kWint2Suffixes[1]),
+                              parts.at(kWint2Suffixes[2])};
+    if (const Status s = check_wint2_shapes(codes, groups, others, expected.outputs, expected.inputs);
+        !s.ok())
+      return fail("the tensor '" + name + "' " + s.message + ".");
+    for (const Part& part : expected.parts) {
+      if (part.first_input % kernels::kWint2Unit != 0 || part.inputs % kernels::kWint2Unit != 0) {
+        return fail("the tensor '" + name + "' cannot be cut into experts of " + std::to_string(part.inputs) +
+                    " inputs; wint2 takes multiples of " + std::to_string(kernels::kWint2Unit) + ".");
+      }
+      map_.sources.push_back(
+          {.weight = part.weight,
+           .layer = expected.layer,
+           .expert = part.expert,
+           .tensor = &codes,
+           .name = name,
+           .first = part.first_input / kernels::kWint2Inputs * expected.outputs + part.first_output,
+           .stride = expected.outputs,
+           .outputs = part.outputs,
+           .inputs = part.inputs,
+           .stored = format,
+           .scales = &groups,
+           .first_scale = part.first_input / kernels::kWint2Unit * expected.outputs + part.first_output,
+           .scale_stride = expected.outputs,
+           .wint2 = others});
     }
     names_.erase(expected.name);
   }
@@ -393,6 +438,7 @@ class Mapper {
 
 std::uint64_t WeightSource::offset() const {
   const auto before = static_cast<std::uint64_t>(first);
+  if (stored && stored->wint2()) return tensor->offset + before;
   return tensor->offset +
          (stored ? before * static_cast<std::uint64_t>(stored->bits) / 8 : before * size_of(tensor->type));
 }
@@ -408,6 +454,8 @@ std::uint64_t WeightSource::bytes() const {
 }
 
 std::uint64_t WeightSource::span() const {
+  if (stored && stored->wint2())
+    return static_cast<std::uint64_t>((inputs / kernels::kWint2Inputs - 1) * stride + outputs);
   const std::int64_t lines = transposed ? inputs : outputs, line = transposed ? outputs : inputs;
   const auto elements = static_cast<std::uint64_t>((lines - 1) * stride + line);
   return stored ? elements * static_cast<std::uint64_t>(stored->bits) / 8 : elements * size_of(tensor->type);

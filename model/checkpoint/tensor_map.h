@@ -52,6 +52,13 @@ enum class Weight {
   draft_projection,  // of the draft layer, whose block has the weights of a dense layer
 };
 
+/// Of wint2 (kernels/wint2.h), beside codes and scales of groups.
+struct Wint2Tensors {
+  const FileTensor* super_scales = nullptr;
+  const FileTensor* code_scales = nullptr;
+  const FileTensor* code_zps = nullptr;
+};
+
 /// A part of a tensor, as a matrix of outputs × inputs. Norms and biases are one output row.
 struct WeightSource {
   Weight weight{};
@@ -71,7 +78,8 @@ struct WeightSource {
   int row_inputs = 0;
 
   /// Of a source that is quantised already: `tensor` holds codes, which `first` and `stride` count in rows of
-  /// outputs, whatever their order; never transposed.
+  /// outputs, whatever their order; never transposed. Of wint2 they count columns: a line of `stride` outputs
+  /// has four inputs of each, and in `scales` kernels::kWint2Unit.
   std::optional<StoredFormat> stored{};
   const FileTensor* scales = nullptr;
   std::int64_t first_scale = 0;
@@ -80,6 +88,7 @@ struct WeightSource {
   int first_in_block = 0;  ///< as in kernels::StoredScales
   /// Of W4A8: the tensor with the static scale of the rows that it multiplies.
   const FileTensor* input_scale = nullptr;
+  Wint2Tensors wint2{};
 
   std::uint64_t offset() const;      ///< in the tensor's file, where the first element lies
   std::uint64_t row_offset() const;  ///< where the first row begins of which this is a part

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "kernels/matrix.h"
+#include "kernels/wint2.h"
 
 namespace troupe::model {
 namespace {
@@ -22,8 +23,25 @@ Status uneven(const char* key, int value, int ranks) {
                  "tensor-parallel-size");
 }
 
+/// The same as cut() of a source of wint2, whose scales lie two in a byte.
+Result<WeightSource> cut_wint2(WeightSource source, ModelSpec::Held outputs, ModelSpec::Held inputs) {
+  constexpr int kUnit = kernels::kWint2Unit;
+  if (inputs.first % kUnit != 0 || inputs.count % kUnit != 0) {
+    return invalid("--tensor-parallel-size gives a rank " + std::to_string(inputs.count) + " of the " +
+                       std::to_string(source.inputs) + " inputs of '" + source.name +
+                       "'; wint2 is cut at multiples of " + std::to_string(kUnit) + ".",
+                   "tensor-parallel-size");
+  }
+  source.first += inputs.first / kernels::kWint2Inputs * source.stride + outputs.first;
+  source.first_scale += inputs.first / kUnit * source.scale_stride + outputs.first;
+  source.outputs = outputs.count;
+  source.inputs = inputs.count;
+  return source;
+}
+
 /// Outputs [first_output, + outputs) and inputs [first_input, + inputs) of a source.
 Result<WeightSource> cut(WeightSource source, ModelSpec::Held outputs, ModelSpec::Held inputs) {
+  if (source.stored && source.stored->wint2()) return cut_wint2(std::move(source), outputs, inputs);
   const bool within = inputs.first > 0 || inputs.count < source.inputs;
   source.first += source.transposed ? inputs.first * source.stride + outputs.first
                                     : outputs.first * source.stride + inputs.first;

@@ -69,7 +69,7 @@ TEST(Quantization, WrongObjectsAreNamedByKeyAndValue) {
 }
 
 TEST(Quantization, MethodsThatAreMissingAreRefusedWithWhatWorks) {
-  for (const char* name : {"wint2", "w4a8", "w4afp8", "w8a8", "w4a8c8", "tensor_wise_fp8"}) {
+  for (const char* name : {"wint2.5", "w4a8", "w4afp8", "w8a8", "w4a8c8", "tensor_wise_fp8"}) {
     EXPECT_NE(refused(name, Code::unsupported).find(std::string(name) + " is not"), std::string::npos);
     EXPECT_NE(refused(name, Code::unsupported).find("wint8 and wint4 are"), std::string::npos);
   }
