@@ -8,6 +8,7 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "config/fields.h"
+#include "config/quantization.h"
 #include "config/validate.h"
 #include "model/bytes_text.h"
 #include "model/checkpoint/draft_files.h"
@@ -44,8 +45,11 @@ Status quantise(config::Options& options, const std::string& into) {
   }
   if (!files.ok()) return files.status();
   // The copy may be for another machine: what any device that runs the model multiplies is allowed.
-  const config::Device device = files->spec.vision ? config::Device::cpu : config::Device::cuda;
-  if (Status s = files->choose(device, options.quantization); !s.ok()) return s;
+  const auto asked = config::parse_quantization(options.quantization.method);
+  const bool wint2 = asked.ok() && asked->experts == config::WeightQuant::wint2;
+  const config::Device device = files->spec.vision || wint2 ? config::Device::cpu : config::Device::cuda;
+  if (Status s = files->choose(device, options.quantization, true); !s.ok()) return s;
+  if (wint2) files->formats.draft = files->dtype;  // its form has no names for a quantised draft layer
   if (files->tied && files->formats.lm_head.quantised()) {
     return invalid(
         "--lm-head-dtype: the head of this model is its embedding; give the flag to troupe serve, which "
@@ -54,8 +58,9 @@ Status quantise(config::Options& options, const std::string& into) {
   }
   if (files->spec.stored_quantisation) return invalid(options.model.directory + " is quantised already");
   const std::uint64_t before = files->checkpoint->data_bytes();
+  model::CopyReport report;
   if (Status s = write_quantised_copy(
-          *files, {options.model.directory, options.model.model_config_name, into}, progress_line());
+          *files, {options.model.directory, options.model.model_config_name, into}, progress_line(), &report);
       !s.ok()) {
     return s;
   }
@@ -63,6 +68,10 @@ Status quantise(config::Options& options, const std::string& into) {
   if (!written.ok()) return written.status();
   std::printf("%s: %s, %s (before: %s)\n", into.c_str(), to_string(files->formats, files->spec).c_str(),
               model::bytes_text(written->data_bytes()).c_str(), model::bytes_text(before).c_str());
+  if (report.squared_error > 0) {
+    std::printf("squared error of the experts encoded now: %.2f %% of their weights' squares\n",
+                100 * report.squared_error);
+  }
   return {};
 }
 
@@ -73,6 +82,8 @@ int quantize_main(int argc, char** argv) {
                           "troupe quantize MODEL OUT [--quantization METHOD] [OPTION…]",
                           "  troupe quantize /models/ERNIE-4.5-21B-A3B-PT /models/ERNIE-4.5-21B-A3B-wint4 "
                           "--quantization wint4\n"
+                          "  troupe quantize /models/ERNIE-4.5-21B-A3B-PT /models/ERNIE-4.5-21B-A3B-wint2 "
+                          "--quantization wint2    # started again after it was ended, it goes on\n"
                           "  troupe serve --model /models/ERNIE-4.5-21B-A3B-wint4\n"};
   config::Options options;
   std::vector<config::Field> fields = config::quantization_fields(options.quantization);

@@ -20,8 +20,10 @@ std::vector<Field> quantization_fields(QuantizationOptions& o) {
        .slot = &o.method,
        .help =
            "how weights are stored: wint8, wint4 (experts in 4 bits, the rest in 8; without experts all in "
-           "4) or "
-           "block_wise_fp8 (a Hopper GPU); or JSON such as "
+           "4), "
+           "block_wise_fp8 (a Hopper GPU) or wint2 (experts in 2 bits, which troupe quantize makes; on the "
+           "CPU); "
+           "or JSON such as "
            "{\"quantization\":\"mix_quant\",\"dense_quant_type\":\"wint8\","
            "\"moe_quant_type\":\"wint4\",\"kv_cache_quant_type\":\"int8\"}",
        .check = check_quantization,

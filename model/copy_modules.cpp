@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "kernels/matrix.h"
+#include "kernels/wint2.h"
 #include "model/vision/vision_weights.h"
 #include "model/weight_target.h"
 
@@ -65,6 +66,20 @@ class Names {
   std::vector<VisionTensor> tower_;
 };
 
+/// The name under which -Paddle checkpoints join q, k and v, and gate and up.
+std::string joined(std::string name) {
+  struct Renamed {
+    std::string_view from, to;
+  };
+  for (const auto& [from, to] : {Renamed{".q_proj.", ".qkv_proj."}, Renamed{".k_proj.", ".qkv_proj."},
+                                 Renamed{".v_proj.", ".qkv_proj."}, Renamed{".gate_proj.", ".up_gate_proj."},
+                                 Renamed{".up_proj.", ".up_gate_proj."}}) {
+    if (const std::size_t at = name.find(from); at != std::string::npos)
+      return name.replace(at, from.size(), to);
+  }
+  return name;
+}
+
 }  // namespace
 
 std::vector<CopyTensor> tensors_of(const CopyModule& module) {
@@ -73,6 +88,18 @@ std::vector<CopyTensor> tensors_of(const CopyModule& module) {
     const FileType type = first.tensor->type;
     if (module.vector) return {tensor_of(module.whole_name, type, {first.inputs})};
     return {tensor_of(module.whole_name, type, {module.outputs(), module.inputs()})};
+  }
+  if (module.wint2()) {
+    const std::int64_t outputs = module.outputs(), inputs = module.inputs();
+    return {tensor_of(module.name + ".quant_weight", FileType::u8, {inputs / kernels::kWint2Inputs, outputs}),
+            tensor_of(module.name + ".weight_scale", FileType::u8, {inputs / kernels::kWint2Unit, outputs}),
+            tensor_of(module.name + ".super_scales", FileType::bf16, {outputs}),
+            tensor_of(module.name + ".code_scale", FileType::f32, {outputs}),
+            tensor_of(module.name + ".code_zp", FileType::f32, {outputs})};
+  }
+  if (module.paddle) {
+    return {tensor_of(module.name + ".quant_weight", FileType::i8, {module.outputs(), module.inputs()}),
+            tensor_of(module.name + ".weight_scale", FileType::bf16, {module.outputs()})};
   }
   if (module.fp8()) {
     return {tensor_of(module.name + ".weight", FileType::f8_e4m3, {module.outputs(), module.inputs()}),
@@ -91,16 +118,17 @@ std::vector<CopyModule> modules_of(const ModelFiles& files) {
   std::vector<CopyModule> modules;
   std::map<std::string, std::size_t> places;
   for (const WeightSource& source : files.map.sources) {
-    const std::string whole = names.tensor(source);
+    const kernels::Matrix& matrix =
+        target_of(layout, files.spec, source.weight, source.layer, source.expert).matrix;
+    const WeightFormat format = matrix.outputs > 0 ? matrix.format : WeightFormat{};
+    const bool paddle = files.formats.wint2() && format.quantised();
+    const std::string whole = paddle ? joined(names.tensor(source)) : names.tensor(source);
     const auto [at, added] = places.emplace(whole, modules.size());
     if (added) {
       constexpr std::string_view kSuffix = ".weight";
       const std::string name =
           whole.ends_with(kSuffix) ? whole.substr(0, whole.size() - kSuffix.size()) : whole;
-      const kernels::Matrix& matrix =
-          target_of(layout, files.spec, source.weight, source.layer, source.expert).matrix;
-      const WeightFormat format = matrix.outputs > 0 ? matrix.format : WeightFormat{};
-      modules.push_back({name, whole, names.is_vector(source), {}, format});
+      modules.push_back({name, whole, names.is_vector(source), {}, format, paddle});
     }
     modules[at->second].slices.push_back(&source);
   }

@@ -1,6 +1,7 @@
 #pragma once
 // What a quantised copy of a checkpoint consists of: its tensors with the names of a -PT checkpoint, and
-// which weights become which.
+// which weights become which. In a copy with wint2, linears of the layers are joined as -Paddle checkpoints
+// have them.
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -18,7 +19,10 @@ struct CopyModule {
   bool vector = false;     ///< a tensor of one dimension
   std::vector<const WeightSource*> slices;
   kernels::WeightFormat format{};
+  bool paddle =
+      false;  ///< quantised in the form of FastDeploy's tools, as every linear of a copy with wint2 is
 
+  bool wint2() const { return format.kind == kernels::WeightKind::wint2; }
   bool side_by_side() const { return slices.front()->weight == Weight::down; }
   std::int64_t outputs() const {
     return side_by_side() ? slices.front()->outputs : sum(&WeightSource::outputs);

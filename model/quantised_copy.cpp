@@ -1,5 +1,8 @@
 #include "model/quantised_copy.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
@@ -11,7 +14,10 @@
 #include "config/json_file.h"
 #include "gpu/cpu.h"
 #include "kernels/quantize.h"
+#include "kernels/wint2.h"
+#include "model/copy_config.h"
 #include "model/copy_modules.h"
+#include "model/paddle_copy.h"
 #include "model/weight_target.h"
 
 namespace troupe::model {
@@ -23,6 +29,9 @@ using Header = nlohmann::json;  // of many keys
 using kernels::WeightFormat;
 
 constexpr std::uint64_t kShardBytes = std::uint64_t{5} << 30;
+constexpr std::uint64_t kEncodedShardBytes = std::uint64_t{512} << 20;  // minutes of work at most are lost
+constexpr const char* kMarker = "quantize-unfinished.json";
+constexpr const char* kPart = ".part";                         // of a file that is not whole
 constexpr std::uint64_t kSmallFile = std::uint64_t{64} << 20;  // others beside the weights are not copied
 
 /// All elements of a source, as rows of its inputs.
@@ -55,6 +64,7 @@ class ModuleBytes {
     std::uint64_t bytes = 0;
     for (const CopyTensor& tensor : tensors_of(module_)) bytes += tensor.bytes;
     out_.resize(bytes);
+    if (module_.paddle) return make_paddle();
     for (std::size_t i = 0; i < module_.slices.size(); ++i) {
       const WeightSource& slice = *module_.slices[i];
       const std::vector<std::byte> rows = read_rows(slice);
@@ -83,7 +93,25 @@ class ModuleBytes {
     return std::move(out_);
   }
 
+  const kernels::Wint2Error& error() const { return error_; }
+
  private:
+  Result<std::vector<std::byte>> make_paddle() {
+    SliceRows rows;
+    for (const WeightSource* slice : module_.slices) {
+      rows.push_back(read_rows(*slice));
+      if (Status s = slice->tensor->file->status(); !s.ok()) return s;
+    }
+    error_ = write_paddle_module(device_, module_, rows, out_.data());
+    if (!error_.finite) {
+      return invalid(
+          "The tensor '" + module_.slices.front()->name +
+          "', or one that is joined with it, has a NaN or an infinity among its numbers, which cannot be "
+          "quantised.");
+    }
+    return std::move(out_);
+  }
+
   std::size_t first_output(std::size_t slice) const {
     return module_.side_by_side() ? 0 : slice * static_cast<std::size_t>(module_.slices[slice]->outputs);
   }
@@ -172,64 +200,8 @@ class ModuleBytes {
   const CopyModule& module_;
   std::vector<std::byte> out_;
   std::atomic<bool> bad_{false};
+  kernels::Wint2Error error_;
 };
-
-JsonValue weights_json(const WeightFormat& format, int group) {
-  JsonValue json = {{"num_bits", format.bits()}, {"type", "int"}, {"symmetric", true}, {"dynamic", false}};
-  json["strategy"] = group == 0 ? "channel" : "group";
-  json["group_size"] = group == 0 ? JsonValue() : JsonValue(group);
-  return json;
-}
-
-/// The modules of a kind that is not quantised stay out of an fp8 checkpoint by their names.
-JsonValue fp8_config(const ModelFiles& files) {
-  const WeightFormats& formats = files.formats;
-  JsonValue others = JsonValue::array({"lm_head", "mlp.gate"});
-  if (files.spec.vision) others.insert(others.end(), {"vision_model", "model.resampler_model"});
-  for (int layer = 0; layer < files.spec.layers; ++layer) {
-    const std::string at = "model.layers." + std::to_string(layer) + ".";
-    if (!formats.attention.quantised()) others.push_back(at + "self_attn");
-    if (!(files.spec.moe_layer(layer) ? formats.experts_of(layer) : formats.mlp).quantised())
-      others.push_back(at + "mlp");
-  }
-  return {{"quant_method", "fp8"},
-          {"fmt", "e4m3"},
-          {"activation_scheme", "dynamic"},
-          {"weight_block_size", {kernels::kFp8Block, kernels::kFp8Block}},
-          {"modules_to_not_convert", others}};
-}
-
-JsonValue quantization_config(const ModelFiles& files) {
-  const WeightFormats& formats = files.formats;
-  if (formats.fp8()) return fp8_config(files);
-  JsonValue groups = JsonValue::object();
-  const auto add = [&](const char* target, const WeightFormat& format, int group) {
-    groups["group_" + std::to_string(groups.size())] = {{"targets", JsonValue::array({target})},
-                                                        {"weights", weights_json(format, group)},
-                                                        {"input_activations", nullptr}};
-  };
-  if (formats.attention.quantised()) add("Linear", formats.attention, formats.attention.group);
-  if (files.spec.experts > 0 && formats.experts.quantised()) {
-    const bool slices = files.spec.shared_experts > 1 && formats.experts.group == 0;
-    add(slices ? "re:.*mlp\\.(experts\\.\\d+\\.|shared_experts\\.(gate|up)_proj).*"
-               : "re:.*mlp\\.(experts|shared_experts)\\..*",
-        formats.experts, formats.experts.group);
-    // Each slice of the shared experts has scales of its own.
-    if (slices) add("re:.*mlp\\.shared_experts\\.down_proj", formats.experts, files.spec.expert_intermediate);
-  }
-  JsonValue ignore = JsonValue::array({"re:.*mlp\\.gate$"});
-  if (files.spec.vision) {
-    ignore.insert(ignore.end(), {"re:vision_model\\..*", "re:model\\.resampler_model\\..*"});
-  }
-  if (formats.lm_head.quantised()) {
-    add("lm_head", formats.lm_head, formats.lm_head.group);
-  } else {
-    ignore.push_back("lm_head");
-  }
-  return {{"quant_method", "compressed-tensors"}, {"format", "pack-quantized"},
-          {"quantization_status", "compressed"},  {"config_groups", groups},
-          {"kv_cache_scheme", nullptr},           {"ignore", ignore}};
-}
 
 Status write_failed(const fs::path& file) {
   return failure(Code::unavailable, file.string() + " cannot be written: " + std::strerror(errno) + ".");
@@ -242,19 +214,62 @@ Status write_text(const fs::path& file, const std::string& text) {
   return out ? Status{} : write_failed(file);
 }
 
+Status sync_file(const fs::path& file) {
+  const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return write_failed(file);
+  const bool synced = ::fsync(fd) == 0;
+  ::close(fd);
+  return synced ? Status{} : write_failed(file);
+}
+
+/// What tells an unfinished copy from that of another checkpoint, or in another format.
+std::string marker_of(const ModelFiles& files, const CopyPlaces& places) {
+  Header weights = Header::object();  // sorted
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator(places.from, error)) {
+    if (entry.path().extension() == ".safetensors")
+      weights[entry.path().filename().string()] = {entry.file_size(),
+                                                   entry.last_write_time().time_since_epoch().count()};
+  }
+  const JsonValue marker = {{"from", fs::weakly_canonical(places.from).string()},
+                            {"quantization_config", quantization_config(files)},
+                            {"formats", to_string(files.formats, files.spec)},
+                            {"weights", weights.dump()}};
+  return marker.dump(2) + "\n";
+}
+
+/// Makes the directory ready: empty but for the marker, or with what a call with the same marker left.
+Status begin_copy(const fs::path& into, const std::string& marker) {
+  std::error_code error;
+  if (!fs::is_empty(into, error)) {
+    const Result<std::string> found = config::read_small_file(into / kMarker);
+    if (!found) return invalid(into.string() + " is not empty.");
+    if (*found != marker) {
+      return invalid(into.string() +
+                     " has the unfinished copy of another checkpoint, or in another format; give "
+                     "the arguments of then, or another directory.");
+    }
+    return {};
+  }
+  const fs::path part = into / (std::string(kMarker) + kPart);
+  if (Status s = write_text(part, marker); !s.ok()) return s;
+  fs::rename(part, into / kMarker, error);
+  return error ? write_failed(into / kMarker) : Status{};
+}
+
 /// Modules [begin, end) are one file.
 struct FilePart {
   std::size_t begin = 0, end = 0;
   std::string file;
 };
 
-std::vector<FilePart> file_parts(const std::vector<CopyModule>& modules) {
+std::vector<FilePart> file_parts(const std::vector<CopyModule>& modules, std::uint64_t most_bytes) {
   std::vector<FilePart> shards(1);
   std::uint64_t bytes = 0;
   for (std::size_t i = 0; i < modules.size(); ++i) {
     std::uint64_t more = 0;
     for (const CopyTensor& tensor : tensors_of(modules[i])) more += tensor.bytes;
-    if (bytes > 0 && bytes + more > kShardBytes) {
+    if (bytes > 0 && bytes + more > most_bytes) {
       shards.push_back({.begin = i});
       bytes = 0;
     }
@@ -280,7 +295,8 @@ class Writer {
     for (const CopyModule& module : modules_) {
       if (Status s = check_slices(module); !s.ok()) return s;
     }
-    const std::vector<FilePart> shards = file_parts(modules_);
+    const bool encodes = std::ranges::any_of(modules_, &CopyModule::wint2);
+    const std::vector<FilePart> shards = file_parts(modules_, encodes ? kEncodedShardBytes : kShardBytes);
     Header index = {{"metadata", Header::object()}, {"weight_map", Header::object()}};
     for (const FilePart& shard : shards) {
       if (Status s = write_shard(shard, index["weight_map"]); !s.ok()) return s;
@@ -289,6 +305,8 @@ class Writer {
     if (shards.size() == 1) return {};
     return write_text(places_.into / "model.safetensors.index.json", index.dump(2) + "\n");
   }
+
+  const kernels::Wint2Error& error() const { return error_; }
 
  private:
   // Side by side, slices share rows of codes and of scales: each has to begin with a whole byte and a whole
@@ -304,6 +322,7 @@ class Writer {
                                             to_string(module.format) +
                                             " cannot store one after the other; wint8 can.");
     }
+    if (module.paddle) return check_paddle(module);
     if (!module.format.quantised()) return check_types(module);
     if (!module.side_by_side() || module.slices.size() == 1) return {};
     if (inputs * module.format.bits() % 8 == 0 && (group == 0 || inputs % group == 0)) return {};
@@ -311,6 +330,18 @@ class Writer {
                    "The shared experts, " + module.name + ", have " + std::to_string(inputs) +
                        " inputs each, which " + to_string(module.format) + " cannot store side by side; " +
                        (module.fp8() ? "wint8" : "another --quantization-group") + " can.");
+  }
+
+  static Status check_paddle(const CopyModule& module) {
+    if (module.wint2() && module.inputs() % kernels::kWint2Unit == 0) return {};
+    if (!module.wint2() && module.format.kind == kernels::WeightKind::int8 && module.outputs() % 2 == 0 &&
+        module.inputs() % 64 == 0)
+      return {};
+    return failure(Code::unsupported, module.name + " has " + std::to_string(module.outputs()) +
+                                          " outputs and " + std::to_string(module.inputs()) +
+                                          " inputs, which a copy with wint2 " + "cannot store as " +
+                                          to_string(module.format) +
+                                          "; wint8 takes even outputs and multiples of 64 inputs.");
   }
 
   // What becomes one tensor has one type: the correction biases of both modalities may come from two.
@@ -345,18 +376,28 @@ class Writer {
     std::string text = header.dump();
     text.append((8 - text.size() % 8) % 8, ' ');
     const std::uint64_t length = text.size();
-    const fs::path file = places_.into / shard.file;
+    const fs::path whole = places_.into / shard.file, file = whole.string() + kPart;
+    std::error_code error;
+    if (fs::exists(whole, error)) {  // made before; files are renamed when they are whole
+      for (std::size_t i = shard.begin; i < shard.end; ++i) done_ += bytes_of(modules_[i]);
+      return {};
+    }
     std::ofstream out(file, std::ios::binary);
     out.write(reinterpret_cast<const char*>(&length), sizeof length) << text;
     for (std::size_t i = shard.begin; i < shard.end && out; ++i) {
       if (progress_) progress_(done_, total_);
-      Result<std::vector<std::byte>> bytes = ModuleBytes(device_, modules_[i]).make();
+      ModuleBytes module(device_, modules_[i]);
+      Result<std::vector<std::byte>> bytes = module.make();
       if (!bytes) return bytes.status();
+      error_ += module.error();
       out.write(reinterpret_cast<const char*>(bytes->data()), static_cast<std::streamsize>(bytes->size()));
       done_ += bytes_of(modules_[i]);
     }
     out.close();
-    return out ? Status{} : write_failed(file);
+    if (!out) return write_failed(file);
+    if (Status s = sync_file(file); !s.ok()) return s;
+    fs::rename(file, whole, error);
+    return error ? write_failed(whole) : Status{};
   }
 
   const CopyPlaces& places_;
@@ -364,6 +405,7 @@ class Writer {
   const std::vector<CopyModule> modules_;
   Cpu device_{{.pin = false}};
   std::uint64_t done_ = 0, total_ = 0;
+  kernels::Wint2Error error_;
 };
 
 Status write_config(const ModelFiles& files, const CopyPlaces& places) {
@@ -381,7 +423,7 @@ Status copy_others(const CopyPlaces& places) {
     const bool weights = name.find(".safetensors") != std::string::npos;
     if (weights || name == places.config_name || !entry.is_regular_file() || entry.file_size() > kSmallFile)
       continue;
-    fs::copy_file(entry.path(), places.into / name, error);
+    fs::copy_file(entry.path(), places.into / name, fs::copy_options::overwrite_existing, error);
     if (error) return failure(Code::unavailable, name + " cannot be copied: " + error.message() + ".");
   }
   return error ? failure(Code::unavailable, places.from.string() + ": " + error.message() + ".") : Status{};
@@ -389,8 +431,14 @@ Status copy_others(const CopyPlaces& places) {
 
 }  // namespace
 
-Status write_quantised_copy(const ModelFiles& files, const CopyPlaces& places, const LoadProgress& progress) {
+Status write_quantised_copy(const ModelFiles& files, const CopyPlaces& places, const LoadProgress& progress,
+                            CopyReport* report) {
   const WeightFormats& formats = files.formats;
+  if (formats.wint2() && formats.lm_head.quantised()) {
+    return failure(Code::unsupported,
+                   "A checkpoint with wint2 has its head in " + to_string(formats.activations) +
+                       "; give --lm-head-dtype to troupe serve, which quantises it while loading.");
+  }
   for (const WeightFormat& format : {formats.attention, formats.mlp, formats.experts, formats.lm_head}) {
     if (!formats.fp8() || !format.quantised() || format.fp8()) continue;
     return failure(Code::unsupported, "A checkpoint holds fp8 or integers, and not " +
@@ -401,10 +449,15 @@ Status write_quantised_copy(const ModelFiles& files, const CopyPlaces& places, c
   fs::create_directories(places.into, error);
   if (error)
     return failure(Code::unavailable, places.into.string() + " cannot be made: " + error.message() + ".");
-  if (!fs::is_empty(places.into, error)) return invalid(places.into.string() + " is not empty.");
-  if (Status s = Writer(files, places, progress).write(); !s.ok()) return s;
+  if (Status s = begin_copy(places.into, marker_of(files, places)); !s.ok()) return s;
+  Writer writer(files, places, progress);
+  if (Status s = writer.write(); !s.ok()) return s;
+  if (report != nullptr && writer.error().of_weights > 0)
+    report->squared_error = writer.error().squares / writer.error().of_weights;
   if (Status s = copy_others(places); !s.ok()) return s;
-  return write_config(files, places);
+  if (Status s = write_config(files, places); !s.ok()) return s;
+  fs::remove(places.into / kMarker, error);
+  return error ? write_failed(places.into / kMarker) : Status{};
 }
 
 }  // namespace troupe::model

@@ -13,14 +13,23 @@ namespace troupe::model {
 struct CopyPlaces {
   std::filesystem::path from;  ///< the directory of the open files
   std::string config_name = "config.json";
-  std::filesystem::path into;  ///< does not exist, or is empty
+  /// Does not exist, is empty, or has what a call of the same arguments left there when it was ended.
+  std::filesystem::path into;
+};
+
+struct CopyReport {
+  /// Of wint2: sum of the squared errors of the experts' weights over that of the weights. 0: nothing was
+  /// encoded.
+  double squared_error = 0;
 };
 
 /// Writes the weights of `files`, whose formats say how; config.json with a quantization_config; and a copy
 /// of every other small file (tokenizer, chat template, generation_config.json). Codes and scales are those
-/// that loading makes, to the bit. Names and orientation are those of a -PT checkpoint. Uses all cores; holds
-/// one tensor in memory. Errors name the tensor or the file; the directory is then left incomplete.
+/// that loading makes, to the bit. Names and orientation are those of a -PT checkpoint. Experts in wint2 are
+/// encoded; the other linears then have the form of FastDeploy's tools. Uses all cores; holds one tensor in
+/// memory. Errors name the tensor or the file; the directory is then left incomplete. Files get their names
+/// when they are whole; those that are there already are not made again.
 Status write_quantised_copy(const ModelFiles& files, const CopyPlaces& places,
-                            const LoadProgress& progress = {});
+                            const LoadProgress& progress = {}, CopyReport* report = nullptr);
 
 }  // namespace troupe::model
