@@ -3,6 +3,7 @@
 #include "base/draft_choices.h"
 #include "gpu/device.h"
 #include "kernels/batch.h"
+#include "kernels/static_kv.h"
 
 namespace troupe::kernels {
 
@@ -34,6 +35,9 @@ struct Attention {
   /// Tokens before it are not attended to, and their keys and values may be anything; 0 or 1.
   /// Every row's position is at least this.
   int first = 0;
+  /// Multiplies each output by largest magnitude / 127 of its KV head's channels, after it is rounded, and
+  /// rounds it again; the Cpu alone.
+  StaticKv static_kv{};
 };
 
 void run(Cpu& device, const Attention& op);

@@ -6,6 +6,7 @@
 #include "gpu/buffer.h"
 #include "gpu/cpu.h"
 #include "kernels/cpu/routines.h"
+#include "kernels/quantize.h"
 
 namespace troupe::kernels {
 namespace {
@@ -98,6 +99,24 @@ class AttentionPlan {
   float* partials_ = nullptr;
 };
 
+/// Multiplies the outputs by the static scales of their channels of V.
+void scale_outputs(Cpu& device, const Attention& op) {
+  constexpr int kRowsPerClaim = 8;
+  const int width = op.heads * op.kv.head_dim, group = op.heads / op.kv.kv_heads;
+  device.pool().for_each(op.batch.rows, kRowsPerClaim, [&](int begin, int end, int) {
+    for (int row = begin; row < end; ++row) {
+      const std::size_t first = static_cast<std::size_t>(row) * static_cast<std::size_t>(padded(width));
+      for (int i = 0; i < width; ++i) {
+        const int channel = i / op.kv.head_dim / group * op.kv.head_dim + i % op.kv.head_dim;
+        const std::size_t at = first + static_cast<std::size_t>(i);
+        store_element(op.out, op.kv.dtype, at,
+                      load_element(op.out, op.kv.dtype, at) *
+                          (op.static_kv.values[channel] * (1 / kLargestInt8)));
+      }
+    }
+  });
+}
+
 }  // namespace
 
 void run(Cpu& device, const Attention& op) {
@@ -151,6 +170,7 @@ void run(Cpu& device, const Attention& op) {
             static_cast<std::size_t>(plan.floats_per_span()), spans_of(s.position + token + 1), head_dim);
     }
   }
+  if (op.static_kv.given()) scale_outputs(device, op);
 }
 
 }  // namespace troupe::kernels

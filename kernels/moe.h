@@ -25,6 +25,18 @@ struct MatrixStack {
   }
 };
 
+/// How the rows of an expert's product become int8 codes by a static scale:
+/// code = number · to_codes, rounded half away from zero and clamped to ±127; an output is
+/// of_sums · (sum of code · code of the weight) · scale of the weight. Both in fp32; a W4A8 checkpoint has
+/// of_sums 16, because its scales are of weights' codes times 16.
+struct StaticInput {
+  float to_codes = 0;  ///< 127 / largest magnitude
+  float of_sums = 0;   ///< a power of two keeps the sums exact
+};
+
+/// Neighbouring inputs of a W4A8 expert's down product that are rotated together.
+inline constexpr int kHadamardBlock = 128;
+
 /// p = softmax(router · x[r]) over all experts, in fp32. The top_k experts with the largest p + bias are
 /// chosen, the lowest index among equals; their weights are p / max(sum of the chosen p, 1e-12).
 /// A model of two kinds of rows, text and vision, runs the op once for each, with their own routers and
@@ -41,6 +53,10 @@ struct MatrixStack {
 /// batch_invariant(); else it does: fp32 is 0.7 GB more traffic for 8,192 rows with 8 experts, 2,560 wide.
 /// Shared experts are one MLP of width shared * intermediate; cut into slices of `intermediate` it is
 /// `shared` more experts that every row takes with weight 1, at the end of the stacks.
+/// W4A8 (with gate_up_inputs; the Cpu alone): each copy of a row becomes codes by its expert's scale, and
+///   expert(x) = round(down · codes(H · round(silu(round(gate · x)) * round(up · x))))
+/// with H the unnormalised Hadamard transform of blocks of kHadamardBlock inputs, whose stages are rounded.
+/// The weighted sum of experts is fp32. No shared slices.
 /// A row's bits depend on that row alone on the Cpu, and on Cuda when it is batch_invariant().
 /// ERNIE-4.5's router: transformers, modeling_ernie4_5_moe.py, Ernie4_5_MoeTopKRouter.
 struct Moe {
@@ -50,6 +66,8 @@ struct Moe {
   const float* bias = nullptr;  ///< (experts) e_score_correction_bias
   MatrixStack gate_up{};  ///< in_stacks() + shared; gate_up_outputs(intermediate) outputs, hidden inputs
   MatrixStack down{};     ///< in_stacks() + shared; hidden outputs, intermediate inputs
+  const StaticInput* gate_up_inputs = nullptr;  ///< (in_stacks()) of W4A8 experts in int4; null: of others
+  const StaticInput* down_inputs = nullptr;     ///< the same
   int experts = 0;        ///< that the router knows, without the shared slices; at most kMostExperts
   int first = 0;          ///< of the experts in the stacks
   int held = 0;           ///< so many are in the stacks, the others add nothing; 0: all

@@ -8,6 +8,7 @@
 
 #include "base/check.h"
 #include "kernels/cpu/linear.h"
+#include "kernels/cpu/static_inputs.h"
 #include "kernels/moe.h"
 
 namespace troupe::kernels {
@@ -62,7 +63,9 @@ class MoeRun {
     a_.ld = a_format_.pitch() / a_.element;
     unit_rows_ = rows_of_a_block(std::max(x_format_.row_bytes(), a_format_.row_bytes()),
                                  tile_of(r_, op.gate_up.first.format).rows);
-    const std::size_t operands = rows == 1 ? 1 : rows * (k + (op.shared > 0 ? 1 : 0));
+    // Experts with static scales each have codes of their own.
+    const std::size_t operands = rows == 1 && !w4a8() ? 1 : rows * (k + (op.shared > 0 ? 1 : 0));
+    const std::size_t activations = w4a8() ? places * a_format_.width() : 0;
 
     ScratchLayout layout;
     const std::size_t logits = layout.add<float>(rows * experts_stride());
@@ -74,6 +77,7 @@ class MoeRun {
     const std::size_t units = layout.add<GroupRows>(groups + places / static_cast<std::size_t>(unit_rows_));
     const std::size_t x = layout.add<std::byte>(operands * x_format_.pitch());
     const std::size_t a = layout.add<std::byte>(places * a_format_.pitch());
+    const std::size_t activation = layout.add<float>(activations);
     auto* base = static_cast<std::byte*>(device.scratch(layout.bytes()));
     logits_ = reinterpret_cast<float*>(base + logits);
     chosen_ = reinterpret_cast<std::int32_t*>(base + chosen);
@@ -84,6 +88,7 @@ class MoeRun {
     units_ = reinterpret_cast<GroupRows*>(base + units);
     x_.data = base + x;
     a_.data = base + a;
+    activations_ = reinterpret_cast<float*>(base + activation);
     device.reserve_lanes(static_cast<std::size_t>(r_.tile_rows) * x_format_.width() * sizeof(float));
   }
 
@@ -91,13 +96,15 @@ class MoeRun {
     score();
     choose();
     group();
-    gather();
+    w4a8() ? gather_static() : gather();
     gate_up();
+    if (w4a8()) rotate();
     down();
   }
 
  private:
   DType dtype() const { return op_.down.first.activations(); }
+  bool w4a8() const { return op_.gate_up_inputs != nullptr; }
   std::size_t experts_stride() const { return static_cast<std::size_t>(padded(op_.experts)); }
   const std::byte* x_row(int row) const {
     return static_cast<const std::byte*>(op_.x) + static_cast<std::size_t>(row) *
@@ -218,11 +225,11 @@ class MoeRun {
       for (int first = offsets_[g]; first < offsets_[g + 1]; first += unit_rows_) {
         units_[count_++] = {.group = g,
                             .first = first,
-                            .operand = op_.rows == 1 ? 0 : first - slice * counted,
+                            .operand = op_.rows == 1 && !w4a8() ? 0 : first - slice * counted,
                             .rows = std::min(unit_rows_, offsets_[g + 1] - first)};
       }
     }
-    if (op_.rows == 1) operands_ = std::min(operands_, 1);
+    if (op_.rows == 1 && !w4a8()) operands_ = std::min(operands_, 1);
   }
 
   void gather() {
@@ -233,6 +240,52 @@ class MoeRun {
                           x_format_.width());
       }
     });
+  }
+
+  void gather_static() {
+    auto* to = const_cast<std::byte*>(static_cast<const std::byte*>(x_.data));
+    device_.pool().for_each(count_, 1, [&](int begin, int end, int lane) {
+      auto* floats = static_cast<float*>(device_.lane(lane));
+      for (int u = begin; u < end; ++u) {
+        const GroupRows& unit = units_[u];
+        for (int place = unit.first; place < unit.first + unit.rows; ++place) {
+          r_.expand[static_cast<int>(dtype())](floats, x_row(row_of_[place]), x_format_.width());
+          quantise_static(to + static_cast<std::size_t>(place) * x_format_.pitch(), floats,
+                          x_format_.width(), op_.gate_up_inputs[unit.group]);
+        }
+      }
+    });
+  }
+
+  float* activation_row(int place) const {
+    return activations_ + static_cast<std::size_t>(place) * a_format_.width();
+  }
+
+  void rotate() {
+    auto* to = const_cast<std::byte*>(static_cast<const std::byte*>(a_.data));
+    device_.pool().for_each(count_, 1, [&](int begin, int end, int) {
+      for (int u = begin; u < end; ++u) {
+        const GroupRows& unit = units_[u];
+        for (int place = unit.first; place < unit.first + unit.rows; ++place) {
+          float* row = activation_row(place);
+          rotate_blocks(r_, dtype(), row, a_format_.width());
+          quantise_static(to + static_cast<std::size_t>(place) * a_format_.pitch(), row, a_format_.width(),
+                          op_.down_inputs[unit.group]);
+        }
+      }
+    });
+  }
+
+  /// silu(gate) * up of 32 activations of a row, each rounded.
+  void store_static(int place, int pair, const float* gate, const float* up) const {
+    alignas(64) float gates[kPanel], ups[kPanel], product[kPanel];
+    std::copy_n(gate, kPanel, gates);
+    std::copy_n(up, kPanel, ups);
+    round_to(r_, dtype(), gates, kPanel);
+    round_to(r_, dtype(), ups, kPanel);
+    r_.swiglu[static_cast<int>(dtype())](product, gates, ups, kPanel);
+    r_.expand[static_cast<int>(dtype())](activation_row(place) + static_cast<std::size_t>(pair) * kPanel,
+                                         product, kPanel);
   }
 
   int claim(int pieces, int most) const {
@@ -253,6 +306,10 @@ class MoeRun {
             const auto store = [&](int from, int rows, const float(*sums)[kMostTileRows][kPanel]) {
               for (int i = 0; i < rows; ++i) {
                 const auto place = static_cast<std::size_t>(unit.first - unit.operand + from + i);
+                if (w4a8()) {
+                  store_static(static_cast<int>(place), pair, sums[0][i], sums[1][i]);
+                  continue;
+                }
                 alignas(64) float rounded[kPanel];
                 swiglu(rounded, sums[0][i], sums[1][i], kPanel);
                 a_format_.convert(to + place * a_format_.pitch(), rounded,
@@ -281,8 +338,10 @@ class MoeRun {
                           static_cast<std::size_t>(panel) * kPanel;
               const float w = weight_of_[from + i];
               alignas(64) float part[kPanel];
-              for (int o = 0; o < kPanel; ++o) part[o] = w * sums[0][i][o];
-              if (shape.activations() != DType::f32 && !op_.parts) {
+              std::copy_n(sums[0][i], kPanel, part);
+              if (w4a8()) round_to(r_, dtype(), part, kPanel);
+              for (int o = 0; o < kPanel; ++o) part[o] *= w;
+              if (!w4a8() && shape.activations() != DType::f32 && !op_.parts) {
                 alignas(64) std::uint16_t rounded[kPanel];
                 narrow(rounded, part, kPanel);
                 expand(part, rounded, kPanel);
@@ -312,6 +371,7 @@ class MoeRun {
   GroupRows* units_ = nullptr;
   Operands x_{};
   Operands a_{};
+  float* activations_ = nullptr;  ///< (places, width) of W4A8, before they become codes
 };
 
 }  // namespace
@@ -322,6 +382,9 @@ void run(Cpu& device, const Moe& op) {
   TROUPE_CHECK(op.router.activations() == DType::f32 && op.gate_up.first.format == op.down.first.format);
   TROUPE_CHECK(op.first >= 0 && op.first + op.in_stacks() <= op.experts);
   TROUPE_CHECK(op.gate_up.count == op.in_stacks() + op.shared && op.down.count == op.gate_up.count);
+  TROUPE_CHECK(op.gate_up_inputs == nullptr ||
+               (op.shared == 0 && op.down_inputs != nullptr && op.down.first.format.kind == WeightKind::int4 &&
+                op.down.first.format.group == 0 && op.down.first.inputs % kHadamardBlock == 0));
   if (op.norm.weight != nullptr) run(device, op.norm);
   const auto width = static_cast<std::size_t>(padded(op.router.inputs));
   for (int first = 0; first < op.rows; first += kRowsAtOnce) {

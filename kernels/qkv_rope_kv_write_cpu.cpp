@@ -1,5 +1,7 @@
 #include "kernels/qkv_rope_kv_write.h"
 
+#include <cmath>
+
 #include "base/check.h"
 #include "kernels/cpu/layout.h"
 #include "kernels/cpu/linear.h"
@@ -40,9 +42,11 @@ class KvWriter {
       const float even = sums[i] * c - sums[i + 1] * s;
       const float odd = sums[i + 1] * c + sums[i] * s;
       if (o < keys_at_) {
+        constexpr float factor = 1 / kLargestInt8;
+        const float* scale = query_scale(o);
         const std::size_t at = static_cast<std::size_t>(r) * ldq_ + static_cast<std::size_t>(o);
-        store_element(op_.q, op_.kv.dtype, at, even);
-        store_element(op_.q, op_.kv.dtype, at + 1, odd);
+        store_element(op_.q, op_.kv.dtype, at, scale == nullptr ? even : even * (scale[0] * factor));
+        store_element(op_.q, op_.kv.dtype, at + 1, scale == nullptr ? odd : odd * (scale[1] * factor));
       } else if (op_.kv.quantised()) {
         write_unquantised(r, o, even, odd);
       } else {
@@ -55,6 +59,13 @@ class KvWriter {
   }
 
  private:
+  /// Of static keys, the largest magnitude of the channel that query output o meets; else null.
+  const float* query_scale(int o) const {
+    if (!op_.static_kv.given()) return nullptr;
+    const int head_dim = op_.kv.head_dim, kv_head = o / head_dim / (op_.heads / op_.kv.kv_heads);
+    return op_.static_kv.keys + kv_head * head_dim + o % head_dim;
+  }
+
   void write_value(int r, KvSlot slot, int index, float v) const {
     const int head_dim = op_.kv.head_dim;
     auto* values =
@@ -98,15 +109,22 @@ void quantise_head(const QkvRopeKvWrite& op, int r, int head) {
   const auto number = [&](int d) {
     return load_element(op.unquantised, kv.dtype, first + static_cast<std::size_t>(d));
   };
+  const bool key = head < kv.kv_heads;
+  const float* channels = nullptr;
+  if (op.static_kv.given())
+    channels = (key ? op.static_kv.keys : op.static_kv.values) + head % kv.kv_heads * kv.head_dim;
   float largest = 0;
   for (int d = 0; d < kv.head_dim; ++d) largest = larger_magnitude(largest, number(d));
-  const float scale = kv_scale(kv.format, largest);
+  const bool finite = !std::isnan(largest);
+  const float scale = channels == nullptr || !finite ? kv_scale(kv.format, largest) : 1;
   auto* piece = static_cast<std::byte*>(kv.data) + kv.key_offset(slot.block, op.layer, head);
   reinterpret_cast<float*>(piece + kv.code_bytes())[slot.offset] = scale;
   for (int d = 0; d < kv.head_dim; ++d) {
-    const std::size_t at = head < kv.kv_heads ? packed_index(DType::f32, kv.head_dim, slot.offset, d)
+    const std::size_t at = key ? packed_index(DType::f32, kv.head_dim, slot.offset, d)
                                               : packed_index(DType::f32, kBlockTokens, d, slot.offset);
-    piece[at] = std::byte{kv_code(kv.format, number(d), scale)};
+    piece[at] = std::byte{channels == nullptr || !finite
+                              ? kv_code(kv.format, number(d), scale)
+                              : static_kv_code(number(d), kLargestInt8 / channels[d])};
   }
 }
 

@@ -99,6 +99,7 @@ void ForwardPass<D, R>::layers(const ForwardStep& s) const {
                                    .heads = spec.heads,
                                    .batch = s.batch,
                                    .norm = norm(w.input_norm),
+                                   .static_kv = w.static_kv,
                                    .unquantised = s.memory.kv};
   };
   kernels::QkvRopeKvWrite first = qkv(0);
@@ -132,7 +133,8 @@ void ForwardPass<D, R>::layers(const ForwardStep& s) const {
                                    .heads = spec.heads,
                                    .scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim)),
                                    .batch = s.batch,
-                                   .settled = true});  // RopeTable runs between StepInputs and this
+                                   .settled = true,
+                                   .static_kv = w.static_kv});  // RopeTable runs between StepInputs and this
     kernels::LinearAdd attention_out{
         .residual = s.memory.residual, .x = s.memory.attended, .weight = w.attention_out, .rows = rows};
     kernels::Mlp mlp{.residual = s.memory.residual,
@@ -159,6 +161,8 @@ void ForwardPass<D, R>::layers(const ForwardStep& s) const {
                        .bias = w.router_bias,
                        .gate_up = w.expert_gate_up,
                        .down = w.expert_down,
+                       .gate_up_inputs = w.gate_up_inputs,
+                       .down_inputs = w.down_inputs,
                        .experts = spec.experts,
                        .first = spec.held_experts.first,
                        .held = spec.experts_held(),

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "kernels/moe.h"
 #include "model/weights.h"
 
 namespace troupe::model {
@@ -23,6 +24,30 @@ WeightFormat format_of(WeightQuant quant, DType activations, int group) {
     case WeightQuant::wint2: return {WeightKind::wint2, activations};
   }
   return activations;
+}
+
+/// What W4A8 and static scales of keys and values need.
+Status check_static(const ModelSpec& spec, config::Device device, const WeightFormats& formats) {
+  if (device == config::Device::cuda && (formats.w4a8 || formats.static_kv)) {
+    return failure(Code::unsupported,
+                   std::string("The checkpoint has ") +
+                       (formats.w4a8 ? "W4A8 experts, whose static int8 activations"
+                                     : "static scales of keys and values, which") +
+                       " run on the CPU alone; on a GPU use the checkpoint in bfloat16 with --quantization "
+                       "wint4 --kv-cache-dtype int8.");
+  }
+  if (!formats.w4a8) return {};
+  if (spec.shared_experts > 0) {
+    return failure(Code::unsupported, "The checkpoint has W4A8 experts and moe_num_shared_experts " +
+                                          std::to_string(spec.shared_experts) +
+                                          "; W4A8 is read of models without shared experts.");
+  }
+  if (spec.expert_intermediate % kernels::kHadamardBlock != 0) {
+    return failure(Code::unsupported, "The checkpoint has W4A8 experts and moe_intermediate_size " +
+                                          std::to_string(spec.expert_intermediate) +
+                                          "; allowed are multiples of 128, which are rotated together.");
+  }
+  return {};
 }
 
 constexpr const char* kWorks = "--quantization wint8 and wint4 work";
@@ -124,6 +149,13 @@ Result<WeightFormats> stored_formats(const ModelSpec& spec, DType dtype) {
     formats.experts = *found;
   }
   if (formats.early_layers == 0) formats.early_experts = dtype;
+  for (int layer = 0; layer < spec.layers; ++layer) {
+    const auto stored = spec.moe_layer(layer) ? spec.stored_quantisation->of(expert_module(layer)) : std::nullopt;
+    formats.w4a8 |= stored && stored->w4a8();
+  }
+  formats.static_kv = spec.stored_quantisation->static_kv();
+  if (formats.w4a8 && formats.early_layers > 0)
+    return failure(Code::unsupported, "quantization_config: w4a8 experts of some layers alone are not read.");
   if (spec.experts == 0) formats.experts = dtype;
   if (spec.moe_layers() == spec.layers) formats.mlp = formats.attention;
   if (spec.tied.value_or(false)) formats.lm_head = dtype;
@@ -155,7 +187,7 @@ Result<WeightFormats> choose_formats(const ModelSpec& spec, DType dtype, config:
     const Result<WeightFormats> stored = stored_formats(spec, dtype);
     if (!stored) return stored;
     const bool same = formats.attention == stored->attention && formats.mlp == stored->mlp &&
-                      formats.experts == stored->experts && stored->early_layers == 0;
+                      formats.experts == stored->experts && stored->early_layers == 0 && !stored->w4a8;
     if (!options.method.empty() && !same) {
       return invalid("--quantization: got " + options.method.substr(0, 80) +
                          ", but the checkpoint is quantised already, as " + to_string(*stored, spec) +
@@ -168,7 +200,14 @@ Result<WeightFormats> choose_formats(const ModelSpec& spec, DType dtype, config:
                      "lm-head-dtype", "conflict");
     }
     formats = *stored;
+    if (kv_cache == KvCacheDType::fp8 && formats.static_kv) {
+      return invalid("--kv-cache-dtype: got fp8, but the checkpoint has static scales of int8 keys and "
+                     "values; leave the flag out",
+                     "kv-cache-dtype", "conflict");
+    }
+    if (formats.static_kv) formats.kv = KvFormat::int8;
   }
+  if (Status s = check_static(spec, device, formats); !s.ok()) return s;
   if (Status s = check_fp8(spec, device, formats); !s.ok()) return s;
   if (Status s = check_wint2(spec, device, formats); !s.ok()) return s;
   if (options.lm_head == LmHeadDType::int8) formats.lm_head = {WeightKind::int8, dtype};
@@ -233,10 +272,12 @@ std::string to_string(const WeightFormats& formats, const ModelSpec& spec) {
   } else if (spec.experts > 0 && formats.experts != formats.attention) {
     text += ", experts " + to_string(formats.experts);
   }
+  if (formats.w4a8) text += " by int8 activations";
   if (formats.lm_head.quantised() && formats.lm_head != formats.attention) {
     text += ", LM head " + to_string(formats.lm_head);
   }
-  if (formats.kv != KvFormat::plain) text += std::string(", KV ") + to_string(formats.kv);
+  if (formats.kv != KvFormat::plain)
+    text += std::string(formats.static_kv ? ", KV static " : ", KV ") + to_string(formats.kv);
   if (text != to_string(formats.activations))
     text += std::string("; activations ") + to_string(formats.activations);
   return text;

@@ -43,6 +43,8 @@ WeightTarget target_of(const WeightLayout& layout, const ModelSpec& spec, Weight
     case Weight::vision_down: return {l.vision.down.at(expert)};
     case Weight::vision_router: return {l.vision.router};
     case Weight::vision_router_bias: return vector(l.vision.router_bias);
+    case Weight::key_scale: return vector(l.static_kv.keys);
+    case Weight::value_scale: return vector(l.static_kv.values);
     case Weight::draft_embedding_norm: return vector(layout.draft.embedding_norm);
     case Weight::draft_hidden_norm: return vector(layout.draft.hidden_norm);
     case Weight::draft_projection: return {layout.draft.projection};
@@ -50,6 +52,12 @@ WeightTarget target_of(const WeightLayout& layout, const ModelSpec& spec, Weight
   }
   TROUPE_CHECK(false);
   return {};
+}
+
+kernels::StaticInput* static_input_target(const WeightLayout& layout, const WeightSource& source) {
+  if (source.input_scale == nullptr || source.weight == Weight::up) return nullptr;
+  const LayerWeights& layer = layout.layer(source.layer);
+  return (source.weight == Weight::gate ? layer.gate_up_inputs : layer.down_inputs) + source.expert;
 }
 
 DType dtype_of(FileType type) {

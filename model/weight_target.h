@@ -19,6 +19,9 @@ struct WeightTarget {
 WeightTarget target_of(const WeightLayout& layout, const ModelSpec& spec, Weight weight, int layer,
                        int expert = WeightSource::kNoExpert);
 
+/// Where the static scale of a W4A8 source's rows goes; null: it has none, or gate has brought it for up.
+kernels::StaticInput* static_input_target(const WeightLayout& layout, const WeightSource& source);
+
 DType dtype_of(FileType type);
 
 /// In the scales' file, where the first scale of a source that is quantised already lies.

@@ -34,6 +34,11 @@ WeightLayout WeightLayout::make(const ModelSpec& spec, const WeightFormats& form
   for (int i = 0; i < spec.layers; ++i) {
     LayerWeights layer;
     attention(layer, formats.attention);
+    if (formats.static_kv) {
+      const auto channels = static_cast<std::size_t>(spec.kv_width());
+      layer.static_kv.keys = arena.take<float>(channels);
+      layer.static_kv.values = arena.take<float>(channels);
+    }
     if (!spec.moe_layer(i)) {
       mlp(layer, formats.mlp);
     } else {
@@ -44,6 +49,10 @@ WeightLayout WeightLayout::make(const ModelSpec& spec, const WeightFormats& form
       layer.expert_gate_up =
           stack(format, kernels::gate_up_outputs(spec.expert_intermediate), spec.hidden, experts);
       layer.expert_down = stack(format, spec.hidden, spec.expert_intermediate, experts);
+      if (formats.w4a8) {
+        layer.gate_up_inputs = arena.take<kernels::StaticInput>(static_cast<std::size_t>(experts));
+        layer.down_inputs = arena.take<kernels::StaticInput>(static_cast<std::size_t>(experts));
+      }
       if (spec.vision) {
         const int width = spec.vision->expert_intermediate;
         layer.vision.router = matrix(DType::f32, spec.experts, spec.hidden);
@@ -96,6 +105,8 @@ std::string weight_name(Weight weight, int layer, int expert) {
     case Weight::vision_router: return at + "mlp.gate.weight_1";
     case Weight::vision_router_bias: return at + "mlp.moe_statics.vision_e_score_correction_bias";
     case Weight::vision: return "vision." + std::to_string(layer);
+    case Weight::key_scale: return at + "self_attn.cachek_matmul.activation_scale";
+    case Weight::value_scale: return at + "self_attn.cachev_matmul.activation_scale";
     case Weight::draft_embedding_norm: return "model.mtp_emb_norm.0.weight";
     case Weight::draft_hidden_norm: return "model.mtp_hidden_norm.0.weight";
     case Weight::draft_projection: return "model.mtp_linear_proj.0.weight";

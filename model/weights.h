@@ -8,6 +8,7 @@
 #include "gpu/buffer.h"
 #include "kernels/matrix.h"
 #include "kernels/moe.h"
+#include "kernels/static_kv.h"
 #include "model/checkpoint/checkpoint.h"
 #include "model/checkpoint/spec.h"
 #include "model/checkpoint/tensor_map.h"
@@ -30,6 +31,7 @@ struct LayerWeights {
   const float* input_norm = nullptr;
   kernels::Matrix qkv{};  ///< query, key and value rows, one after the other
   kernels::Matrix attention_out{};
+  kernels::StaticKv static_kv{};  ///< of a checkpoint with static scales
   const float* post_norm = nullptr;
 
   // A dense layer's MLP,
@@ -40,6 +42,8 @@ struct LayerWeights {
   const float* router_bias = nullptr;  ///< (experts)
   kernels::MatrixStack expert_gate_up{};
   kernels::MatrixStack expert_down{};
+  kernels::StaticInput* gate_up_inputs = nullptr;  ///< (experts held) of W4A8 experts; null: of others
+  kernels::StaticInput* down_inputs = nullptr;
   VisionExperts vision{};  ///< of a vision-language model's mixture
 
   bool moe() const { return expert_gate_up.count > 0; }

@@ -7,6 +7,7 @@
 #include "kernels/pack.h"
 #include "model/checkpoint/paddle_codes.h"
 #include "model/checkpoint/read_ahead.h"
+#include "model/checkpoint/static_scales.h"
 #include "model/checkpoint/wint2_tensors.h"
 #include "model/ranks/part.h"
 #include "model/scale_check.inl"
@@ -25,6 +26,7 @@ void upload_vector(D& device, const WeightSource& source, DType dtype, float* to
   source.tensor->file->read(source.offset(), data.data(), values.size() * size_of(stored));
   for (std::size_t i = 0; i < values.size(); ++i) {
     values[i] = load_element(data.data(), stored, i);
+    if (source.weight == Weight::key_scale || source.weight == Weight::value_scale) continue;
     if (source.weight == Weight::router_bias || source.weight == Weight::vision_router_bias) continue;
     std::uint32_t rounded = 0;
     store_element(&rounded, dtype, 0, values[i]);
@@ -60,6 +62,8 @@ void pack_source(D& device, const WeightSource& source, const WeightTarget& targ
   if (source.stored) {
     const bool ordered = source.stored->order == CodeOrder::rows;
     const MemoryBytes rows(ordered ? nullptr : codes.rows_of(source));
+    const std::vector<float> finished = source.stored->w4a8() ? finished_scales(source) : std::vector<float>();
+    const MemoryBytes scales(finished.data());
     kernels::run(device, kernels::Pack{.into = target.matrix,
                                        .file = ordered ? static_cast<const ByteSource*>(source.tensor->file) : &rows,
                                        .offset = source.offset() - (ordered ? 0 : source.tensor->offset),
@@ -67,9 +71,13 @@ void pack_source(D& device, const WeightSource& source, const WeightTarget& targ
                                        .place = target.place,
                                        .first = target.first,
                                        .outputs = source.outputs,
-                                       .scales = {source.scales->file, scale_offset_of(source),
-                                                  dtype_of(source.scales->type), source.scale_stride,
-                                                  source.first_in_block}});
+                                       .scales = finished.empty()
+                                                     ? kernels::StoredScales{source.scales->file,
+                                                                             scale_offset_of(source),
+                                                                             dtype_of(source.scales->type),
+                                                                             source.scale_stride,
+                                                                             source.first_in_block}
+                                                     : kernels::StoredScales{&scales, 0, DType::f32, 1}});
     return;
   }
   const kernels::RowPart part{source.first_input, source.row_inputs};
@@ -117,6 +125,11 @@ Result<Weights<D>> Weights<D>::load(D& device, const ModelSpec& spec, const Weig
         weights.wint2_outputs_ += source.outputs;
       }
       pack_source(device, source, target, codes);
+      if (kernels::StaticInput* const input = static_input_target(weights.layout_, source)) {
+        const kernels::StaticInput value = static_input_of(source);
+        device.upload(input, &value, sizeof value);
+        device.sync();
+      }
       if (source.weight == Weight::embedding && weights.layout_.head_copies_embedding(map.tied)) {
         pack_source(device, source, {weights.layout_.lm_head}, codes);
       }
@@ -160,6 +173,31 @@ inline std::vector<float> dummy_biases(std::uint64_t seed, int experts, float ra
   std::vector<float> values = dummy_vector(seed, experts, 0, std::max(range * range, kLeastBiasDeviation));
   for (float& value : values) value += kLowestBias + level * (kBiasLevels / 65536);
   return values;
+}
+
+/// Static scales of drawn weights: rows of experts within ±8, rotated ones within ±64, keys and values within
+/// ±16.
+template <Device D>
+void fill_static(D& device, const WeightLayout& layout, const ModelSpec& spec, const WeightFormats& formats) {
+  const auto inputs = [](float largest, int count) {
+    // The scale of a drawn weight's codes is not finished: the sum's factor stands for the rest.
+    return std::vector<kernels::StaticInput>(static_cast<std::size_t>(count), {127 / largest, largest / 127});
+  };
+  const auto upload = [&](auto* to, const auto& values) {
+    device.upload(const_cast<void*>(static_cast<const void*>(to)), values.data(),
+                  values.size() * sizeof values[0]);
+    device.sync();
+  };
+  for (const LayerWeights& layer : layout.layers) {
+    if (formats.w4a8 && layer.moe()) {
+      upload(layer.gate_up_inputs, inputs(8, layer.expert_gate_up.count));
+      upload(layer.down_inputs, inputs(64, layer.expert_down.count));
+    }
+    if (!formats.static_kv) continue;
+    const std::vector<float> channels(static_cast<std::size_t>(spec.kv_width()), 16.0f);
+    upload(layer.static_kv.keys, channels);
+    upload(layer.static_kv.values, channels);
+  }
 }
 
 template <Device D>
@@ -269,6 +307,7 @@ Result<Weights<D>> Weights<D>::dummy(D& device, const ModelSpec& spec, const Wei
       }
     }
   }
+  fill_static(device, weights.layout_, *part, formats);
   device.sync();
   return weights;
 }

@@ -63,6 +63,7 @@ class Expectations {
     for (layer_ = 0; layer_ < spec_.layers; ++layer_) {
       const std::string at = "model.layers." + std::to_string(layer_) + ".";
       expect_attention(at);
+      if (spec_.stored_quantisation && spec_.stored_quantisation->static_kv()) expect_static_kv(at);
       if (spec_.moe_layer(layer_)) {
         expect_experts(at + "mlp.");
       } else {
@@ -86,6 +87,14 @@ class Expectations {
                    whole(at + "self_attn.v_proj.weight", Form::linear, Weight::value, kv, hidden)});
     expect(whole(at + "self_attn.o_proj.weight", Form::linear, Weight::attention_out, hidden, q));
     expect(whole(at + "post_attention_layernorm.weight", Form::norm, Weight::post_norm, 1, hidden));
+  }
+
+  void expect_static_kv(const std::string& at) {
+    for (const auto& [name, weight] :
+         {std::pair{"cachek", Weight::key_scale}, std::pair{"cachev", Weight::value_scale}}) {
+      expect(whole(at + "self_attn." + name + "_matmul.activation_scale", Form::channels, weight, 1,
+                   spec_.kv_width()));
+    }
   }
 
   void expect_dense(const std::string& at) {
@@ -262,7 +271,8 @@ class Expectations {
 
 std::vector<std::int64_t> Expected::shape(bool transposed) const {
   switch (form) {
-    case Form::norm: return {inputs};
+    case Form::norm:
+    case Form::channels: return {inputs};
     case Form::bias: return {outputs, inputs};
     case Form::table: return {outputs, inputs};
     default: break;

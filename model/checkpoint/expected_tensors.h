@@ -23,6 +23,7 @@ enum class Form {
   projection,  ///< the same, and it may be stored quantised
   table,       ///< [outputs, inputs] always: the embedding
   norm,        ///< [inputs]
+  channels,    ///< `inputs` numbers, flat or by heads
   bias,        ///< [outputs, inputs], or [inputs] for one output
 };
 

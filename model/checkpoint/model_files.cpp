@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "model/checkpoint/draft_files.h"
+#include "model/checkpoint/static_scales.h"
 #include "model/ranks/part.h"
 #include "model/weight_target.h"
 
@@ -147,7 +148,9 @@ Status ModelFiles::choose(config::Device device, const config::QuantizationOptio
     if (!draft) return draft.status();
     formats.draft = *draft;
   }
-  return spec.stored_quantisation ? check_stored(*this) : Status{};
+  if (!spec.stored_quantisation) return {};
+  if (Status s = check_stored(*this); !s.ok()) return s;
+  return check_static_scales(map);
 }
 
 Status check_tokenizer_files(const config::ModelOptions& options) {
@@ -196,6 +199,12 @@ Status check_ranks(const ModelFiles& files, const Shard& shard) {
       cuts.push_back({"moe_intermediate_size of vision experts", part->vision->expert_intermediate,
                       formats.experts, true});
     }
+  }
+  if (formats.w4a8 && !shard.expert_parallel && part->expert_intermediate % kernels::kHadamardBlock != 0) {
+    return invalid("--tensor-parallel-size " + std::to_string(shard.ranks) + " gives a rank " +
+                       std::to_string(part->expert_intermediate) +
+                       " of moe_intermediate_size, which is no multiple of the 128 that W4A8 rotates together.",
+                   "tensor-parallel-size");
   }
   cuts.push_back({"vocab_size", token_ranges(files.spec, shard.ranks)[1], formats.lm_head, false});
   for (const Cut& cut : cuts) {

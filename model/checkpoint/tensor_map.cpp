@@ -387,10 +387,12 @@ class Mapper {
       transposed =
           expected.outputs == expected.inputs ? map_.transposed : tensor.shape == expected.shape(true);
     }
+    const bool by_heads = expected.form == Form::channels && is_float(tensor) &&
+                          static_cast<std::int64_t>(tensor.bytes / size_of(tensor.type)) == expected.inputs;
     const bool flat =
         expected.form == Form::bias && expected.outputs == 1 && tensor.shape == std::vector{expected.inputs};
     const std::vector<std::int64_t> shape = expected.shape(transposed);
-    if (tensor.shape != shape && !flat) {
+    if (tensor.shape != shape && !flat && !by_heads) {
       fail("the tensor '" + named->second + "' has the shape " + shape_text(tensor.shape) + "; expected is " +
            shape_text(shape) + ".");
     }

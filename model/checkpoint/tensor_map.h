@@ -46,6 +46,8 @@ enum class Weight {
   vision_down,
   vision_router,
   vision_router_bias,  // the same for vision rows
+  key_scale,
+  value_scale,         ///< static scales of int8 keys and values, a number for each channel
   vision,              // a tensor of the tower or the resampler
   draft_embedding_norm,
   draft_hidden_norm,

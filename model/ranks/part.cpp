@@ -179,6 +179,8 @@ class Cutter {
   ModelSpec::Held inputs_of(const WeightSource& source) const {
     const bool whole_expert = source.expert != WeightSource::kNoExpert && shard_.expert_parallel;
     const bool down = source.weight == Weight::down || source.weight == Weight::vision_down;
+    if (source.weight == Weight::key_scale || source.weight == Weight::value_scale)
+      return {spec_.kv_heads * shard_.rank / shard_.ranks * spec_.head_dim, part_.kv_heads * spec_.head_dim};
     const bool sums = source.weight == Weight::attention_out || (down && !whole_expert);
     return sums ? range_of(source.inputs, shard_) : ModelSpec::Held{0, source.inputs};
   }
