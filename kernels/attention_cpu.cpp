@@ -109,9 +109,9 @@ void scale_outputs(Cpu& device, const Attention& op) {
       for (int i = 0; i < width; ++i) {
         const int channel = i / op.kv.head_dim / group * op.kv.head_dim + i % op.kv.head_dim;
         const std::size_t at = first + static_cast<std::size_t>(i);
-        store_element(op.out, op.kv.dtype, at,
-                      load_element(op.out, op.kv.dtype, at) *
-                          (op.static_kv.values[channel] * (1 / kLargestInt8)));
+        store_element(
+            op.out, op.kv.dtype, at,
+            load_element(op.out, op.kv.dtype, at) * (op.static_kv.values[channel] * (1 / kLargestInt8)));
       }
     }
   });

@@ -68,9 +68,9 @@ struct Moe {
   MatrixStack down{};     ///< in_stacks() + shared; hidden outputs, intermediate inputs
   const StaticInput* gate_up_inputs = nullptr;  ///< (in_stacks()) of W4A8 experts in int4; null: of others
   const StaticInput* down_inputs = nullptr;     ///< the same
-  int experts = 0;        ///< that the router knows, without the shared slices; at most kMostExperts
-  int first = 0;          ///< of the experts in the stacks
-  int held = 0;           ///< so many are in the stacks, the others add nothing; 0: all
+  int experts = 0;  ///< that the router knows, without the shared slices; at most kMostExperts
+  int first = 0;    ///< of the experts in the stacks
+  int held = 0;     ///< so many are in the stacks, the others add nothing; 0: all
   bool parts = false;
   int shared = 0;  ///< slices
   int top_k = 0;   ///< 1 … experts, at most kMostChosen

@@ -250,8 +250,8 @@ class MoeRun {
         const GroupRows& unit = units_[u];
         for (int place = unit.first; place < unit.first + unit.rows; ++place) {
           r_.expand[static_cast<int>(dtype())](floats, x_row(row_of_[place]), x_format_.width());
-          quantise_static(to + static_cast<std::size_t>(place) * x_format_.pitch(), floats,
-                          x_format_.width(), op_.gate_up_inputs[unit.group]);
+          quantise_static(to + static_cast<std::size_t>(place) * x_format_.pitch(), floats, x_format_.width(),
+                          op_.gate_up_inputs[unit.group]);
         }
       }
     });
@@ -383,8 +383,9 @@ void run(Cpu& device, const Moe& op) {
   TROUPE_CHECK(op.first >= 0 && op.first + op.in_stacks() <= op.experts);
   TROUPE_CHECK(op.gate_up.count == op.in_stacks() + op.shared && op.down.count == op.gate_up.count);
   TROUPE_CHECK(op.gate_up_inputs == nullptr ||
-               (op.shared == 0 && op.down_inputs != nullptr && op.down.first.format.kind == WeightKind::int4 &&
-                op.down.first.format.group == 0 && op.down.first.inputs % kHadamardBlock == 0));
+               (op.shared == 0 && op.down_inputs != nullptr &&
+                op.down.first.format.kind == WeightKind::int4 && op.down.first.format.group == 0 &&
+                op.down.first.inputs % kHadamardBlock == 0));
   if (op.norm.weight != nullptr) run(device, op.norm);
   const auto width = static_cast<std::size_t>(padded(op.router.inputs));
   for (int first = 0; first < op.rows; first += kRowsAtOnce) {

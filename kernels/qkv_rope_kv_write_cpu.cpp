@@ -121,10 +121,10 @@ void quantise_head(const QkvRopeKvWrite& op, int r, int head) {
   reinterpret_cast<float*>(piece + kv.code_bytes())[slot.offset] = scale;
   for (int d = 0; d < kv.head_dim; ++d) {
     const std::size_t at = key ? packed_index(DType::f32, kv.head_dim, slot.offset, d)
-                                              : packed_index(DType::f32, kBlockTokens, d, slot.offset);
-    piece[at] = std::byte{channels == nullptr || !finite
-                              ? kv_code(kv.format, number(d), scale)
-                              : static_kv_code(number(d), kLargestInt8 / channels[d])};
+                               : packed_index(DType::f32, kBlockTokens, d, slot.offset);
+    piece[at] =
+        std::byte{channels == nullptr || !finite ? kv_code(kv.format, number(d), scale)
+                                                 : static_kv_code(number(d), kLargestInt8 / channels[d])};
   }
 }
 

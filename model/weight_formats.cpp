@@ -150,7 +150,8 @@ Result<WeightFormats> stored_formats(const ModelSpec& spec, DType dtype) {
   }
   if (formats.early_layers == 0) formats.early_experts = dtype;
   for (int layer = 0; layer < spec.layers; ++layer) {
-    const auto stored = spec.moe_layer(layer) ? spec.stored_quantisation->of(expert_module(layer)) : std::nullopt;
+    const auto stored =
+        spec.moe_layer(layer) ? spec.stored_quantisation->of(expert_module(layer)) : std::nullopt;
     formats.w4a8 |= stored && stored->w4a8();
   }
   formats.static_kv = spec.stored_quantisation->static_kv();
@@ -201,9 +202,10 @@ Result<WeightFormats> choose_formats(const ModelSpec& spec, DType dtype, config:
     }
     formats = *stored;
     if (kv_cache == KvCacheDType::fp8 && formats.static_kv) {
-      return invalid("--kv-cache-dtype: got fp8, but the checkpoint has static scales of int8 keys and "
-                     "values; leave the flag out",
-                     "kv-cache-dtype", "conflict");
+      return invalid(
+          "--kv-cache-dtype: got fp8, but the checkpoint has static scales of int8 keys and "
+          "values; leave the flag out",
+          "kv-cache-dtype", "conflict");
     }
     if (formats.static_kv) formats.kv = KvFormat::int8;
   }

@@ -23,7 +23,7 @@ struct WeightFormats {
   kernels::WeightFormat experts{};        ///< with the shared slices, from layer `early_layers` on
   kernels::WeightFormat early_experts{};  ///< the same of the layers before
   int early_layers = 0;
-  bool w4a8 = false;                  ///< experts are int4 and take rows as int8 codes by static scales
+  bool w4a8 = false;  ///< experts are int4 and take rows as int8 codes by static scales
   kernels::WeightFormat embedding{};
   kernels::WeightFormat
       lm_head{};                  ///< a tied head of another format than the embedding is a matrix of its own

@@ -201,10 +201,11 @@ Status check_ranks(const ModelFiles& files, const Shard& shard) {
     }
   }
   if (formats.w4a8 && !shard.expert_parallel && part->expert_intermediate % kernels::kHadamardBlock != 0) {
-    return invalid("--tensor-parallel-size " + std::to_string(shard.ranks) + " gives a rank " +
-                       std::to_string(part->expert_intermediate) +
-                       " of moe_intermediate_size, which is no multiple of the 128 that W4A8 rotates together.",
-                   "tensor-parallel-size");
+    return invalid(
+        "--tensor-parallel-size " + std::to_string(shard.ranks) + " gives a rank " +
+            std::to_string(part->expert_intermediate) +
+            " of moe_intermediate_size, which is no multiple of the 128 that W4A8 rotates together.",
+        "tensor-parallel-size");
   }
   cuts.push_back({"vocab_size", token_ranges(files.spec, shard.ranks)[1], formats.lm_head, false});
   for (const Cut& cut : cuts) {

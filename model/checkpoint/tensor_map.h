@@ -47,8 +47,8 @@ enum class Weight {
   vision_router,
   vision_router_bias,  // the same for vision rows
   key_scale,
-  value_scale,         ///< static scales of int8 keys and values, a number for each channel
-  vision,              // a tensor of the tower or the resampler
+  value_scale,  ///< static scales of int8 keys and values, a number for each channel
+  vision,       // a tensor of the tower or the resampler
   draft_embedding_norm,
   draft_hidden_norm,
   draft_projection,  // of the draft layer, whose block has the weights of a dense layer

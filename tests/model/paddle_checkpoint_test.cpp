@@ -76,8 +76,8 @@ TEST_F(PaddleCodesTest, ScalesOfW4A8AreFinished) {
 }
 
 TEST(PaddleCodes, TensorsThatDoNotFitAreRefusedWithTheirShape) {
-  const StoredFormat wint8{.bits = 8, .order = CodeOrder::paddle}, wint4{.bits = 4, .order = CodeOrder::paddle},
-      rows{.bits = 4, .order = CodeOrder::paddle_w4a8_rows};
+  const StoredFormat wint8{.bits = 8, .order = CodeOrder::paddle},
+      wint4{.bits = 4, .order = CodeOrder::paddle}, rows{.bits = 4, .order = CodeOrder::paddle_w4a8_rows};
   const auto refused = [](std::vector<std::int64_t> shape, const StoredFormat& format, std::int64_t outputs,
                           std::int64_t inputs, FileType type = FileType::i8) {
     FileTensor tensor{.type = type, .shape = shape, .bytes = 1};
@@ -92,20 +92,22 @@ TEST(PaddleCodes, TensorsThatDoNotFitAreRefusedWithTheirShape) {
   EXPECT_NE(refused({64, 64}, wint8, 128, 64).find("[64, 64]; expected is a matrix of I8 with 8192 bytes"),
             std::string::npos);
   EXPECT_NE(refused({128, 64}, wint8, 128, 64, FileType::bf16).find("is BF16"), std::string::npos);
-  EXPECT_NE(refused({128, 96}, wint8, 128, 96).find("96 inputs; its order takes multiples of 2 outputs and 64"),
-            std::string::npos);
+  EXPECT_NE(
+      refused({128, 96}, wint8, 128, 96).find("96 inputs; its order takes multiples of 2 outputs and 64"),
+      std::string::npos);
   EXPECT_NE(refused({1, 64}, wint4, 2, 64).find("multiples of 4 outputs"), std::string::npos);
 }
 
 Result<StoredQuantisation> parse(const char* json) { return StoredQuantisation::parse(json, "config.json"); }
 
 TEST(PaddleQuantisation, TypesByModule) {
-  const auto read = parse(
-      R"({"quantization": "mix_quant", "dense_quant_type": "wint8", "moe_quant_type": "wint4"})");
+  const auto read =
+      parse(R"({"quantization": "mix_quant", "dense_quant_type": "wint8", "moe_quant_type": "wint4"})");
   ASSERT_TRUE(read.ok()) << read.status().message;
   EXPECT_TRUE(read->paddle());
   EXPECT_FALSE(read->static_kv());
-  EXPECT_EQ(read->of("model.layers.3.self_attn.qkv_proj"), (StoredFormat{.bits = 8, .order = CodeOrder::paddle}));
+  EXPECT_EQ(read->of("model.layers.3.self_attn.qkv_proj"),
+            (StoredFormat{.bits = 8, .order = CodeOrder::paddle}));
   EXPECT_EQ(read->of("model.layers.3.mlp.shared_experts.down_proj")->bits, 8);
   EXPECT_EQ(read->of("model.layers.3.mlp.experts.7.down_proj"),
             (StoredFormat{.bits = 4, .order = CodeOrder::paddle}));
@@ -125,7 +127,8 @@ TEST(PaddleQuantisation, W4A8) {
   EXPECT_EQ(raw->of(kExpert)->order, CodeOrder::paddle_w4a8_rows);
   for (const auto& [json, named] :
        {std::pair{R"({"quantization": "w4a8", "hadamard_block_size": 512})", "hadamard_block_size 512"},
-        std::pair{R"({"quantization": "w4afp8"})", "w4afp8"}, std::pair{R"({"quantization": "wint2.5"})", "wint2.5"},
+        std::pair{R"({"quantization": "w4afp8"})", "w4afp8"},
+        std::pair{R"({"quantization": "wint2.5"})", "wint2.5"},
         std::pair{R"({"quantization": "w4a8", "kv_cache_quant_type": "int8_zp"})", "int8_zp"},
         std::pair{R"({"quantization": "mix_quant", "dense_quant_type": "w4a8"})", "dense_quant_type w4a8"}}) {
     const Status refused = parse(json).status();
@@ -143,20 +146,35 @@ TEST(PaddleQuantisation, ExpertsOfTheFirstLayersHaveAFormatOfTheirOwn) {
   EXPECT_EQ(read->of("model.layers.6.mlp.experts.0.down_proj")->bits, 8);
   EXPECT_EQ(read->of("model.layers.7.mlp.experts.0.down_proj")->bits, 4);
 
-  ModelSpec spec{.layers = 9, .heads = 2, .kv_heads = 2, .head_dim = 64, .experts = 4, .top_k = 1,
-                 .expert_intermediate = 128, .moe_start = 3, .moe_end = 8};
+  ModelSpec spec{.layers = 9,
+                 .heads = 2,
+                 .kv_heads = 2,
+                 .head_dim = 64,
+                 .experts = 4,
+                 .top_k = 1,
+                 .expert_intermediate = 128,
+                 .moe_start = 3,
+                 .moe_end = 8};
   spec.stored_quantisation = *read;
   const auto formats = choose_formats(spec, DType::bf16, config::Device::cpu, {});
   ASSERT_TRUE(formats.ok()) << formats.status().message;
   EXPECT_EQ(formats->early_layers, 7);
   EXPECT_EQ(formats->experts_of(6).kind, kernels::WeightKind::int8);
   EXPECT_EQ(formats->experts_of(7).kind, kernels::WeightKind::int4);
-  EXPECT_NE(to_string(*formats, spec).find("experts int8 below layer 7 and int4 from it on"), std::string::npos);
+  EXPECT_NE(to_string(*formats, spec).find("experts int8 below layer 7 and int4 from it on"),
+            std::string::npos);
 }
 
 TEST(PaddleQuantisation, W4A8IsTheCpusAlone) {
-  ModelSpec spec{.layers = 2, .heads = 2, .kv_heads = 2, .head_dim = 64, .experts = 4, .top_k = 1,
-                 .expert_intermediate = 128, .moe_start = 1, .moe_end = 1};
+  ModelSpec spec{.layers = 2,
+                 .heads = 2,
+                 .kv_heads = 2,
+                 .head_dim = 64,
+                 .experts = 4,
+                 .top_k = 1,
+                 .expert_intermediate = 128,
+                 .moe_start = 1,
+                 .moe_end = 1};
   spec.stored_quantisation = *parse(R"({"quantization": "w4a8"})");
   const auto on_cpu = choose_formats(spec, DType::bf16, config::Device::cpu, {});
   ASSERT_TRUE(on_cpu.ok()) << on_cpu.status().message;
