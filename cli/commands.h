@@ -10,6 +10,7 @@ int status_main(int argc, char** argv);
 int restart_main(int argc, char** argv);
 int logs_main(int argc, char** argv);
 int pull_main(int argc, char** argv);
+int fit_main(int argc, char** argv);
 int quantize_main(int argc, char** argv);
 int tokenize_main(int argc, char** argv);
 int cluster_keys_main(int argc, char** argv);

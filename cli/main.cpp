@@ -64,6 +64,7 @@ constexpr Subcommand kSubcommands[] = {
     {"restart", "replace a process of a running server while streams go on", troupe::cli::restart_main},
     {"logs", "read the actors' logs", troupe::cli::logs_main},
     {"pull", "fetch a model from a hub", troupe::cli::pull_main},
+    {"fit", "say which models fit this machine or a card, and how fast they can be", troupe::cli::fit_main},
     {"quantize", "write a quantised copy of a checkpoint", troupe::cli::quantize_main},
     {"tokenize", "encode and decode text with a model's tokenizer", troupe::cli::tokenize_main},
     {"bench", "measure: steps of a model offline, load on a server", troupe::cli::bench_main},

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cli/command_line.h"
+#include "cli/text_table.h"
 
 namespace troupe::cli {
 namespace {
@@ -50,27 +51,6 @@ std::string megabytes(const JsonValue& bytes) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1f", std::clamp(bytes.get<double>(), 0.0, 1e18) * 1e-6);
   return text;
-}
-
-using TableRow = std::vector<std::string>;
-
-/// Columns as wide as their widest cell, two spaces apart.
-std::string table(const std::vector<TableRow>& rows) {
-  std::vector<std::size_t> widths;
-  for (const TableRow& row : rows) {
-    widths.resize(std::max(widths.size(), row.size()), 0);
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  }
-  std::string out;
-  for (const TableRow& row : rows) {
-    std::string line = "  ";
-    for (std::size_t i = 0; i < row.size(); ++i) {
-      line += row[i];
-      if (i + 1 < row.size()) line.append(widths[i] - row[i].size() + 2, ' ');
-    }
-    out += line + "\n";
-  }
-  return out;
 }
 
 /// The engine's own queues hold requests or sequences, rings hold bytes.

@@ -174,7 +174,24 @@ std::string shares_text(const std::vector<RankShare>& shares) {
 
 }  // namespace
 
-Result<Preflight> preflight(const config::Options& options, const GpuProbes& probes) {
+namespace {
+
+/// The model's files as far as they are there, each rank's checked.
+Result<ModelFiles> open_files(const config::Options& options, const Shard& first) {
+  Result<ModelFiles> files = open_model(options.model, first, options.speculation);
+  if (!files) return files;
+  for (Shard other = first; files->of_rank && ++other.rank < other.ranks;) {
+    if (const Result<ModelFiles> its = open_model(options.model, other, options.speculation); !its)
+      return its.status();
+  }
+  if (Status s = check_generation(options.model.directory, files->spec); !s.ok()) return s;
+  if (Status s = check_tokenizer_files(options.model); !s.ok()) return s;
+  return files;
+}
+
+/// `open(first shard)` gives the model's files; the echo device does not call it.
+template <class Open>
+Result<Preflight> preflight_with(const config::Options& options, const GpuProbes& probes, Open&& open) {
   Preflight made;
   made.shard = {0, options.parallel.tensor_parallel_size, options.parallel.enable_expert_parallel};
   made.device = options.device.device;
@@ -203,20 +220,14 @@ Result<Preflight> preflight(const config::Options& options, const GpuProbes& pro
     if (echo) echo->sequences_at_full_length = sequences_at_full_length(echo->capacity);
     return echo;
   }
-  Result<ModelFiles> files = open_model(options.model, made.shard, options.speculation);
+  Result<ModelFiles> files = open(made.shard);
   if (!files) return files.status();
-  for (Shard other = made.shard; files->of_rank && ++other.rank < other.ranks;) {
-    if (const Result<ModelFiles> its = open_model(options.model, other, options.speculation); !its)
-      return its.status();
-  }
   if (files->spec.vision && options.split.role != config::SplitRole::mixed)
     return not_available(options.split, "with a model that sees images yet; leave it out");
   if (files->spec.vision && made.device == config::Device::cpu) {
     memory.reserved += static_cast<std::uint64_t>(options.media.memory_bytes) / workers;
     made.reserved_bytes = std::min(memory.reserved, memory.available);
   }
-  if (Status s = check_generation(options.model.directory, files->spec); !s.ok()) return s;
-  if (Status s = check_tokenizer_files(options.model); !s.ok()) return s;
   if (Status s = files->choose(made.device, options.quantization); !s.ok()) return s;
   if (on_gpu) {
     if (Status s = check_gpu(files->formats, gpu.capability); !s.ok()) return s;
@@ -249,6 +260,20 @@ Result<Preflight> preflight(const config::Options& options, const GpuProbes& pro
     made.notes.insert(made.notes.begin(), ranks_note(made));
   }
   return made;
+}
+
+}  // namespace
+
+Result<Preflight> preflight(const config::Options& options, const GpuProbes& probes) {
+  return preflight_with(options, probes, [&](const Shard& first) { return open_files(options, first); });
+}
+
+Result<Preflight> preflight_shape(const ModelSpec& spec, const config::Options& options,
+                                  const GpuProbes& probes) {
+  if (options.device.device == config::Device::echo)
+    return invalid("--device echo holds no model; expected auto, cpu or cuda", "device");
+  return preflight_with(options, probes,
+                        [&](const Shard&) -> Result<ModelFiles> { return shape_alone(spec, options.model); });
 }
 
 Result<std::uint64_t> model_spec_hash(const config::Options& options) {

@@ -50,6 +50,11 @@ struct Preflight {
 /// what find_gpus() refuses is refused.
 Result<Preflight> preflight(const config::Options& options, const GpuProbes& probes = {});
 
+/// The same for a model of which there is nothing but its shape: no files are read, and weights are taken to
+/// be stored as options.model.dtype and options.quantization say. --device echo is invalid_argument.
+Result<Preflight> preflight_shape(const ModelSpec& spec, const config::Options& options,
+                                  const GpuProbes& probes = {});
+
 /// Preflight::spec_hash alone, for a process that needs nothing else.
 Result<std::uint64_t> model_spec_hash(const config::Options& options);
 

@@ -104,13 +104,20 @@ Result<TensorMap> ModelFiles::map_of(const Shard& shard) const {
   return part_of(map, spec, shard);
 }
 
+ModelFiles shape_alone(const ModelSpec& spec, const config::ModelOptions& options) {
+  ModelFiles files{.spec = spec};
+  files.tied = spec.tied.value_or(true);
+  files.dtype = compute_type(options, files);
+  files.formats = files.dtype;
+  return files;
+}
+
 Result<ModelFiles> open_model(const config::ModelOptions& options, const Shard& shard,
                               const config::SpeculationOptions& speculation) {
   if (Status s = check_directory(options.directory); !s.ok()) return s;
   Result<ModelSpec> spec = read_spec(options.directory, options.model_config_name);
   if (!spec) return spec.status();
-  ModelFiles files{.spec = std::move(*spec)};
-  files.tied = files.spec.tied.value_or(true);
+  ModelFiles files = shape_alone(*spec, options);
   if (options.load_choices == config::LoadChoice::checkpoint) {
     const Result<fs::path> directory = checkpoint_directory(options.directory, shard);
     if (!directory) return directory.status();
@@ -124,9 +131,9 @@ Result<ModelFiles> open_model(const config::ModelOptions& options, const Shard& 
     if (!map) return map.status();
     files.map = std::move(*map);
     files.tied = files.map.tied;
+    files.dtype = compute_type(options, files);
+    files.formats = files.dtype;
   }
-  files.dtype = compute_type(options, files);
-  files.formats = files.dtype;
   if (speculation.method == config::DraftMethod::mtp) {
     if (Status s = add_draft_layer(files, options.directory, speculation, shard); !s.ok()) return s;
   }

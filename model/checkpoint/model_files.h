@@ -41,6 +41,9 @@ struct ModelFiles {
 Result<ModelFiles> open_model(const config::ModelOptions& options, const Shard& shard = {},
                               const config::SpeculationOptions& speculation = {});
 
+/// The model as open_model() gives it with dummy weights, but from its shape instead of a directory.
+ModelFiles shape_alone(const ModelSpec& spec, const config::ModelOptions& options);
+
 /// The directory of the checkpoint in `directory`, which of a model that is cut for several ranks is the
 /// rank's.
 Result<std::filesystem::path> checkpoint_directory(const std::filesystem::path& directory,

@@ -1,0 +1,233 @@
+// `troupe fit`: which models fit this machine, or a card that is not here. Exit status of a single question:
+// 0 it fits, 1 it does not, 2 that cannot be said.
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <map>
+#include <memory>
+
+#include "base/usable_cores.h"
+#include "cli/command_line.h"
+#include "cli/commands.h"
+#include "cli/fit_report.h"
+#include "config/fields.h"
+#include "config/quantization.h"
+#include "config/validate.h"
+#include "gpu/ceilings.h"
+#include "model/host_memory.h"
+
+namespace troupe::cli {
+namespace {
+
+using model::Fit, model::FitMachine, model::FitQuestion, model::FitVerdict;
+
+/// A table names needs up to this many cards.
+constexpr int kMostCards = 16;
+constexpr int kFits = 0, kDoesNotFit = 1, kCannotSay = 2;
+
+/// The flags of serve that change what a model takes.
+constexpr std::string_view kServeFlags[] = {"quantization",
+                                            "quantization-group",
+                                            "lm-head-dtype",
+                                            "kv-cache-dtype",
+                                            "dtype",
+                                            "max-model-len",
+                                            "max-num-seqs",
+                                            "max-num-batched-tokens",
+                                            "mm-processor-kwargs",
+                                            "gpu-memory-utilization"};
+
+/// What the pages document for a model: formats of the 300B that are not offered yet are named as such.
+std::vector<std::string> documented_formats(const model::DocumentedModel& documented) {
+  std::vector<std::string> formats = {"", "wint8", "wint4", "block_wise_fp8"};
+  if (documented.name == "ERNIE-4.5-300B-A47B") {
+    formats.emplace_back("wint2");
+    formats.emplace_back("w4a8c8");
+  }
+  return formats;
+}
+
+/// Asks the driver once for each GPU: every answer needs them all.
+model::GpuProbes remembered_probes() {
+  model::GpuProbes probes;
+  auto known = std::make_shared<std::map<int, Result<CudaProbe>>>();
+  probes.gpu = [known](int ordinal) {
+    const auto found = known->find(ordinal);
+    return found != known->end() ? found->second : known->emplace(ordinal, probe_cuda(ordinal)).first->second;
+  };
+  return probes;
+}
+
+/// "NVIDIA H200" of CudaProbe::name, "cuda: NVIDIA H200, 132 multiprocessors, …".
+std::string driver_name(const std::string& described) {
+  const std::size_t begin = described.find(": ");
+  if (begin == std::string::npos) return described;
+  return described.substr(begin + 2, described.find(',') - begin - 2);
+}
+
+/// The GPUs of this machine, or its CPU with the speeds that it has now.
+FitMachine this_machine(std::string& note) {
+  FitMachine machine;
+  machine.probes = remembered_probes();
+  const Result<CudaProbe> gpu = machine.probes.gpu(0);
+  if (gpu.ok()) {
+    machine.name = driver_name(gpu->name);
+    machine.cards = std::max(1, gpu->devices);
+    machine.memory_bytes = gpu->total;
+    if (const Card* card = card_of_driver(machine.name, gpu->total); card != nullptr) {
+      machine.card = std::string(card->name);
+      machine.ceilings = model::Ceilings{card->memory_tb_per_s * 1e12, card->bf16_tflops * 1e12};
+      machine.fp8_flops_per_s = card->fp8_tflops * 1e12;
+    }
+    return machine;
+  }
+  note = gpu.status().message;
+  machine.device = config::Device::cpu;
+  machine.name = "CPU with " + std::to_string(usable_cores()) + " cores";
+  machine.memory_bytes = model::host_memory().available;
+  Cpu cpu({.pin = false});
+  machine.ceilings = model::Ceilings{read_bandwidth(cpu), dot_peak(cpu)};
+  return machine;
+}
+
+/// Bytes of the weights in a directory, 0 if it has none.
+std::uint64_t stored_bytes(const std::filesystem::path& directory) {
+  std::uint64_t bytes = 0;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
+    if (entry.path().extension() == ".safetensors" && entry.is_regular_file(error))
+      bytes += entry.file_size(error);
+  }
+  return bytes;
+}
+
+Result<FitQuestion> question_about(const std::string& model, const FitMachine& machine,
+                                   const config::Options& options) {
+  if (const model::DocumentedModel* known = model::find_documented(model); known != nullptr) {
+    const Result<model::ModelSpec> spec = model::spec_of(*known);
+    if (!spec.ok()) return spec.status();
+    return model::question_of(*known, *spec, machine, options);
+  }
+  std::error_code error;
+  if (!std::filesystem::is_directory(model, error)) {
+    std::string names;
+    for (const model::DocumentedModel& one : model::documented_models())
+      names += (names.empty() ? "" : ", ") + std::string(one.name);
+    return invalid(
+        "MODEL: got \"" + model.substr(0, 200) + "\", expected the directory of a model or one of " + names,
+        "model");
+  }
+  const Result<model::ModelSpec> spec = model::read_spec(model);
+  if (!spec.ok()) return spec.status();
+  const std::uint64_t stored = stored_bytes(model);
+  return FitQuestion{model, "", *spec, options, stored > 0 ? stored : model::published_bytes(*spec)};
+}
+
+Status check_options(config::Options options) {
+  // A method that is not offered yet has an answer of its own.
+  if (!config::unavailable_quantization(options.quantization.method).empty())
+    options.quantization.method.clear();
+  return config::validate(options);
+}
+
+int answer_one(const Synopsis& synopsis, const FitMachine& machine, const std::string& name,
+               const config::Options& options, bool json) {
+  const Result<FitQuestion> question = question_about(name, machine, options);
+  if (!question.ok()) {
+    complain(synopsis, question.status().message);
+    return kCannotSay;
+  }
+  const FitRow row{question->name, options.quantization.method, question->download_bytes,
+                   model::fit(*question, machine, machine.cards)};
+  const bool may_need_more =
+      row.fit.verdict == FitVerdict::does_not_fit && machine.device == config::Device::cuda;
+  const Fit least = may_need_more ? model::fit_least(*question, machine, kMostCards) : Fit{};
+  const Fit* elsewhere = least.verdict == FitVerdict::fits ? &least : nullptr;
+  std::fputs((json ? fit_json : fit_text)(row, machine, elsewhere).c_str(), stdout);
+  switch (row.fit.verdict) {
+    case FitVerdict::fits: return kFits;
+    case FitVerdict::does_not_fit: return kDoesNotFit;
+    case FitVerdict::unknown: break;
+  }
+  return kCannotSay;
+}
+
+/// A row for each documented model and format, or for those of --quantization alone.
+int answer_all(const Synopsis& synopsis, const FitMachine& machine, const config::Options& options,
+               bool json) {
+  std::vector<FitRow> rows;
+  for (const model::DocumentedModel& known : model::documented_models()) {
+    const Result<model::ModelSpec> spec = model::spec_of(known);
+    if (!spec.ok()) return fail(synopsis, spec.status());
+    const std::string& asked = options.quantization.method;
+    for (const std::string& method : asked.empty() ? documented_formats(known) : std::vector{asked}) {
+      config::Options with = options;
+      with.quantization.method = method;
+      const FitQuestion question = model::question_of(known, *spec, machine, with);
+      const int most = machine.device == config::Device::cuda ? kMostCards : 1;
+      rows.push_back({question.name, method, question.download_bytes, fit_least(question, machine, most)});
+    }
+  }
+  std::fputs((json ? fit_table_json : fit_table)(rows, machine).c_str(), stdout);
+  return kFits;
+}
+
+}  // namespace
+
+int fit_main(int argc, char** argv) {
+  const Synopsis synopsis{
+      "fit", "say which models fit this machine or a card, and how fast they can be",
+      "troupe fit [MODEL] [--card NAME [--cards N]] [--quantization METHOD] [--json] [OPTION…]",
+      "  troupe fit\n"
+      "  troupe fit --card A800 --cards 2\n"
+      "  troupe fit ERNIE-4.5-21B-A3B --quantization wint4 --card A10\n"
+      "  troupe fit /models/ERNIE-4.5-0.3B-PT --max-model-len 8192\n\n"
+      "Exit status with MODEL: 0 it fits, 1 it does not, 2 that cannot be said. No weights are read and\n"
+      "nothing is fetched. Documented models have the limits of FastDeploy's pages unless flags set "
+      "others.\n"};
+  config::Options options;
+  std::string card_name;
+  int cards = 0;
+  bool json = false;
+  std::vector<config::Field> fields = {
+      {.name = "card",
+       .slot = &card_name,
+       .help = "a GPU by name, as H800, A100-80G or \"RTX 4090\"",
+       .when_unset = "the GPUs of this machine, or its CPU"},
+      {.name = "cards",
+       .slot = &cards,
+       .help = "how many of them; one rank runs on each",
+       .min = 1,
+       .max = 64,
+       .when_unset = "1 with --card, else all that this machine has"},
+      {.name = "json", .slot = &json, .help = "one JSON object instead of text"},
+  };
+  for (const config::Field& field : config::fields(options)) {
+    if (std::ranges::find(kServeFlags, field.name) != std::end(kServeFlags)) fields.push_back(field);
+  }
+  std::vector<std::string> words;
+  if (const auto code = read_command_line(argc, argv, synopsis, fields, words))
+    return *code == 1 ? kCannotSay : *code;
+  if (words.size() > 1) return fail(synopsis, invalid("expected one model at most"));
+  if (Status s = check_options(options); !s.ok()) return fail(synopsis, s);
+  FitMachine machine;
+  if (!card_name.empty()) {
+    const Result<Card> card = find_card(card_name);
+    if (!card.ok()) return fail(synopsis, card.status());
+    auto made = model::machine_with(*card, cards == 0 ? 1 : cards);
+    if (!made.ok()) return fail(synopsis, made.status());
+    machine = *std::move(made);
+    if (!card->note.empty()) complain(synopsis, std::string(card->note));
+  } else {
+    std::string note;
+    machine = this_machine(note);
+    if (!note.empty()) complain(synopsis, note);
+    if (cards > 0 && machine.device == config::Device::cpu)
+      return fail(synopsis, invalid("--cards: there is no GPU here; --card names one", "cards"));
+    if (cards > 0) machine.cards = cards;
+  }
+  if (words.empty()) return answer_all(synopsis, machine, options, json);
+  return answer_one(synopsis, machine, words[0], options, json);
+}
+
+}  // namespace troupe::cli
