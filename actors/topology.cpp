@@ -177,7 +177,7 @@ FrontSystem::FrontSystem(FrontSetup setup) {
     EngineLinkParts link{setup.engines[i], i,           setup.build, setup.log("engine_link"),
                          setup.progress,   setup.traced};
     link.is_peer = i >= own_engines_;
-    link.is_remote = setup.remote_engines;
+    link.is_remote = i >= setup.first_remote;
     link.silent = [silent = setup.silent, i](const SilentPart& part) {
       if (silent) silent(i, part);
     };

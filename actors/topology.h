@@ -104,7 +104,7 @@ struct FrontSetup : SystemSetup {
   /// So many of them belong to this server; those behind them are prefill instances, which come and go, and
   /// whose counts are their own front's.
   std::size_t own_engines = std::numeric_limits<std::size_t>::max();
-  bool remote_engines = false;  ///< they are on other machines
+  std::size_t first_remote = SIZE_MAX;  ///< engines from this index on are on other machines
   /// Likewise: the names of their KV blocks, to read; empty: they are not known.
   std::vector<std::shared_ptr<const ipc::BlockNames>> block_names{};
   std::vector<std::shared_ptr<Link>> texts;  ///< likewise, to the text processes, at least one

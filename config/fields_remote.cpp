@@ -11,14 +11,21 @@ std::vector<Field> remote_fields(RemoteOptions& o) {
        .help =
            "engines on other machines, each HOST:PORT as its `troupe engine --listen` names it; this server "
            "then has none of its own. They may come, end and come back at any time; see docs/cluster.md"},
+      {.name = "prefill-engines",
+       .slot = &o.prefill_engines,
+       .help =
+           "with --splitwise-role decode: prefill engines on other machines, each HOST:PORT as its `troupe "
+           "engine --splitwise-role prefill --listen` names it; up to 4. The KV blocks come over TCP and "
+           "TLS. "
+           "Needs --cluster-keys and --device cpu; see docs/split.md"},
       {.name = "listen",
        .slot = &o.listen,
        .help = "of `troupe engine`: the HOST:PORT at which it takes fronts. Nothing else is listened on",
        .check = [](std::string_view value) { return read_address(value).status(); }},
       {.name = "cluster-keys",
        .slot = &o.cluster_keys,
-       .help = "directory of this node's keys, as `troupe cluster-keys` has made it; --engines and --listen "
-               "need it"},
+       .help = "directory of this node's keys, as `troupe cluster-keys` has made it; --engines, "
+               "--prefill-engines and --listen need it"},
   };
 }
 

@@ -8,9 +8,9 @@ std::vector<Field> split_fields(SplitOptions& o) {
       {.name = "splitwise-role",
        .slot = choice(o.role, {"mixed", "prefill", "decode"}),
        .help =
-           "decode: long prompts are computed by the prefill instances that --innode-prefill-ports names, "
-           "and clients talk to this one; prefill: this one computes prompts for a decode instance, and "
-           "answers requests of its own; mixed: neither"},
+           "decode: long prompts are computed by the prefill instances that --innode-prefill-ports or "
+           "--prefill-engines names, and clients talk to this one; prefill: this one computes prompts for a "
+           "decode instance, and answers requests of its own; mixed: neither"},
       {.name = "innode-prefill-ports",
        .slot = &o.prefill_ports,
        .help =

@@ -215,6 +215,8 @@ struct RemoteOptions {
   std::vector<std::string> engines;  ///< HOST:PORT of each; empty: this server has engines of its own
   std::string listen;                ///< HOST:PORT at which an engine without a front of its own takes fronts
   std::string cluster_keys;          ///< directory of this node's keys
+  /// HOST:PORT of prefill engines, with SplitRole::decode; they come behind SplitOptions::prefill_ports.
+  std::vector<std::string> prefill_engines;
 };
 
 /// How weights, keys and values are stored while the model runs; docs/quantization.md. Activations keep
@@ -365,6 +367,10 @@ struct Options {
 
   /// An engine without a front: fronts on other machines come to it.
   bool takes_fronts() const { return !remote.listen.empty(); }
+  /// HOST:PORT of the engines on other machines, each of which has a relay here.
+  const std::vector<std::string>& relayed_engines() const {
+    return remote.engines.empty() ? remote.prefill_engines : remote.engines;
+  }
   /// Engines that are processes of this server.
   int own_engines() const { return remote.engines.empty() ? parallel.data_parallel_size : 0; }
 };

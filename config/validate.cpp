@@ -182,6 +182,21 @@ Status check_split(const Options& o) {
   return {};
 }
 
+/// The addresses of engines on other machines.
+Status check_addresses(const std::vector<std::string>& engines, std::size_t most, const char* flag) {
+  if (engines.size() > most) {
+    return conflict(
+        "got " + std::to_string(engines.size()) + " engines, expected at most " + std::to_string(most), flag);
+  }
+  for (auto engine = engines.begin(); engine != engines.end(); ++engine) {
+    if (const auto address = read_address(*engine); !address.ok())
+      return conflict(address.status().message, flag);
+    if (std::find(engines.begin(), engine, *engine) != engine)
+      return conflict("got " + *engine + " twice", flag);
+  }
+  return {};
+}
+
 /// Why what is on several machines cannot be had beside the other options.
 Status check_beside_remote(const Options& o, const std::string& flag) {
   const auto refused = [&](const std::string& with, const std::string& why) {
@@ -189,17 +204,30 @@ Status check_beside_remote(const Options& o, const std::string& flag) {
   };
   if (o.remote.cluster_keys.empty())
     return conflict("needs --cluster-keys: fronts and engines prove to each other who they are", flag);
-  if (o.split.role != SplitRole::mixed)
-    return refused(std::string("--splitwise-role ") + to_string(o.split.role),
-                   "prompts are handed over within one machine");
   if (o.parallel.data_parallel_size > 1)
     return refused("--data-parallel-size " + std::to_string(o.parallel.data_parallel_size),
                    "an engine, of this machine too, is a `troupe engine --listen` of its own");
   return {};
 }
 
+Status check_prefill_engines(const Options& o) {
+  constexpr const char* kFlag = "prefill-engines";
+  const std::vector<std::string>& engines = o.remote.prefill_engines;
+  if (o.split.role != SplitRole::decode) {
+    return conflict("got " + engines.front() + ", which needs --splitwise-role decode, but that is " +
+                        to_string(o.split.role),
+                    kFlag);
+  }
+  if (!o.remote.engines.empty() || !o.remote.listen.empty())
+    return conflict("cannot be used with --engines or --listen: a decode instance has a front and an engine",
+                    kFlag);
+  if (Status status = check_addresses(engines, kMostPrefillPorts, kFlag); !status.ok()) return status;
+  return check_beside_remote(o, kFlag);
+}
+
 Status check_remote(const Options& o) {
   const RemoteOptions& remote = o.remote;
+  if (!o.remote.prefill_engines.empty()) return check_prefill_engines(o);
   if (!remote.listen.empty() && !remote.engines.empty())
     return conflict("cannot be used with --engines: an engine has no engines", "listen");
   if (!remote.listen.empty()) {
@@ -207,22 +235,23 @@ Status check_remote(const Options& o) {
       return conflict(
           "cannot be used with --metrics-port: an engine answers no HTTP; its fronts have its counts",
           "listen");
+    if (o.split.role == SplitRole::decode)
+      return conflict(
+          "cannot be used with --splitwise-role decode: a decode instance is a `troupe serve` "
+          "with --prefill-engines",
+          "listen");
     return check_beside_remote(o, "listen");
   }
   if (remote.engines.empty()) {
     if (remote.cluster_keys.empty()) return {};
-    return conflict("got " + remote.cluster_keys + ", which needs --engines or --listen", "cluster-keys");
+    return conflict("got " + remote.cluster_keys + ", which needs --engines, --prefill-engines or --listen",
+                    "cluster-keys");
   }
-  if (remote.engines.size() > kMostEngines) {
-    return conflict("got " + std::to_string(remote.engines.size()) + " engines, expected at most " +
-                        std::to_string(kMostEngines),
+  if (Status status = check_addresses(remote.engines, kMostEngines, "engines"); !status.ok()) return status;
+  if (o.split.role != SplitRole::mixed) {
+    return conflict(std::string("cannot be used with --splitwise-role ") + to_string(o.split.role) +
+                        ": a decode instance has an engine of its own and --prefill-engines",
                     "engines");
-  }
-  for (auto engine = remote.engines.begin(); engine != remote.engines.end(); ++engine) {
-    if (const auto address = read_address(*engine); !address.ok())
-      return conflict(address.status().message, "engines");
-    if (std::find(remote.engines.begin(), engine, *engine) != engine)
-      return conflict("got " + *engine + " twice", "engines");
   }
   return check_beside_remote(o, "engines");
 }

@@ -49,6 +49,10 @@ class CpuExecutor final : public QueuedExecutor {
   void detach_peer(std::uint32_t peer, int rank) override {
     if (swap_) swap_->detach(peer, rank);
   }
+  Status attach_remote_peer(std::uint32_t peer, FetchBlocks fetch) override {
+    if (swap_ && swap_->set_remote_peer(peer, fetch)) return {};
+    return Executor::attach_remote_peer(peer, std::move(fetch));
+  }
 
  private:
   void run(const StepBatch& batch, std::span<kernels::SampleResult> scores,
@@ -104,6 +108,12 @@ std::vector<int> cores_of(const RankPlace& place) {
           all.begin() + count * (place.worker() + 1) / workers};
 }
 
+/// Instances on other machines come behind those of this one.
+RemotePeers remote_peers_of(const config::Options& options) {
+  return {static_cast<std::uint32_t>(options.split.prefill_ports.size()),
+          static_cast<std::uint32_t>(options.remote.prefill_engines.size())};
+}
+
 CpuOptions cpu_of(const config::Options& options, const RankPlace& place) {
   CpuOptions made{.threads = options.device.cpu_threads, .cores = cores_of(place)};
   const bool crowded = place.workers() > 1 && made.cores.empty();
@@ -129,7 +139,7 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, con
   std::unique_ptr<SwapCopier> swap;
   // Before the device pins this thread.
   if (*store || options.split.role == config::SplitRole::decode)
-    swap = std::make_unique<SwapCopier>(std::move(*store));
+    swap = std::make_unique<SwapCopier>(std::move(*store), remote_peers_of(options));
   SealedMemory shared_kv;
   if (options.split.role == config::SplitRole::prefill) {
     const std::size_t bytes =

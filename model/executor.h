@@ -12,6 +12,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <vector>
@@ -33,6 +34,15 @@ struct PeerKvMemory {
 
   std::size_t bytes() const { return blocks * block_bytes; }
 };
+
+/// Gets KV blocks of an instance on another machine, whose memory has this life, and calls `take` with each
+/// copy of `copies` in their order; the bytes can be read during the call. False when one cannot be had, or
+/// once `stop` is true: those that were taken count for nothing then. Waits for a bounded time. One thread at
+/// a time.
+using FetchBlocks = std::function<bool(
+    std::uint64_t life, std::span<const wire::BlockCopy> copies,
+    const std::function<void(const wire::BlockCopy& copy, std::span<const std::byte> block)>& take,
+    const std::atomic<bool>& stop)>;
 
 class Executor {
  public:
@@ -96,6 +106,13 @@ class Executor {
   /// That rank of the instance has ended, or its memory has: copies from it fail from now on, and the memory
   /// is let go when those under way have ended.
   virtual void detach_peer(std::uint32_t peer, int rank) { static_cast<void>(peer), static_cast<void>(rank); }
+
+  /// Blocks of the instance with this index, which is on another machine, come by `fetch`. Before the first
+  /// submit(). Not ok: this device has no way to take them, and copies from the instance fail.
+  virtual Status attach_remote_peer(std::uint32_t peer, FetchBlocks fetch) {
+    static_cast<void>(peer), static_cast<void>(fetch);
+    return invalid("this device takes no KV blocks from other machines");
+  }
 
   /// Forgets every sequence; weights and KV memory stay. Waits for running work, for a bounded time; if that
   /// passes, later calls return internal. Several ranks of one model run steps together only while all are in

@@ -75,9 +75,18 @@ Status not_available(const config::SplitOptions& split, const std::string& where
           "splitwise-role", "not_available_yet"};
 }
 
-Status check_split(const config::SplitOptions& split, config::Device device) {
-  if (split.role == config::SplitRole::mixed || device != config::Device::echo) return {};
-  return not_available(split, "on the echo device, which has no KV memory; --device cpu runs it");
+Status check_split(const config::Options& options, config::Device device) {
+  const config::SplitOptions& split = options.split;
+  const bool across_machines = options.takes_fronts() || !options.remote.prefill_engines.empty();
+  if (split.role == config::SplitRole::mixed) return {};
+  if (device == config::Device::echo)
+    return not_available(split, "on the echo device, which has no KV memory; --device cpu runs it");
+  if (device == config::Device::cuda && across_machines) {
+    return not_available(split,
+                         "across machines on GPUs yet: KV blocks go over TCP from and to --device cpu "
+                         "alone; on one machine GPUs have --innode-prefill-ports");
+  }
+  return {};
 }
 
 // "bfloat16 41.2 GiB, wint8 20.9 GiB (in use), wint4 10.9 GiB".
@@ -204,7 +213,7 @@ Result<Preflight> preflight_with(const config::Options& options, const GpuProbes
     made.device = gpus.absent.ok() ? config::Device::cuda : config::Device::cpu;
   }
   if (Status s = check_speculation(options.speculation, made.device); !s.ok()) return s;
-  if (Status s = check_split(options.split, made.device); !s.ok()) return s;
+  if (Status s = check_split(options, made.device); !s.ok()) return s;
   const bool on_gpu = made.device == config::Device::cuda;
   const CudaProbe& gpu = gpus.each;
   HostMemory memory = on_gpu ? HostMemory(gpu.free) : host_memory();

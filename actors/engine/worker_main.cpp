@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -6,6 +7,7 @@
 #include "actors/engine/child_main.h"
 #include "actors/engine/engine_main.h"
 #include "actors/supervisor/kv_memory.h"
+#include "actors/worker/block_fetcher.h"
 #include "actors/worker/worker_loop.h"
 #include "base/log.h"
 #include "model/make_executor.h"
@@ -62,6 +64,22 @@ Status tell_memory(const Control& control, const Executor& executor, std::uint64
   return control.send(event, executor.kv_memory_fd());
 }
 
+/// Prefill engines on other machines come behind the instances of this one.
+Status attach_remote_peers(const supervisor::ChildArguments& arguments, const config::SplitOptions& split,
+                           Executor& executor) {
+  const wire::Capacity capacity = executor.capacity();
+  auto peer = static_cast<std::uint32_t>(split.prefill_ports.size());
+  for (const int fd : arguments.fetch_fds) {
+    auto fetches = ipc::BlockFetches::attach(fd);
+    if (!fetches.ok()) return fetches.status();
+    const auto blocks = static_cast<std::uint64_t>(std::max(1, capacity.kv_blocks));
+    if (Status status = fetches->begin(capacity.kv_bytes / blocks); !status.ok()) return status;
+    Status status = executor.attach_remote_peer(peer++, fetch_through(*std::move(fetches)));
+    if (!status.ok()) return status;
+  }
+  return {};
+}
+
 /// Obeys an order about the KV memory of another instance. What cannot be used is told, and copies from it
 /// fail.
 void obey(supervisor::Packet& packet, Executor& executor, const Control& control, const Log& log) {
@@ -111,6 +129,7 @@ Status serve(const supervisor::ChildArguments& arguments, Control& control, cons
     if (!attached.ok()) return attached.status();
     patches.emplace(std::move(*attached));
   }
+  if (Status status = attach_remote_peers(arguments, options.split, **executor); !status.ok()) return status;
   const WorkerIdentity identity{*hash, arguments.rank, random_id(),
                                 std::chrono::seconds(options.process.start_timeout_s)};
   if (Status status = tell_memory(control, **executor, identity.memory); !status.ok()) return status;

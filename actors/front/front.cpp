@@ -153,7 +153,7 @@ Status Front::Impl::build(const FrontFds& fds) {
     front.block_names.push_back(std::make_shared<ipc::BlockNames>(*std::move(names)));
   }
   if (front.block_names.size() != engines.size()) front.block_names.clear();  // they go by the engine's index
-  const std::size_t prefills = options.split.prefill_ports.size();
+  const std::size_t prefills = options.split.prefill_ports.size() + options.remote.prefill_engines.size();
   if (engines.size() <= prefills)
     return failure(Code::internal, "the front needs a link to an engine that is no prefill instance's");
   const std::size_t own = engines.size() - prefills;
@@ -193,7 +193,7 @@ Status Front::Impl::build(const FrontFds& fds) {
   front.build = kBuild;
   front.engines = engines;
   front.own_engines = own;
-  front.remote_engines = !options.remote.engines.empty();
+  front.first_remote = engines.size() - options.relayed_engines().size();
   front.texts = texts;
   front.distrusted = [this](std::uint32_t index, const std::string& why) {
     const std::lock_guard lock(mutex);

@@ -27,8 +27,8 @@ struct FrontFds {
     int cache = -1;
     int names = -1;  ///< the table of the names of its KV blocks; -1: what it has cached is not known
   };
-  /// By index, at least one; the last split.prefill_ports.size() are those of prefill instances, and with any
-  /// all have names.
+  /// By index, at least one; the last are those of prefill instances, as many as the options name, and with
+  /// any all have names. Those of Options::relayed_engines() come behind all others.
   std::vector<Engine> engines{};
   int vocabulary =
       -1;  ///< a VocabularyImage of the model's tokenizer, for all processes; -1: the front makes its own

@@ -23,6 +23,14 @@ constexpr std::int64_t kLongAgo = 1;
 /// Records that are there go out in one write up to about so many bytes.
 constexpr std::size_t kMostAtOnce = 64 << 10;
 
+/// The engine names the blocks of a step and tells of its tokens at the same time, on two threads. If it
+/// takes longer, blocks are computed again where the prompt is handed over to.
+constexpr Duration kPublishTime = std::chrono::milliseconds(1);
+
+bool is_tokens(const wire::RecordView& record) {
+  return record.as<wire::Message>()->type == static_cast<std::uint32_t>(MessageType::step_tokens);
+}
+
 std::span<const std::byte> bytes_of(const std::uint64_t& word) { return std::as_bytes(std::span(&word, 1)); }
 
 }  // namespace
@@ -88,10 +96,13 @@ void Bridge::put_due(TimePoint now) {
   }
   if (upper && names_ && now >= next_look_) {
     next_look_ = now + kNamesPeriod;
-    if (const auto changes = name_changes_.look(); !changes.empty())
-      put_frame(out_, FrameKind::names, changes);
+    put_names();
   }
   if (draining_ && !std::exchange(told_draining_, true)) put_frame(out_, FrameKind::draining, {});
+}
+
+void Bridge::put_names() {
+  if (const auto changes = name_changes_.look(); !changes.empty()) put_frame(out_, FrameKind::names, changes);
 }
 
 /// False: nothing more is there, or the connection is over.
@@ -104,7 +115,13 @@ bool Bridge::collect(const ipc::Received& got) {
     case Kind::record: break;
   }
   if (got.view.as<wire::Message>() == nullptr) return true;  // the other end of the link says nothing else
-  if (side_ == ipc::Side::upper) count(got.view);
+  if (side_ == ipc::Side::upper) {
+    if (names_first_ && names_ && is_tokens(got.view)) {
+      std::this_thread::sleep_for(kPublishTime);
+      put_names();
+    }
+    count(got.view);
+  }
   put_frame(out_, FrameKind::record, got.view.bytes());
   return true;
 }

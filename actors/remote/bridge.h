@@ -48,6 +48,13 @@ class Bridge {
   /// the peer's name: "gave no sign of life for 3 s". One thread at a time.
   std::string run(Stream& stream, FrameReader& reader, const std::stop_token& stop);
 
+  /// Beside a prefill engine, before run(): the names of a prompt's blocks go before its first token, so that
+  /// they are known where the prompt is handed over to.
+  void put_names_first() { names_first_ = true; }
+
+  /// Ends the connection, as the peer is of no use. Any thread.
+  void leave(const std::string& why) { end_with(why); }
+
   /// Beside an engine: fronts are told that it wants no new requests. Any thread.
   void drain() { draining_ = true; }
 
@@ -64,6 +71,7 @@ class Bridge {
   void engine_lives();
   bool collect(const ipc::Received& got);
   void put_due(TimePoint now);
+  void put_names();
   void count(const wire::RecordView& record);
   void end_with(std::string why);
   bool over() const { return over_; }
@@ -71,6 +79,7 @@ class Bridge {
   ipc::LinkEnd& end_;
   const ipc::Side side_;
   const std::shared_ptr<ipc::BlockNames> names_;
+  bool names_first_ = false;
   std::atomic<bool> draining_{false};
   mutable std::mutex mutex_;  // of counts_ and why_
   EngineCounts counts_;

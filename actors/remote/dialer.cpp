@@ -24,14 +24,20 @@ void pause(Duration length, const std::stop_token& stop) {
 }  // namespace
 
 Dialer::Dialer(RelaySetup setup, ipc::LowerEnd end, std::shared_ptr<ipc::BlockNames> names,
-               config::Address engine)
+               config::Address engine, std::vector<ipc::BlockFetches> fetches)
     : setup_(std::move(setup)),
       end_(std::move(end)),
       engine_(std::move(engine)),
-      bridge_(end_, ipc::Side::lower, std::move(names)),
-      peer_{"engine", config::to_string(engine_), "joining", ""} {
+      bridge_(end_, ipc::Side::lower, names),
+      peer_{fetches.empty() ? "engine" : "prefill", config::to_string(engine_), "joining", ""} {
   end_.beat_elsewhere();
   end_.heartbeat().store(0, std::memory_order_relaxed);  // no engine is attached
+  for (std::size_t rank = 0; rank < fetches.size(); ++rank) {
+    clients_.emplace_back(
+        KvClient::Setup{setup_.own, setup_.keys.tls, engine_, static_cast<std::int32_t>(rank), setup_.log,
+                        names, [this](const std::string& why) { kv_refused(why); }},
+        std::move(fetches[rank]));
+  }
   thread_ = std::jthread([this](const std::stop_token& stop) {
     ::pthread_setname_np(::pthread_self(), "relay_write");
     run(stop);
@@ -74,8 +80,37 @@ std::string Dialer::visit(const std::stop_token& stop) {
     tell("refused", differs);
     return "";
   }
+  {
+    const std::lock_guard lock(mutex_);
+    kv_refusal_.clear();
+  }
   tell("joined", "");
-  return bridge_.run(**stream, reader, stop);
+  std::vector<std::jthread> fetching;
+  for (KvClient& client : clients_) {
+    fetching.emplace_back([&client](const std::stop_token& asked) {
+      ::pthread_setname_np(::pthread_self(), "relay_kv");
+      client.run(asked);
+    });
+  }
+  const std::string ended = bridge_.run(**stream, reader, stop);
+  fetching.clear();  // asks them to end, and waits
+  std::string refusal;
+  {
+    const std::lock_guard lock(mutex_);
+    refusal = kv_refusal_;
+  }
+  if (refusal.empty()) return ended;
+  tell("refused", refusal);
+  return "";
+}
+
+/// Prompts that it computes would have to be computed again.
+void Dialer::kv_refused(const std::string& why) {
+  {
+    const std::lock_guard lock(mutex_);
+    kv_refusal_ = why;
+  }
+  bridge_.leave("was left, as it gives no KV blocks: " + why);
 }
 
 /// Each change is logged once.

@@ -30,11 +30,16 @@ std::string text_of(const sockaddr_storage& address, socklen_t size) {
 }  // namespace
 
 Gate::Gate(RelaySetup setup, std::vector<ipc::UpperEnd> ends, const std::shared_ptr<ipc::BlockNames>& names,
-           int listen, std::string name)
-    : setup_(std::move(setup)), listen_(listen), name_(std::move(name)) {
+           int listen, std::string name, KvServer* kv)
+    : setup_(std::move(setup)),
+      listen_(listen),
+      name_(std::move(name)),
+      kv_(kv),
+      most_visits_(ends.size() * (1 + (kv == nullptr ? 0 : kv->ranks())) + kMostStrangers) {
   for (ipc::UpperEnd& end : ends) {
     places_.emplace_back(std::move(end), names);
     places_.back().end.beat_elsewhere();
+    if (kv_ != nullptr) places_.back().bridge.put_names_first();
   }
   thread_ = std::jthread([this](const std::stop_token& stop) {
     ::pthread_setname_np(::pthread_self(), "relay_accept");
@@ -54,7 +59,7 @@ void Gate::run(const std::stop_token& stop) {
     ipc::Fd socket(
         ::accept4(listen_, reinterpret_cast<sockaddr*>(&address), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
     // Beyond the limit a connection is closed at once: fronts try again.
-    if (!socket || visits_.size() >= places_.size() + kMostStrangers) continue;
+    if (!socket || visits_.size() >= most_visits_) continue;
     Visit& visit = visits_.emplace_back();
     visit.thread = std::jthread([this, over = visit.over, from = text_of(address, size),
                                  socket = std::move(socket)](const std::stop_token& asked) mutable {
@@ -79,6 +84,7 @@ void Gate::serve(ipc::Fd socket, const std::string& from, const std::stop_token&
   const std::string front = "node " + greeting->node + " (" + from + ")";
   std::string why =
       node_difference(setup_.own.facts, name_, greeting->facts, "the front at node " + greeting->node);
+  if (why.empty() && greeting->kv) return serve_kv(**stream, *greeting, stop);
   Place* const place = why.empty() ? take_place(front, why) : nullptr;
   if (place == nullptr) {
     setup_.log.warning("front_refused", {kv("front", front), kv("why", why)});
@@ -90,6 +96,21 @@ void Gate::serve(ipc::Fd socket, const std::string& from, const std::stop_token&
   setup_.log.info("front_left", {kv("front", front), kv("why", ended)});
   const std::lock_guard lock(mutex_);
   place->taken = false;
+}
+
+void Gate::serve_kv(Stream& stream, const RelayGreeting& greeting, const std::stop_token& stop) {
+  const TimePoint deadline = Clock::now() + kGreetingPatience;
+  std::string why = kv_ == nullptr ? "gives no KV blocks away" : kv_->refusal(*greeting.kv);
+  if (!why.empty()) {
+    setup_.log.warning("kv_refused", {kv("node", greeting.node), kv("why", why)});
+    return refuse(stream, name_ + " " + why, deadline, stop);
+  }
+  RelayGreeting answer = setup_.own;
+  answer.kv = kv_->part(greeting.kv->rank);
+  setup_.log.info("kv_joined", {kv("node", greeting.node), kv("rank", greeting.kv->rank)});
+  why = "did not take the welcome";
+  if (welcome(stream, answer, deadline, stop)) why = kv_->serve(stream, greeting.kv->rank, stop);
+  setup_.log.info("kv_left", {kv("node", greeting.node), kv("rank", greeting.kv->rank), kv("why", why)});
 }
 
 /// Null, and `why`, when the front cannot be served.

@@ -23,6 +23,10 @@ constexpr const char* kConfig = "model's configuration";
 constexpr const char* kVocabulary = "model's vocabulary";
 constexpr const char* kWeights = "model's weights";
 
+constexpr const char* kRole = "--splitwise-role";
+/// Flags that decide what part of a KV block a rank has. They count only where blocks go between machines.
+constexpr const char* kRanks[] = {"--tensor-parallel-size", "--enable-expert-parallel"};
+
 /// Of each file of weights its name, its size, its first bytes and its last ones are looked at: tensors'
 /// names and places, and some numbers. The whole may take minutes to read.
 constexpr std::size_t kLooked = 64 << 10;
@@ -82,6 +86,7 @@ std::string weights_digest(const fs::path& directory) {
 
 Result<supervisor::PeerFacts> node_facts(const config::Options& options, int vocabulary_fd) {
   supervisor::PeerFacts facts = supervisor::facts_across_machines(options);
+  facts[kRole] = to_string(options.split.role);
   const fs::path directory(options.model.directory);
   std::ifstream in(directory / options.model.model_config_name, std::ios::binary);
   const std::string text{std::istreambuf_iterator<char>(in), {}};
@@ -104,6 +109,16 @@ std::string node_difference(supervisor::PeerFacts engine, const std::string& eng
   if (!engine.contains(kWeights) || !front.contains(kWeights)) {
     engine.erase(kWeights);
     front.erase(kWeights);
+  }
+  const bool hands_over = front[kRole] == to_string(config::SplitRole::decode);
+  if (hands_over && engine[kRole] != to_string(config::SplitRole::prefill)) {
+    return engine_name + " computes no prompts for others, as " + front_name +
+           " needs it to: it does not have --splitwise-role prefill";
+  }
+  for (supervisor::PeerFacts* facts : {&engine, &front}) {
+    facts->erase(kRole);
+    if (hands_over) continue;
+    for (const char* flag : kRanks) facts->erase(flag);
   }
   return supervisor::difference({engine, engine_name}, {front, front_name});
 }

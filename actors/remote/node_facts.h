@@ -10,7 +10,8 @@ namespace troupe::remote {
 Result<supervisor::PeerFacts> node_facts(const config::Options& options, int vocabulary_fd);
 
 /// In one sentence with both names; "" when nothing does. A front needs no weights, so that they are
-/// compared only where both have them.
+/// compared only where both have them. Ranks may differ unless the front is that of a decode instance, which
+/// needs the KV blocks of a prefill engine.
 std::string node_difference(supervisor::PeerFacts engine, const std::string& engine_name,
                             supervisor::PeerFacts front, const std::string& front_name);
 

@@ -11,6 +11,8 @@
 
 #include "actors/remote/bridge.h"
 #include "actors/remote/cluster_keys.h"
+#include "actors/remote/kv_client.h"
+#include "actors/remote/kv_server.h"
 #include "actors/remote/relay_greeting.h"
 #include "base/log.h"
 #include "config/address.h"
@@ -24,7 +26,7 @@ inline constexpr Duration kGreetingPatience = std::chrono::seconds(3);
 
 /// A peer, as the status page shows it.
 struct PeerState {
-  std::string role;     ///< the peer's: engine or front
+  std::string role;     ///< the peer's: engine, prefill (an engine that computes prompts alone) or front
   std::string address;  ///< where it listens, or the name of its node
   std::string state;    ///< joining, absent, refused, joined
   std::string why;      ///< it is absent, in words that follow its name; or refused
@@ -38,10 +40,14 @@ struct RelaySetup {
   Log log;
 };
 
-/// Connects to an engine, again and again, and carries what the front and it say to each other.
+/// Connects to an engine, again and again, and carries what the front and it say to each other. Of a prefill
+/// engine it also gets KV blocks, by connections beside that one: those wait for the network, tokens do not
+/// wait for them.
 class Dialer {
  public:
-  Dialer(RelaySetup setup, ipc::LowerEnd end, std::shared_ptr<ipc::BlockNames> names, config::Address engine);
+  /// `fetches`: by rank, through which the workers here get KV blocks; none: the engine gives none.
+  Dialer(RelaySetup setup, ipc::LowerEnd end, std::shared_ptr<ipc::BlockNames> names, config::Address engine,
+         std::vector<ipc::BlockFetches> fetches = {});
   ~Dialer();  ///< ends the connection
 
   PeerState peer() const;
@@ -49,6 +55,7 @@ class Dialer {
  private:
   void run(const std::stop_token& stop);
   std::string visit(const std::stop_token& stop);
+  void kv_refused(const std::string& why);
   void tell(const std::string& state, const std::string& why);
 
   const RelaySetup setup_;
@@ -56,7 +63,9 @@ class Dialer {
   const config::Address engine_;
   Bridge bridge_;
   mutable std::mutex mutex_;
-  PeerState peer_;  // guarded by mutex_
+  PeerState peer_;                // guarded by mutex_, as the next
+  std::string kv_refusal_;        // of this connection
+  std::deque<KvClient> clients_;  // by rank
   std::jthread thread_;
 };
 
@@ -64,8 +73,9 @@ class Dialer {
 class Gate {
  public:
   /// `listen` is borrowed, and does not block. `name` is the engine's, for those that it refuses.
+  /// `kv`: the KV blocks of a prefill engine, borrowed; null: fronts get none.
   Gate(RelaySetup setup, std::vector<ipc::UpperEnd> ends, const std::shared_ptr<ipc::BlockNames>& names,
-       int listen, std::string name);
+       int listen, std::string name, KvServer* kv = nullptr);
   ~Gate();  ///< ends the connections
 
   /// Of those that are joined.
@@ -97,11 +107,14 @@ class Gate {
   };
   void run(const std::stop_token& stop);
   void serve(ipc::Fd socket, const std::string& from, const std::stop_token& stop);
+  void serve_kv(Stream& stream, const RelayGreeting& greeting, const std::stop_token& stop);
   Place* take_place(const std::string& front, std::string& why);
 
   const RelaySetup setup_;
   const int listen_;
   const std::string name_;
+  KvServer* const kv_;
+  const std::size_t most_visits_;
   mutable std::mutex mutex_;
   std::deque<Place> places_;
   bool draining_ = false;      // guarded by mutex_

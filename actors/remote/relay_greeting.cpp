@@ -13,6 +13,7 @@ namespace {
 constexpr std::size_t kLongestName = 100;
 constexpr std::size_t kLongestRefusal = 1000;
 constexpr std::size_t kMostFacts = 100;
+constexpr std::int64_t kMostRank = 1 << 20;
 
 /// What another machine has said, to be shown: cut, and without control characters.
 std::string shown(std::string text, std::size_t most) {
@@ -35,7 +36,9 @@ std::vector<std::byte> frame_of(FrameKind kind, const std::string& text) {
 std::vector<std::byte> frame_of(FrameKind kind, const RelayGreeting& greeting) {
   Json facts = Json::object();
   for (const auto& [name, value] : greeting.facts) facts[name] = value;
-  return frame_of(kind, json::to_text(Json{{"node", greeting.node}, {"facts", facts}}));
+  Json members{{"node", greeting.node}, {"facts", facts}};
+  if (greeting.kv) members["kv"] = {{"rank", greeting.kv->rank}, {"block_bytes", greeting.kv->block_bytes}};
+  return frame_of(kind, json::to_text(members));
 }
 
 std::optional<RelayGreeting> read_greeting(std::string_view text) {
@@ -43,7 +46,16 @@ std::optional<RelayGreeting> read_greeting(std::string_view text) {
   const Json* facts = value ? json::member(*value, "facts") : nullptr;
   const std::string* node = value ? json::text(json::member(*value, "node")) : nullptr;
   if (facts == nullptr || node == nullptr) return std::nullopt;
-  RelayGreeting greeting{shown(*node, kLongestName), {}};
+  RelayGreeting greeting{shown(*node, kLongestName), {}, {}};
+  if (const Json* part = json::member(*value, "kv")) {
+    const auto number = [part](const char* name) {
+      const Json* const value = json::member(*part, name);
+      return value == nullptr ? std::nullopt : json::integer(*value);
+    };
+    const auto rank = number("rank"), bytes = number("block_bytes");
+    if (!rank || !bytes || *rank < 0 || *rank > kMostRank || *bytes < 0) return std::nullopt;
+    greeting.kv = KvPart{static_cast<std::int32_t>(*rank), static_cast<std::uint64_t>(*bytes)};
+  }
   for (const auto& [name, one] : json::members(*facts)) {
     const std::string* fact = json::text(one);
     if (fact == nullptr || greeting.facts.size() == kMostFacts) return std::nullopt;

@@ -2,10 +2,12 @@
 // The first frames of a connection. The front's relay says who it is; the engine's compares what the two must
 // have in common, and answers with the same of its own or with a sentence. Nothing of it is read before TLS
 // has shown that the peer is of the cluster.
+#include <optional>
 #include <stop_token>
 #include <string>
 
 #include "actors/remote/frames.h"
+#include "actors/remote/kv_frames.h"
 #include "actors/remote/stream.h"
 #include "actors/supervisor/peer_facts.h"
 #include "base/clock.h"
@@ -16,6 +18,7 @@ namespace troupe::remote {
 struct RelayGreeting {
   std::string node;  ///< the name in its certificate
   supervisor::PeerFacts facts;
+  std::optional<KvPart> kv{};  ///< the connection carries KV blocks, not a link
 };
 
 /// The front's half: greets and reads the answer. Code::forbidden: a refusal, in the engine's words. Other

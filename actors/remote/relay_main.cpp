@@ -8,6 +8,7 @@
 #include "actors/engine/child_main.h"
 #include "actors/remote/node_facts.h"
 #include "actors/remote/relay.h"
+#include "actors/supervisor/kv_memory.h"
 
 namespace troupe::remote {
 namespace {
@@ -64,9 +65,9 @@ class PeersReport {
 Status run_dialer(const supervisor::ChildArguments& arguments, Control& control,
                   const config::Options& options) {
   const auto index = static_cast<std::size_t>(arguments.rank);
-  if (index >= options.remote.engines.size())
+  if (index >= options.relayed_engines().size())
     return failure(Code::internal, "a relay needs the engine that it connects to");
-  const auto address = config::read_address(options.remote.engines[index]);
+  const auto address = config::read_address(options.relayed_engines()[index]);
   if (!address.ok()) return address.status();
   auto setup = read_setup(arguments, options, "relay-" + std::to_string(index));
   if (!setup.ok()) return setup.status();
@@ -75,7 +76,13 @@ Status run_dialer(const supervisor::ChildArguments& arguments, Control& control,
   const auto names = open_names(arguments, ipc::Access::write);
   if (!names.ok()) return names.status();
   if (*names) (*names)->distrust();  // what a relay before this one has entered
-  const Dialer dialer(*std::move(setup), *std::move(end), *names, *address);
+  std::vector<ipc::BlockFetches> fetches;
+  for (const int fd : arguments.fetch_fds) {
+    auto attached = ipc::BlockFetches::attach(fd);
+    if (!attached.ok()) return attached.status();
+    fetches.push_back(*std::move(attached));
+  }
+  const Dialer dialer(*std::move(setup), *std::move(end), *names, *address, std::move(fetches));
   control.tell({{"event", "state"}, {"state", "ready"}});
   PeersReport report(control);
   TimePoint next_beat{};
@@ -92,7 +99,8 @@ Status run_dialer(const supervisor::ChildArguments& arguments, Control& control,
 /// Beside an engine, in the place of a front: it obeys the supervisor as one does.
 class GateProcess {
  public:
-  GateProcess(Control& control, Gate& gate) : control_(control), gate_(gate), report_(control) {}
+  GateProcess(Control& control, Gate& gate, KvServer& kv, Log log)
+      : control_(control), gate_(gate), kv_(kv), log_(std::move(log)), report_(control) {}
 
   /// Returns when the supervisor has gone or a drain is over.
   void run() {
@@ -102,10 +110,11 @@ class GateProcess {
       tell_served();
       if (!gate_.idle()) idle_since_ = Clock::now();
       if (drain_until_ && Clock::now() >= std::min(*drain_until_, idle_since_ + kIdle)) return;
-      const Packet packet = control_.receive(Clock::now() + kTick);
+      Packet packet = control_.receive(Clock::now() + kTick);
       if (packet.kind == Packet::Kind::closed) return;
       if (packet.kind != Packet::Kind::message) continue;
       const std::string what = packet.text("do");
+      if (what == "kv_memory" || what == "kv_memory_gone") take_memory(packet);
       if (what == "status") tell_status(packet.number("id"));
       if (what == "drain" && !drain_until_) {
         idle_since_ = Clock::now();
@@ -116,6 +125,15 @@ class GateProcess {
   }
 
  private:
+  /// Without the file: it has ended.
+  void take_memory(Packet& packet) {
+    const auto rank = static_cast<std::size_t>(std::max<std::int64_t>(packet.number("rank"), 0));
+    const auto memory = supervisor::kv_memory_of(packet);
+    if (!memory) return kv_.forget_memory(rank);
+    if (const Status status = kv_.set_memory(rank, *memory); !status.ok())
+      log_.warning("kv_memory_refused", {kv("rank", rank), kv("why", status.message)});
+  }
+
   void tell_status(std::int64_t id) {
     const EngineCounts counts = gate_.counts();
     const CacheStatus& kv = counts.last.kv;
@@ -146,6 +164,8 @@ class GateProcess {
 
   Control& control_;
   Gate& gate_;
+  KvServer& kv_;
+  const Log log_;
   PeersReport report_;
   std::int64_t told_tokens_ = 0;
   TimePoint next_served_{}, idle_since_{};
@@ -165,9 +185,12 @@ Status run_gate(const supervisor::ChildArguments& arguments, Control& control,
   const auto names = open_names(arguments, ipc::Access::read);
   if (!names.ok()) return names.status();
   const std::string name = "the engine at " + options.remote.listen + " (node " + setup->own.node + ")";
-  Gate gate(*std::move(setup), std::move(ends), *names, arguments.listen_fd, name);
+  const bool gives = options.split.role == config::SplitRole::prefill;
+  KvServer kv(gives ? static_cast<std::size_t>(options.parallel.tensor_parallel_size) : 0, *names);
+  const Log log = setup->log;
+  Gate gate(*std::move(setup), std::move(ends), *names, arguments.listen_fd, name, gives ? &kv : nullptr);
   control.tell({{"event", "state"}, {"state", "ready"}});
-  GateProcess(control, gate).run();
+  GateProcess(control, gate, kv, log).run();
   return {};
 }
 

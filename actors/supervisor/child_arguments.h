@@ -31,10 +31,13 @@ struct ChildArguments {
   int patches_fd = -1;         ///< front, worker of a model that sees: an ipc::PatchRegion
   int engine = 0;              ///< index of the engine, or of the one that the worker serves
   std::vector<int> names_fds;  ///< tables of the names of KV blocks: an engine's own; the front's, by engine
-  std::vector<int> peer_names_fds;  ///< engine of a decode instance: those of the prefill instances, by port
-  std::vector<int> step_fds;        ///< of the workers' links: the engine's by rank, a worker's own alone
-  std::vector<int> cache_fds;       ///< likewise
-  int rank = 0;                     ///< of a worker; of a text or media process, its index
+  std::vector<int> peer_names_fds;  ///< engine of a decode instance: those of the prefill instances
+  /// Memory through which KV blocks come from prefill engines on other machines (ipc/block_fetches.h): a
+  /// worker's by engine, a relay's by rank.
+  std::vector<int> fetch_fds;
+  std::vector<int> step_fds;   ///< of the workers' links: the engine's by rank, a worker's own alone
+  std::vector<int> cache_fds;  ///< likewise
+  int rank = 0;                ///< of a worker; of a text or media process, its index
   /// Of this process's links: a front's to engines, then to those of prefill instances; an engine's to its
   /// front, then to that of a decode instance; a text process's to the front.
   std::vector<int> link_step_fds;

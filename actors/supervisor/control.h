@@ -50,6 +50,11 @@
 //                                                        the n-th prefill instance; again when that comes
 //                                                        anew. It keeps those that it reads
 //   {"do":"peer_gone","peer":n,"rank":r}                 that rank has ended: its memory is of no use
+// to the relay of a prefill engine, when it is ready
+//   {"do":"kv_memory","rank":n,"life":"<decimal>","blocks":n,"block_bytes":n}
+//                                                        with the file of the KV memory of that rank, when
+//                                                        the memories of all ranks are there
+//   {"do":"kv_memory_gone","rank":n}                     its worker has ended
 // to the engine, a worker or a text process
 //   {"do":"stop"}                                        finish the step, exit 0
 //

@@ -141,36 +141,24 @@ void DecodePeer::tell_engine(int pid, int pidfd) {
 }
 
 void DecodePeer::set_memory(int rank, int pid, KvMemory memory) {
-  if (rank < 0 || rank >= setup_.ranks) return;
-  memories_.resize(static_cast<std::size_t>(setup_.ranks));
-  memories_[static_cast<std::size_t>(rank)] = {pid, std::move(memory)};
+  memories_.set(rank, pid, std::move(memory));
   tell_memories();
 }
 
 void DecodePeer::keep_memory_of(int rank, int pid) {
-  if (rank < 0 || static_cast<std::size_t>(rank) >= memories_.size()) return;
-  Memory& of = memories_[static_cast<std::size_t>(rank)];
-  if (of.pid == pid || !of.memory) return;
-  of.memory.reset();
-  if (control_.open()) control_.tell({{"event", "memory_gone"}, {"rank", rank}});
+  if (memories_.keep_of(rank, pid) && control_.open())
+    control_.tell({{"event", "memory_gone"}, {"rank", rank}});
 }
 
 void DecodePeer::tell_memories() {
-  if (!control_.open() || memories_.empty()) return;
-  std::uint64_t life = 0;
-  for (std::size_t rank = 0; rank < memories_.size(); ++rank) {
-    if (!memories_[rank].memory) return;
-    const std::uint64_t own = memories_[rank].memory->life;
-    life = rank == 0 ? own : ipc::lives_together(life, own);
-  }
-  if (life == told_life_) return;
-  for (std::size_t rank = 0; rank < memories_.size(); ++rank) {
-    const KvMemory& memory = *memories_[rank].memory;
-    nlohmann::json event = KvMemory{life, memory.blocks, memory.block_bytes, {}}.members();
+  const std::uint64_t life = memories_.life();
+  if (!control_.open() || life == 0 || life == told_life_) return;
+  for (std::size_t rank = 0; rank < memories_.ranks(); ++rank) {
+    nlohmann::json event = memories_.members(rank);
     event["event"] = "memory";
     event["rank"] = rank;
-    event["ranks"] = memories_.size();
-    if (!control_.send(event, memory.file.get()).ok()) return;  // tried again
+    event["ranks"] = memories_.ranks();
+    if (!control_.send(event, memories_.file(rank)).ok()) return;  // tried again
   }
   told_life_ = life;
 }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "actors/supervisor/control.h"
+#include "actors/supervisor/kv_memory.h"
 #include "actors/supervisor/log_event.h"
 #include "actors/supervisor/peer_facts.h"
 #include "actors/supervisor/prefill_peers.h"
@@ -45,7 +46,8 @@ class DecodePeer {
     std::function<void()> front_ended;    ///< the front behind the link: nobody else will tell of it
   };
 
-  DecodePeer(Setup setup, Events events) : setup_(std::move(setup)), events_(std::move(events)) {}
+  DecodePeer(Setup setup, Events events)
+      : setup_(std::move(setup)), events_(std::move(events)), memories_(setup_.ranks) {}
 
   /// A decode instance has sent `join` with this end of a control channel.
   void join(ipc::Fd control, TimePoint now);
@@ -78,11 +80,6 @@ class DecodePeer {
     PeerFacts facts;
     ipc::LinkFds link;
   };
-  struct Memory {
-    int pid = 0;
-    std::optional<KvMemory> memory;
-  };
-
   /// True when it waits no more.
   bool read(Waiting& waiting, TimePoint now);
   void consider(Waiting& waiting, ipc::Fd block_names);
@@ -101,8 +98,8 @@ class DecodePeer {
   Control control_;           // of the accepted one
   int pid_ = 0;
   int told_engine_ = 0;
-  ipc::Fd front_;                 // pidfd of its front; after its loss, as long as that has not ended
-  std::vector<Memory> memories_;  // by rank
+  ipc::Fd front_;  // pidfd of its front; after its loss, as long as that has not ended
+  RankMemories memories_;
   std::uint64_t told_life_ = 0;
 };
 

@@ -7,6 +7,8 @@
 #include <string>
 #include <utility>
 
+#include "ipc/block_names.h"
+
 namespace troupe::supervisor {
 
 // The life has 64 bits, of which a reader of JSON may lose some.
@@ -29,6 +31,33 @@ std::optional<KvMemory> kv_memory_of(Packet& packet) {
   // Of a GPU's memory only the driver knows the size.
   if (S_ISREG(st.st_mode) && st.st_size / memory.block_bytes < memory.blocks) return std::nullopt;
   return memory;
+}
+
+void RankMemories::set(int rank, int pid, KvMemory memory) {
+  if (rank < 0 || static_cast<std::size_t>(rank) >= ranks_.size()) return;
+  ranks_[static_cast<std::size_t>(rank)] = {pid, std::move(memory)};
+}
+
+bool RankMemories::keep_of(int rank, int pid) {
+  if (rank < 0 || static_cast<std::size_t>(rank) >= ranks_.size()) return false;
+  Rank& of = ranks_[static_cast<std::size_t>(rank)];
+  if (of.pid == pid || !of.memory) return false;
+  of.memory.reset();
+  return true;
+}
+
+std::uint64_t RankMemories::life() const {
+  std::uint64_t life = 0;
+  for (const Rank& rank : ranks_) {
+    if (!rank.memory) return 0;
+    life = &rank == &ranks_.front() ? rank.memory->life : ipc::lives_together(life, rank.memory->life);
+  }
+  return life;
+}
+
+nlohmann::json RankMemories::members(std::size_t rank) const {
+  const KvMemory& memory = *ranks_[rank].memory;
+  return KvMemory{life(), memory.blocks, memory.block_bytes, {}}.members();
 }
 
 }  // namespace troupe::supervisor

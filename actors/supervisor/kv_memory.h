@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <vector>
 
 #include "actors/supervisor/control.h"
 #include "ipc/fd.h"
@@ -22,5 +23,30 @@ struct KvMemory {
 /// What a packet tells, which loses its descriptor. None when a member or the file is missing, or a memory
 /// file is shorter than the blocks.
 std::optional<KvMemory> kv_memory_of(Packet& packet);
+
+/// The KV memories of this instance's ranks, as others are told of them: all together, with one life.
+class RankMemories {
+ public:
+  explicit RankMemories(int ranks) : ranks_(static_cast<std::size_t>(ranks)) {}
+
+  std::size_t ranks() const { return ranks_.size(); }
+  /// Worker process `pid` has this memory.
+  void set(int rank, int pid, KvMemory memory);
+  /// Process `pid` is the rank's worker now, 0: none is. True: the memory of another has gone with it.
+  bool keep_of(int rank, int pid);
+
+  /// That of the memories of all ranks; 0: one is missing.
+  std::uint64_t life() const;
+  /// What others are told of a rank's, which is there: the members with life(), and the file.
+  nlohmann::json members(std::size_t rank) const;
+  int file(std::size_t rank) const { return ranks_[rank].memory->file.get(); }
+
+ private:
+  struct Rank {
+    int pid = 0;
+    std::optional<KvMemory> memory;
+  };
+  std::vector<Rank> ranks_;
+};
 
 }  // namespace troupe::supervisor

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <span>
 
 #include "config/fields.h"
 #include "ipc/wire.h"
@@ -20,6 +21,8 @@ constexpr const char* kDraftLayer = "draft layer";
 constexpr const char* kFlags[] = {"device",        "model-config-name", "load-choices",
                                   "dtype",         "quantization",      "quantization-group",
                                   "lm-head-dtype", "kv-cache-dtype",    "block-size"};
+// And what of one is on a rank.
+constexpr const char* kRankFlags[] = {"tensor-parallel-size", "enable-expert-parallel"};
 
 // In the order in which they are compared.
 constexpr const char* kFirst[] = {kBuild, kWire, kMessages, kModel};
@@ -49,30 +52,36 @@ bool are_same(const PeerFacts& a, const PeerFacts& b, const std::string& name) {
   return left != a.end() && right != b.end() && left->second == right->second;
 }
 
+/// Adds what these flags are.
+void add_flags(PeerFacts& facts, const config::Options& options, std::span<const char* const> flags) {
+  config::Options copy = options;
+  const std::vector<config::Field> fields = config::fields(copy);
+  for (const char* flag : flags) {
+    const auto it = std::find_if(fields.begin(), fields.end(),
+                                 [flag](const config::Field& field) { return field.name == flag; });
+    facts[std::string("--") + flag] = it == fields.end() ? std::string() : config::show_value(*it);
+  }
+}
+
 }  // namespace
 
 PeerFacts facts_of(const config::Options& options) {
-  config::Options copy = options;
-  const std::vector<config::Field> fields = config::fields(copy);
-  const auto value = [&fields](const std::string& name) {
-    const auto it = std::find_if(fields.begin(), fields.end(),
-                                 [&name](const config::Field& field) { return field.name == name; });
-    return it == fields.end() ? std::string() : config::show_value(*it);
-  };
   PeerFacts facts{{kBuild, TROUPE_VERSION},
                   {kWire, std::to_string(wire::kVersion)},
                   {kMessages, std::to_string(wire::kMessagesVersion)},
                   {kModel, options.model.directory},
                   {kDraftLayer, draft_layer(options.speculation)}};
-  for (const char* flag : kFlags) facts[std::string("--") + flag] = value(flag);
+  add_flags(facts, options, kFlags);
   // Random weights come from it.
-  if (options.model.load_choices == config::LoadChoice::dummy) facts["--seed"] = value("seed");
+  constexpr const char* kSeed[] = {"seed"};
+  if (options.model.load_choices == config::LoadChoice::dummy) add_flags(facts, options, kSeed);
   return facts;
 }
 
 PeerFacts facts_across_machines(const config::Options& options) {
   PeerFacts facts = facts_of(options);
   facts.erase(kModel);
+  add_flags(facts, options, kRankFlags);
   return facts;
 }
 

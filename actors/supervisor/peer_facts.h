@@ -14,8 +14,8 @@ using PeerFacts = std::map<std::string, std::string>;
 /// Of an instance with these options, as they are after preflight.
 PeerFacts facts_of(const config::Options& options);
 
-/// Likewise, of those that must be the same on different machines, between which no KV blocks go: without
-/// paths.
+/// Likewise, of instances on different machines: without paths, and with the ranks, as only whole KV blocks
+/// of a rank go between machines.
 PeerFacts facts_across_machines(const config::Options& options);
 
 /// One side of a comparison.

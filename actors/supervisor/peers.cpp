@@ -12,7 +12,12 @@ namespace troupe::supervisor {
 namespace {
 
 /// Why an instance of this role computes no prompts for others; empty: it does.
-std::string cannot_prefill(config::SplitRole role) {
+std::string cannot_prefill(const config::Options& options) {
+  const config::SplitRole role = options.split.role;
+  if (options.takes_fronts()) {
+    return "the engine at that queue port (pid " + std::to_string(getpid()) + ") takes fronts at " +
+           options.remote.listen + " alone; name that in --prefill-engines";
+  }
   if (role == config::SplitRole::prefill) return "";
   return "the instance at that queue port (pid " + std::to_string(getpid()) + ") has --splitwise-role " +
          to_string(role) + ", a prefill instance is needed";
@@ -29,7 +34,7 @@ PrefillPeers::Setup prefill_setup(const Resources& resources, Console& console, 
 
 DecodePeer::Setup decode_setup(const Resources& resources, Console& console, const LogEvent& log) {
   return {.facts = facts_of(resources.options),
-          .cannot = cannot_prefill(resources.options.split.role),
+          .cannot = cannot_prefill(resources.options),
           .ranks = resources.options.parallel.tensor_parallel_size,
           .log = log,
           .tell = [&console](const std::string& line) { console.tell(line); },
@@ -52,7 +57,8 @@ Peers::Peers(Resources& resources, Children& children, Console& console, LogEven
                      replace_engine();
                    },
                .front_ended = [this] { resources_.monitors.engine(0).decode_front_reaped(); }}),
-      relayed_(console) {}
+      relayed_(console),
+      relayed_memories_(resources.options.parallel.tensor_parallel_size) {}
 
 void Peers::poll(const Add& add) {
   for (const int fd : prefills_.descriptors())
@@ -67,8 +73,30 @@ void Peers::join(ReceivedRequest request, bool running, TimePoint now) {
 
 void Peers::on_memory(const Child& worker, Packet& packet) {
   if (resources_.options.split.role != config::SplitRole::prefill) return;
-  if (auto memory = kv_memory_of(packet))
+  auto memory = kv_memory_of(packet);
+  if (!memory) return;
+  if (resources_.options.takes_fronts()) {
+    relayed_memories_.set(worker.rank, worker.process.pid(), *std::move(memory));
+  } else {
     decode_.set_memory(worker.rank, worker.process.pid(), *std::move(memory));
+  }
+}
+
+/// The relay that takes fronts gives them the blocks of this instance's workers.
+void Peers::tell_relay() {
+  const Child& relay = children_.front();
+  if (!resources_.options.takes_fronts() || !relay.running() || !relay.ready) return;
+  const std::uint64_t life = relayed_memories_.life();
+  const RelayTold now{relay.process.pid(), life};
+  if (now == relay_told_ || (life == 0 && relay_told_.life == 0)) return;
+  for (std::size_t rank = 0; rank < relayed_memories_.ranks(); ++rank) {
+    nlohmann::json order{{"do", "kv_memory_gone"}};
+    if (life != 0) order = relayed_memories_.members(rank), order["do"] = "kv_memory";
+    order["rank"] = rank;
+    if (!relay.control.send(order, life == 0 ? -1 : relayed_memories_.file(rank)).ok())
+      return;  // tried again
+  }
+  relay_told_ = now;
 }
 
 void Peers::on_unreadable(const Packet& packet, TimePoint now) {
@@ -81,12 +109,14 @@ void Peers::tick(TimePoint now) {
   for (const Child& child : children_.all()) {
     if (child.kind != ChildKind::worker) continue;
     decode_.keep_memory_of(child.rank, child.process.pid());
+    (void)relayed_memories_.keep_of(child.rank, child.process.pid());
     if (!child.running() || !child.ready) continue;
     prefills_.tell_worker(child.rank, child.process.pid(), [&child](const nlohmann::json& order, int file) {
       return child.control.send(order, file).ok();
     });
   }
   decode_.tick(now);
+  tell_relay();
   if (resources_.engines.empty()) return;  // they are on other machines
   Child& own = engine();
   if (engine_before_ != 0 && own.running() && own.process.pid() == engine_before_) {

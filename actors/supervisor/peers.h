@@ -2,6 +2,7 @@
 // The other instances with which this one shares its work (--splitwise-role): what its supervisor does for
 // them. An instance of role mixed tells those that ask it what it is. And fronts and engines on other
 // machines.
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -9,6 +10,7 @@
 #include "actors/supervisor/children.h"
 #include "actors/supervisor/console.h"
 #include "actors/supervisor/decode_peer.h"
+#include "actors/supervisor/kv_memory.h"
 #include "actors/supervisor/local_requests.h"
 #include "actors/supervisor/prefill_peers.h"
 #include "actors/supervisor/relayed_peers.h"
@@ -45,6 +47,7 @@ class Peers {
   void accept(DecodePeer::Offer offer);
   void forget_decode_front();
   void replace_engine();
+  void tell_relay();
   Child& engine();
 
   Resources& resources_;
@@ -53,6 +56,13 @@ class Peers {
   PrefillPeers prefills_;
   DecodePeer decode_;
   RelayedPeers relayed_;
+  RankMemories relayed_memories_;  // of a prefill engine that takes fronts
+  struct RelayTold {
+    int pid = 0;
+    std::uint64_t life = 0;
+    bool operator==(const RelayTold&) const = default;
+  };
+  RelayTold relay_told_;   // that process, of that life of relayed_memories_
   ipc::LinkFds link_;      // from the decode instance
   ipc::Fd block_names_;    // likewise: the engine's table, also when that instance has gone
   int engine_before_ = 0;  // process that was started with other ones; 0: none has to be replaced

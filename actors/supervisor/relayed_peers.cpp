@@ -7,7 +7,9 @@ namespace troupe::supervisor {
 
 namespace {
 
-std::string name_of(const PeerRow& row) { return "the " + row.role + " at " + row.address; }
+std::string name_of(const PeerRow& row) {
+  return "the " + row.role + (row.role == "prefill" ? " engine at " : " at ") + row.address;
+}
 
 }  // namespace
 

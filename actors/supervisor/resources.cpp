@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "config/hide_secrets.h"
+#include "ipc/block_fetches.h"
 
 namespace troupe::supervisor {
 
@@ -120,12 +121,17 @@ Result<Resources> Resources::take(config::Options options, const ProcessCounts& 
     made.peers.push_back({port, std::move(link->fds), std::move(*names)});
     made.monitors.add_peer(std::move(link->monitor));
   }
-  for (std::size_t i = 0; i < made.options.remote.engines.size(); ++i) {
+  for (std::size_t i = 0; i < made.options.relayed_engines().size(); ++i) {
     auto link = make_link(kFrontLink);
     if (!link.ok()) return link.status();
     auto table = ipc::BlockNames::create(ipc::BlockNames::kMostBlocks, *key);
     if (!table.ok()) return table.status();
-    made.remotes.push_back({std::move(link->fds), std::move(*table)});
+    made.remotes.push_back({std::move(link->fds), std::move(*table), {}});
+    for (int rank = 0; rank < counts.ranks && !made.options.remote.prefill_engines.empty(); ++rank) {
+      auto fetches = ipc::BlockFetches::create();
+      if (!fetches.ok()) return fetches.status();
+      made.remotes.back().fetches.push_back(*std::move(fetches));
+    }
     made.monitors.add_remote(std::move(link->monitor));
   }
   for (int text = 0; text < counts.texts; ++text) {
@@ -171,7 +177,7 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
 
   const char* const in_front = options.takes_fronts() ? "relay" : "front";
   Child& first = make(in_front, ChildKind::front, in_front);
-  first.waits_for_others = !remotes.empty();
+  first.waits_for_others = engines.empty();
   ChildArguments& front = first.arguments;
   front.listen_fd = ports.listen.get();
   front.metrics_fd = ports.metrics_listen.get();
@@ -179,16 +185,16 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
     give(engine.front_link, front.link_step_fds, front.link_cache_fds);
     for (const ipc::LinkFds& link : engine.more_fronts) give(link, front.link_step_fds, front.link_cache_fds);
     // To choose by; and images are named with the same key.
-    if (engines.size() > 1 || patches || !peers.empty() || options.takes_fronts())
+    if (engines.size() > 1 || patches || !peers.empty() || !remotes.empty() || options.takes_fronts())
       front.names_fds.push_back(engine.block_names.get());
-  }
-  for (const RemoteResources& remote : remotes) {
-    give(remote.link, front.link_step_fds, front.link_cache_fds);
-    front.names_fds.push_back(remote.block_names.get());
   }
   for (const PeerResources& peer : peers) {
     give(peer.link, front.link_step_fds, front.link_cache_fds);
     front.names_fds.push_back(peer.block_names.get());
+  }
+  for (const RemoteResources& remote : remotes) {
+    give(remote.link, front.link_step_fds, front.link_cache_fds);
+    front.names_fds.push_back(remote.block_names.get());
   }
   front.patches_fd = patches.get();
   for (const ipc::LinkFds& link : text_links) give(link, front.text_step_fds, front.text_cache_fds);
@@ -205,6 +211,8 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
       give(link, child.arguments.link_step_fds, child.arguments.link_cache_fds);
     child.arguments.names_fds.push_back(engines[i].block_names.get());
     for (const PeerResources& peer : peers) child.arguments.peer_names_fds.push_back(peer.block_names.get());
+    for (const RemoteResources& remote : remotes)
+      child.arguments.peer_names_fds.push_back(remote.block_names.get());
     for (const ipc::LinkFds& link : engines[i].links)
       give(link, child.arguments.step_fds, child.arguments.cache_fds);
   }
@@ -216,6 +224,8 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
       give(engines[i].links[rank], child.arguments.step_fds, child.arguments.cache_fds);
       child.arguments.ranks_fd = engines[i].ranks_memory.get();
       child.arguments.patches_fd = patches.get();
+      for (const RemoteResources& remote : remotes)
+        child.arguments.fetch_fds.push_back(remote.fetches[rank].get());
     }
   }
   for (std::size_t i = 0; i < text_links.size(); ++i) {
@@ -239,6 +249,7 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
     number(child, 0, i);
     give(remotes[i].link, child.arguments.link_step_fds, child.arguments.link_cache_fds);
     child.arguments.names_fds.push_back(remotes[i].block_names.get());
+    for (const ipc::Fd& fetches : remotes[i].fetches) child.arguments.fetch_fds.push_back(fetches.get());
   }
   return children;
 }
@@ -271,19 +282,24 @@ std::string absolute_path(const std::string& path) {
 
 namespace {
 
-std::string split_summary(const config::SplitOptions& split) {
+std::string split_summary(const config::Options& options) {
+  const config::SplitOptions& split = options.split;
   switch (split.role) {
     case config::SplitRole::mixed: break;
     case config::SplitRole::prefill:
+      if (options.takes_fronts())
+        return "role      prefill: computes prompts for decode instances that name this address in "
+               "--prefill-engines\n";
       return "role      prefill: computes prompts for a decode instance that names the engine-worker-queue "
              "port\n";
     case config::SplitRole::decode:
-      if (split.prefill_ports.empty())
+      if (split.prefill_ports.empty() && options.remote.prefill_engines.empty())
         return "role      decode without --innode-prefill-ports: computes every prompt itself, as mixed\n";
-      return "role      decode: computes every prompt itself, as mixed, until a prefill instance joins at "
-             "queue port " +
-             numbers(split.prefill_ports) + "; then those of less than " +
-             std::to_string(split.min_prompt_tokens) + " tokens\n";
+      std::string at = split.prefill_ports.empty() ? "" : "queue port " + numbers(split.prefill_ports);
+      for (const std::string& engine : options.remote.prefill_engines)
+        at += (at.empty() ? "" : ", ") + engine;
+      return "role      decode: computes every prompt itself, as mixed, until a prefill instance joins at " +
+             at + "; then those of less than " + std::to_string(split.min_prompt_tokens) + " tokens\n";
   }
   return "";
 }
@@ -300,7 +316,7 @@ std::string Resources::summary() const {
     text += std::string(options.takes_fronts() ? "" : ", ") + "engine-worker-queue " +
             numbers(p.engine_worker_queue_ports) + ", cache-queue " + numbers(p.cache_queue_ports);
   }
-  text += "\n" + split_summary(options.split);
+  text += "\n" + split_summary(options);
   for (const std::string& engine : options.remote.engines) text += "engine    at " + engine + "\n";
   return text + "logs      " + options.log.dir + "\n";
 }

@@ -35,8 +35,9 @@ struct PeerResources {
 
 /// What stands for an engine on another machine.
 struct RemoteResources {
-  ipc::LinkFds link;    ///< between the front and the relay
-  ipc::Fd block_names;  ///< ipc::BlockNames of the engine, as far as they are known here
+  ipc::LinkFds link;             ///< between the front and the relay
+  ipc::Fd block_names;           ///< ipc::BlockNames of the engine, as far as they are known here
+  std::vector<ipc::Fd> fetches;  ///< ipc::BlockFetches by rank; of a prefill engine
 };
 
 struct Resources {
@@ -46,7 +47,7 @@ struct Resources {
   ipc::Fd worker_options_file;           ///< the same without keys
   std::vector<EngineResources> engines;  ///< by index
   std::vector<PeerResources> peers;      ///< by prefill port
-  std::vector<RemoteResources> remotes;  ///< by index of --engines
+  std::vector<RemoteResources> remotes;  ///< by index of Options::relayed_engines()
   std::vector<ipc::LinkFds> text_links;  ///< between the front and the text processes, by index
   int pictures = 0;      ///< so many of the media processes are for pictures, the others for videos
   ipc::Fd vocabulary;    ///< what the model's tokens print, for all that need it; invalid: each has its own

@@ -6,17 +6,19 @@
 
 namespace troupe::model {
 
-SwapCopier::SwapCopier(std::unique_ptr<SwapStore> store) : store_(std::move(store)) {
-  thread_ = std::thread([this] { run(); });
+SwapCopier::SwapCopier(std::unique_ptr<SwapStore> store, const RemotePeers& remotes)
+    : store_(std::move(store)), remotes_(remotes), fetches_(remotes.count) {
+  for (std::size_t lane = 0; lane <= remotes.count; ++lane)
+    threads_.emplace_back([this, lane] { run(lane); });
 }
 
 SwapCopier::~SwapCopier() {
   {
     const std::lock_guard lock(mutex_);
-    stop_ = true;
+    stop_ = stop_fetches_ = true;
   }
-  work_.notify_one();
-  thread_.join();
+  work_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
 }
 
 void SwapCopier::set_memory(const KvPart& kv) {
@@ -41,6 +43,13 @@ void SwapCopier::detach(std::uint32_t peer, int rank) {
   peers_.forget(peer, rank);
 }
 
+bool SwapCopier::set_remote_peer(std::uint32_t peer, FetchBlocks fetch) {
+  if (peer < remotes_.first || peer - remotes_.first >= remotes_.count) return false;
+  const std::lock_guard lock(mutex_);
+  fetches_[peer - remotes_.first] = std::move(fetch);
+  return true;
+}
+
 void SwapCopier::submit(const wire::CacheCommand& command, std::span<const wire::BlockCopy> copies) {
   {
     const std::lock_guard lock(mutex_);
@@ -52,7 +61,7 @@ void SwapCopier::submit(const wire::CacheCommand& command, std::span<const wire:
                      {copies.begin(), copies.end()}});
   }
   ++open_;
-  work_.notify_one();
+  work_.notify_all();
 }
 
 void SwapCopier::end(std::uint64_t id) {
@@ -60,7 +69,7 @@ void SwapCopier::end(std::uint64_t id) {
     const std::lock_guard lock(mutex_);
     ended_.end(id);
   }
-  work_.notify_one();
+  work_.notify_all();
 }
 
 bool SwapCopier::through(std::uint64_t id) const {
@@ -84,50 +93,60 @@ bool SwapCopier::take_ended(EndedCommand& out, TimePoint deadline) {
 void SwapCopier::reset() {
   std::unique_lock lock(mutex_);
   jobs_.clear();
-  progress_.wait(lock, [this] { return !running_; });
+  stop_fetches_ = true;
+  progress_.wait(lock, [this] { return running_ == 0; });
+  stop_fetches_ = false;
   reports_.clear();
   ended_.clear();
   open_ = 0;
 }
 
+/// Which thread runs the job.
+std::size_t SwapCopier::lane_of(const Job& job) const {
+  if (job.op != wire::CacheOp::peer_in || job.peer < remotes_.first) return 0;
+  const std::size_t remote = job.peer - remotes_.first;
+  return remote < remotes_.count ? 1 + remote : 0;
+}
+
 /// The job to run now. Copies in come first: sequences wait for them, and rarely for a copy out.
-std::deque<SwapCopier::Job>::iterator SwapCopier::next() {
-  const auto ready = [this](bool in) {
+std::deque<SwapCopier::Job>::iterator SwapCopier::next(std::size_t lane) {
+  const auto ready = [&](bool in) {
     return std::find_if(jobs_.begin(), jobs_.end(), [&](const Job& job) {
-      return (job.op != wire::CacheOp::swap_out) == in && ended_.through(job.after);
+      return lane_of(job) == lane && (job.op != wire::CacheOp::swap_out) == in && ended_.through(job.after);
     });
   };
   const auto in = ready(true);
   return in != jobs_.end() ? in : ready(false);
 }
 
-void SwapCopier::run() {
+void SwapCopier::run(std::size_t lane) {
   std::unique_lock lock(mutex_);
   for (;;) {
     auto at = jobs_.end();
-    work_.wait(lock, [&] { return stop_ || (at = next()) != jobs_.end(); });
+    work_.wait(lock, [&] { return stop_ || (at = next(lane)) != jobs_.end(); });
     if (stop_) return;
     const Job job = std::move(*at);
     jobs_.erase(at);
     std::vector<Peers::Source> sources;
-    if (job.op == wire::CacheOp::peer_in) sources = peers_.of(job.peer, job.memory, job.copies);
-    running_ = true;
+    if (job.op == wire::CacheOp::peer_in && lane == 0) sources = peers_.of(job.peer, job.memory, job.copies);
+    const FetchBlocks from = lane == 0 ? FetchBlocks() : fetches_[lane - 1];
+    ++running_;
     lock.unlock();
     EndedCommand report{job.id, false, now_ns(), 0};
-    report.failed = !copy(job, sources);
+    report.failed = lane == 0 ? !copy(job, sources) : !fetch(job, from);
     report.finished_ns = now_ns();
     sources.clear();  // unmapping a memory takes time, too
     lock.lock();
-    running_ = false;
+    --running_;
     ended_.end(job.id);
     reports_.push_back(report);
     progress_.notify_one();
+    work_.notify_all();  // jobs of other lanes may wait for this one
   }
 }
 
 /// False at the first block that fails: the command's blocks are lost together.
 bool SwapCopier::copy(const Job& job, std::span<const Peers::Source> sources) const {
-  const auto kv = [this](BlockId block) { return kv_ + static_cast<std::size_t>(block) * block_bytes_; };
   if (job.op == wire::CacheOp::peer_in && sources.empty()) return false;
   for (const wire::BlockCopy& pair : job.copies) {
     if (job.op == wire::CacheOp::swap_out) {
@@ -143,6 +162,16 @@ bool SwapCopier::copy(const Job& job, std::span<const Peers::Source> sources) co
     }
   }
   return true;
+}
+
+/// Likewise.
+bool SwapCopier::fetch(const Job& job, const FetchBlocks& from) const {
+  bool fits = true;
+  const auto take = [&](const wire::BlockCopy& copy, std::span<const std::byte> block) {
+    fits &= block.size() == block_bytes_;
+    if (fits) std::memcpy(kv(copy.to), block.data(), block_bytes_);
+  };
+  return from && from(job.memory, job.copies, take, stop_fetches_) && fits;
 }
 
 }  // namespace troupe::model

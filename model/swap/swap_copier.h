@@ -1,6 +1,8 @@
 #pragma once
 // Copies blocks between a CPU worker's KV memory and its swap store, and out of other instances' KV memory,
-// on a thread of its own beside the steps.
+// on threads beside the steps: one, and one for each instance on another machine, as the network may take its
+// time.
+#include <atomic>
 #include <condition_variable>
 #include <cstddef>
 #include <cstdint>
@@ -13,6 +15,7 @@
 
 #include "base/clock.h"
 #include "ipc/wire.h"
+#include "model/executor.h"
 #include "model/result_writer.h"
 #include "model/sealed_memory.h"
 #include "model/swap/ended_commands.h"
@@ -21,13 +24,19 @@
 
 namespace troupe::model {
 
+/// Which of the other instances are on other machines: `count` from index `first` on.
+struct RemotePeers {
+  std::uint32_t first = 0;
+  std::uint32_t count = 0;
+};
+
 /// All calls from one thread, which also runs the commands that only copy within the KV memory and reports
 /// them by end(). Commands wait for those named in `after`; copies in come before copies out.
 class SwapCopier {
  public:
-  /// Starts the thread, which has the caller's affinity: make it before the caller is pinned. Null: there is
-  /// no swap space.
-  explicit SwapCopier(std::unique_ptr<SwapStore> store);
+  /// Starts the threads, which have the caller's affinity: make it before the caller is pinned. Null: there
+  /// is no swap space.
+  explicit SwapCopier(std::unique_ptr<SwapStore> store, const RemotePeers& remotes = {});
   ~SwapCopier();
   SwapCopier(const SwapCopier&) = delete;
   SwapCopier& operator=(const SwapCopier&) = delete;
@@ -38,6 +47,10 @@ class SwapCopier {
   /// As Executor::attach_peer() and detach_peer().
   Status attach(std::uint32_t peer, const PeerKvMemory& memory);
   void detach(std::uint32_t peer, int rank);
+
+  /// Blocks of an instance on another machine come by `fetch`. Before the first submit(). False: the instance
+  /// is none of the constructor's.
+  bool set_remote_peer(std::uint32_t peer, FetchBlocks fetch);
 
   void submit(const wire::CacheCommand& command, std::span<const wire::BlockCopy> copies);
   /// A command that was not submitted here has ended.
@@ -50,7 +63,7 @@ class SwapCopier {
   /// An end that was not taken yet. False when there is none before the deadline.
   bool take_ended(EndedCommand& out, TimePoint deadline = {});
 
-  /// Forgets all commands, after the one that runs.
+  /// Forgets all commands, after those that run.
   void reset();
 
  private:
@@ -63,12 +76,16 @@ class SwapCopier {
     std::vector<wire::BlockCopy> copies;
   };
 
-  void run();
-  std::deque<Job>::iterator next();
   using Peers = PeerSources<SealedMemory>;
+  void run(std::size_t lane);
+  std::size_t lane_of(const Job& job) const;
+  std::deque<Job>::iterator next(std::size_t lane);
   bool copy(const Job& job, std::span<const Peers::Source> sources) const;
+  bool fetch(const Job& job, const FetchBlocks& from) const;
+  std::byte* kv(BlockId block) const { return kv_ + static_cast<std::size_t>(block) * block_bytes_; }
 
-  const std::unique_ptr<SwapStore> store_;  // used by the thread
+  const std::unique_ptr<SwapStore> store_;  // used by the thread of lane 0
+  const RemotePeers remotes_;
   std::byte* kv_ = nullptr;
   std::size_t block_bytes_ = 0;
   std::size_t open_ = 0;
@@ -76,12 +93,15 @@ class SwapCopier {
   mutable std::mutex mutex_;  // guards the following
   std::condition_variable work_, progress_;
   Peers peers_{{}};
+  std::vector<FetchBlocks> fetches_;  // by remote peer
   std::deque<Job> jobs_;
   std::deque<EndedCommand> reports_;
   EndedCommands ended_;
-  bool running_ = false;
+  int running_ = 0;  // jobs
   bool stop_ = false;
-  std::thread thread_;
+  std::atomic<bool> stop_fetches_{false};
+  // By lane: what reads and writes this machine's memory alone, then each remote peer's.
+  std::vector<std::thread> threads_;
 };
 
 }  // namespace troupe::model

@@ -30,7 +30,7 @@ class PeerLinkTest : public ::testing::Test {
           std::make_shared<Link>(*ipc::UpperEnd::attach(fds_[i].step.get(), fds_[i].cache.get())));
     }
     front.own_engines = 1;
-    front.remote_engines = remote;
+    if (remote) front.first_remote = 0;
     text_ = *ipc::create_link();
     front.texts.push_back(
         std::make_shared<Link>(*ipc::UpperEnd::attach(text_.step.get(), text_.cache.get())));

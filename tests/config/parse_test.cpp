@@ -286,6 +286,43 @@ TEST(Parse, PrefillPortsAreThoseOfOtherInstances) {
             "--innode-prefill-ports: got 5 ports, expected at most 4");
 }
 
+TEST(Parse, PrefillEnginesAreThoseOfADecodeInstanceWithKeys) {
+  const std::vector<std::string> decode{"--splitwise-role", "decode", "--cluster-keys", "/keys"};
+  const auto with = [](std::vector<std::string> flags, const std::vector<std::string>& more) {
+    flags.insert(flags.end(), more.begin(), more.end());
+    return flags;
+  };
+  const Options options = parsed(with(decode, {"--prefill-engines", "10.0.0.1:8200,p:8201"}));
+  EXPECT_EQ(options.relayed_engines(), (std::vector<std::string>{"10.0.0.1:8200", "p:8201"}));
+  EXPECT_EQ(options.own_engines(), 1);
+  const auto refused = [&](const std::vector<std::string>& flags) {
+    return option_error(with(flags, {"--prefill-engines", "p:1"}));
+  };
+  EXPECT_EQ(refused({}),
+            "--prefill-engines: got p:1, which needs --splitwise-role decode, but that is mixed");
+  EXPECT_EQ(refused({"--splitwise-role", "decode"}),
+            "--prefill-engines: needs --cluster-keys: fronts and engines prove to each other who they are");
+  EXPECT_EQ(
+      refused(with(decode, {"--engines", "e:1"})),
+      "--prefill-engines: cannot be used with --engines or --listen: a decode instance has a front and an "
+      "engine");
+  EXPECT_EQ(refused(with(decode, {"--prefill-engines", "p:1"})), "--prefill-engines: got p:1 twice");
+  EXPECT_EQ(refused(with(decode, {"--prefill-engines", "a:1,b:1,c:1,d:1"})),
+            "--prefill-engines: got 5 engines, expected at most 4");
+  EXPECT_NE(refused(with(decode, {"--prefill-engines", "nowhere"})).find("HOST:PORT"), std::string::npos);
+  EXPECT_EQ(option_error(with(decode, {"--engines", "e:1"})),
+            "--engines: cannot be used with --splitwise-role decode: a decode instance has an engine of its "
+            "own and "
+            "--prefill-engines");
+  EXPECT_EQ(
+      option_error(with(decode, {"--listen", "127.0.0.1:1"})),
+      "--listen: cannot be used with --splitwise-role decode: a decode instance is a `troupe serve` with "
+      "--prefill-engines");
+  EXPECT_EQ(parsed({"--splitwise-role", "prefill", "--cluster-keys", "/keys", "--listen", "127.0.0.1:1"})
+                .split.role,
+            SplitRole::prefill);
+}
+
 TEST(Parse, WhatARoleCannotBeUsedWith) {
   for (const std::string role : {"prefill", "decode"}) {
     EXPECT_EQ(option_error({"--splitwise-role", role, "--data-parallel-size", "2"}),

@@ -1,0 +1,59 @@
+#pragma once
+// The prefill side of KV connections: gives blocks out of the workers' KV memory, which it has mapped to
+// read. Nobody holds the blocks: a block counts only if it had its name before and after it was read.
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "actors/remote/kv_frames.h"
+#include "actors/remote/stream.h"
+#include "actors/supervisor/kv_memory.h"
+#include "base/status.h"
+#include "ipc/block_names.h"
+#include "model/sealed_memory.h"
+
+namespace troupe::remote {
+
+/// Any thread may call any function.
+class KvServer {
+ public:
+  /// `names` is the engine's table. `ranks` 0: there are no blocks for others here.
+  KvServer(std::size_t ranks, std::shared_ptr<const ipc::BlockNames> names)
+      : names_(std::move(names)), memories_(ranks) {}
+
+  std::size_t ranks() const { return memories_.size(); }
+
+  /// The memory of a rank from now on. Not ok: it cannot be mapped, and its blocks are gone.
+  Status set_memory(std::size_t rank, const supervisor::KvMemory& memory);
+  /// The memory of a rank has ended.
+  void forget_memory(std::size_t rank);
+
+  /// Why a connection for this part cannot be served, in words that follow "the engine at …"; "": it can.
+  std::string refusal(const KvPart& asked) const;
+  /// What is said in the answer to its greeting.
+  KvPart part(std::int32_t rank) const;
+
+  /// Answers wants for a rank until the connection ends or asked to stop. Returns why it has ended.
+  std::string serve(Stream& stream, std::int32_t rank, const std::stop_token& stop);
+
+ private:
+  struct Memory {
+    model::SealedMemory mapped;
+    std::uint64_t life = 0;
+    std::size_t blocks = 0;
+    std::size_t block_bytes = 0;
+  };
+  std::shared_ptr<const Memory> memory(std::int32_t rank) const;
+  bool read_block(const KvWant& want, const Memory& memory, std::span<std::byte> into) const;
+  void put_answer(const KvWant& want, std::int32_t rank, std::vector<std::byte>& out) const;
+
+  const std::shared_ptr<const ipc::BlockNames> names_;
+  mutable std::mutex mutex_;
+  std::vector<std::shared_ptr<const Memory>> memories_;  // by rank; guarded by mutex_
+};
+
+}  // namespace troupe::remote
