@@ -24,7 +24,7 @@ constexpr std::size_t kBlocks = 40;
 constexpr std::uint64_t kLife = 0x1234567890abcdef;
 
 template <class Condition>
-bool wait(Condition condition) {
+bool soon(Condition condition) {
   const TimePoint end = Clock::now() + test::kPatience;
   while (!condition() && Clock::now() < end) std::this_thread::sleep_for(std::chrono::milliseconds(5));
   return condition();
@@ -85,7 +85,7 @@ class KvBlocksTest : public ::testing::Test {
                                        names_, address_, std::move(by_rank));
   }
   bool joined() {
-    return wait([&] { return dialer_->peer().state == "joined" && names_->memory() == kLife; });
+    return soon([&] { return dialer_->peer().state == "joined" && names_->memory() == kLife; });
   }
   /// Gets these blocks; true when all have come, each with its contents and in order.
   bool get(std::vector<BlockId> blocks, std::uint64_t life = kLife) {
@@ -132,7 +132,7 @@ TEST_F(KvBlocksTest, BlocksComeWithTheirContentsInOrder) {
   open_gate();
   dial();
   ASSERT_TRUE(joined());
-  ASSERT_TRUE(wait([&] { return get({3}); }));
+  ASSERT_TRUE(soon([&] { return get({3}); }));
   EXPECT_TRUE(get(all())) << "more than there is room for at a time";
   EXPECT_TRUE(get({}));
 }
@@ -143,9 +143,9 @@ TEST_F(KvBlocksTest, AWorkerMayComeAfterTheRelayAndAgain) {
   ASSERT_TRUE(joined());
   EXPECT_FALSE(get({3})) << "it has not said how long its blocks are";
   worker_comes();
-  ASSERT_TRUE(wait([&] { return get({3}); }));
+  ASSERT_TRUE(soon([&] { return get({3}); }));
   worker_comes();
-  EXPECT_TRUE(wait([&] { return get(all()); }));
+  EXPECT_TRUE(soon([&] { return get(all()); }));
 }
 
 TEST_F(KvBlocksTest, ABlockThatTheEngineHasUsedForSomethingElseIsGone) {
@@ -153,7 +153,7 @@ TEST_F(KvBlocksTest, ABlockThatTheEngineHasUsedForSomethingElseIsGone) {
   open_gate();
   dial();
   ASSERT_TRUE(joined());
-  ASSERT_TRUE(wait([&] { return get({5}); }));
+  ASSERT_TRUE(soon([&] { return get({5}); }));
   // The relay here may not know it yet: then the one beside the engine says so.
   engine_names_->clear(5);
   EXPECT_FALSE(get({4, 5, 6}));
@@ -165,7 +165,7 @@ TEST_F(KvBlocksTest, NothingComesOfAnotherLifeOfTheMemory) {
   open_gate();
   dial();
   ASSERT_TRUE(joined());
-  ASSERT_TRUE(wait([&] { return get({5}); }));
+  ASSERT_TRUE(soon([&] { return get({5}); }));
   EXPECT_FALSE(get({5}, kLife + 1));
   server_.forget_memory(0);
   EXPECT_FALSE(get({5}));
@@ -177,18 +177,18 @@ TEST_F(KvBlocksTest, AnEngineThatIsGoneFailsWhatIsWantedAndIsFoundAgain) {
   open_gate();
   dial();
   ASSERT_TRUE(joined());
-  ASSERT_TRUE(wait([&] { return get({5}); }));
+  ASSERT_TRUE(soon([&] { return get({5}); }));
   gate_.reset();
-  EXPECT_TRUE(wait([&] { return !get({5}); }));
+  EXPECT_TRUE(soon([&] { return !get({5}); }));
   open_gate();
-  EXPECT_TRUE(wait([&] { return get(all()); }));
+  EXPECT_TRUE(soon([&] { return get(all()); }));
 }
 
 TEST_F(KvBlocksTest, BlocksOfAnotherSizeAreRefusedInOneSentence) {
   worker_comes(10'000);
   open_gate();
   dial();
-  ASSERT_TRUE(wait([&] { return dialer_->peer().state == "refused"; }));
+  ASSERT_TRUE(soon([&] { return dialer_->peer().state == "refused"; }));
   const std::string why = dialer_->peer().why;
   EXPECT_NE(why.find("the engine here"), std::string::npos) << why;
   EXPECT_NE(why.find("20000"), std::string::npos) << why;
@@ -262,7 +262,7 @@ class FakeServerTest : public KvBlocksTest {
   void expect_second_serves(Act first) {
     serve({std::move(first), answering()});
     fetch_from_it();
-    EXPECT_TRUE(wait([&] { return get(all()); }));
+    EXPECT_TRUE(soon([&] { return get(all()); }));
   }
 
   std::unique_ptr<KvClient> client_;
