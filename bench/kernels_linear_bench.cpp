@@ -27,6 +27,7 @@ struct Shape {
 };
 constexpr Shape kErnie03b{"", 1024, 3072, 18, 6};
 constexpr Shape kDemo{".demo", 576, 1536, 60, 20};
+constexpr Shape kExpert21b{".21b_expert", 2560, 1536, 48, 8};
 
 constexpr int kDecodeRows[] = {1, 2, 4, 8, 16};
 constexpr int kMostRows = 512;
@@ -36,6 +37,7 @@ constexpr int kPrefillLayers = 3;
 /// As it stands in the rows' names: "bfloat16", "int8", "int4_64".
 std::string name_of(const WeightFormat& format) {
   if (!format.quantised()) return to_string(format.activations);
+  if (format.kind == WeightKind::wint2) return "wint2";
   const std::string kind = format.kind == WeightKind::int8 ? "int8" : "int4";
   return format.group == 0 ? kind : kind + "_" + std::to_string(format.group);
 }
@@ -168,11 +170,22 @@ void measure_loading(Report& report, Isa isa, const WeightFormat& format) {
 }  // namespace
 }  // namespace troupe::bench
 
-// --best: the fastest instruction set alone.
+// --best: the fastest instruction set alone. --experts: what experts are stored in, on every set.
 int main(int argc, char** argv) {
   using namespace troupe;
   bench::Report report(argc, argv);
   const Isa best = cpu_features().best;
+  const auto given = [&](const char* flag) {
+    return std::any_of(argv + 1, argv + argc, [&](const char* word) { return std::strcmp(word, flag) == 0; });
+  };
+  if (given("--experts")) {
+    for (const Isa isa : usable_isas()) {
+      if (isa == Isa::baseline) continue;
+      for (const kernels::WeightKind kind : {kernels::WeightKind::int4, kernels::WeightKind::wint2})
+        bench::measure(report, bench::kExpert21b, isa, kernels::WeightFormat(kind, DType::bf16), false);
+    }
+    return 0;
+  }
   bench::measure(report, bench::kErnie03b, best, DType::bf16, true);
   bench::measure(report, bench::kDemo, best, DType::bf16, true);
   const kernels::WeightFormat int8{kernels::WeightKind::int8, DType::bf16};
@@ -181,9 +194,7 @@ int main(int argc, char** argv) {
     bench::measure(report, bench::kErnie03b, best, format, true);
     bench::measure(report, bench::kDemo, best, format, true);
   }
-  for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--best") == 0) return 0;
-  }
+  if (given("--best")) return 0;
   bench::measure_loading(report, best, DType::bf16);
   bench::measure_loading(report, best, int8);
   bench::measure_loading(report, best, int4);

@@ -436,7 +436,7 @@ Status write_quantised_copy(const ModelFiles& files, const CopyPlaces& places, c
   const WeightFormats& formats = files.formats;
   if (formats.wint2() && formats.lm_head.quantised()) {
     return failure(Code::unsupported,
-                   "A checkpoint with wint2 has its head in " + to_string(formats.activations) +
+                   std::string("A checkpoint with wint2 has its head in ") + to_string(formats.activations) +
                        "; give --lm-head-dtype to troupe serve, which quantises it while loading.");
   }
   for (const WeightFormat& format : {formats.attention, formats.mlp, formats.experts, formats.lm_head}) {

@@ -2,7 +2,6 @@
 codes; what they say when they are spoiled; and troupe quantize --quantization wint2, also after kill -9."""
 import dataclasses
 import json
-import os
 import pathlib
 import shutil
 import signal
@@ -21,8 +20,8 @@ import paddle_model
 import paddle_weight_only
 import wint2_format
 from paddle_wint2 import Wint2
-from quantise_reference import Format
-from reference_model import Config, Model
+from quantise_reference import Format, bf16_values
+from reference_model import Config, Model, read_safetensors
 
 VOCAB = 49152  # the demo's tokenizer
 PROMPTS, TOKENS = 4, 160
@@ -79,6 +78,58 @@ class Reference(Model):
 
     def linear(self, name, x):
         return x @ self.tensor("lm_head.weight").T if name == "lm_head" else super().linear(name, x)
+
+
+class CopyReference(Reference):
+    """What troupe quantize wrote."""
+
+    def __init__(self, drawn, tensors, arithmetic):
+        super().__init__(drawn, None, 1, arithmetic)
+        self.tensors = tensors
+
+    def of(self, name):
+        kind = Format("wint2", wint2_format.GROUP) if ".experts." in name else Format("int8")
+        return None if name == "lm_head" else kind
+
+    def matrix(self, name):
+        module, part = name.rsplit(".", 1)
+        joined = {"q_proj": "qkv_proj", "k_proj": "qkv_proj", "v_proj": "qkv_proj", "gate_proj": "up_gate_proj",
+                  "up_proj": "up_gate_proj"}.get(part, part)
+        at, c = f"{module}.{joined}.", self.config
+        if ".experts." in name:
+            column = {suffix: self.tensors[at + suffix] for suffix in wint2_format.SUFFIXES}
+            both = [wint2_format.codes(column).T.astype(np.float32), wint2_format.scales(column).T]
+        else:
+            data, scales = self.tensors[at + "quant_weight"], bf16_values(self.tensors[at + "weight_scale"])
+            both = [paddle_weight_only.read_wint8(data.view(np.uint8).reshape(-1), *data.shape).astype(np.float32), scales]
+        if joined == "qkv_proj":
+            q, kv = c.heads * c.head_dim, c.kv_heads * c.head_dim
+            first, last = {"q": (0, q), "k": (q, q + kv), "v": (q + kv, q + 2 * kv)}[part[0]]
+        else:
+            half = len(both[0]) // 2
+            first, last = {"gate_proj": (0, half), "up_proj": (half, 2 * half)}.get(part, (0, len(both[0])))
+        return tuple(a[first:last] for a in both)
+
+
+def demo_experts(shape):
+    """Drawn, with experts that are pieces of the demo model's MLPs."""
+    drawn = paddle_model.Drawn(shape)
+    tensor = read_safetensors(DEMO_MODEL / "model.safetensors")
+    for layer in range(shape.first_mixture, shape.layers):
+        for e in range(shape.experts):
+            for part in ("gate", "up", "down"):
+                weight = tensor(f"model.layers.{(3 * e + layer) % 30}.mlp.{part}_proj.weight")
+                rows, columns = (shape.hidden, shape.expert_width) if part == "down" else (shape.expert_width, shape.hidden)
+                drawn.tensors[f"model.layers.{layer}.mlp.experts.{e}.{part}_proj.weight"] = weight[:rows, :columns].copy()
+    return drawn
+
+
+def plain_error(weight):
+    """Squared error of four even levels from the smallest to the largest number of each 64 inputs."""
+    groups = weight.astype(np.float64).reshape(-1, 64)
+    low = groups.min(1, keepdims=True)
+    step = np.maximum((groups.max(1, keepdims=True) - low) / 3, 1e-30)
+    return float(((np.rint((groups - low) / step) * step + low - groups) ** 2).sum())
 
 
 def rms(a, b):
@@ -142,6 +193,79 @@ class Wint2Checkpoints(unittest.TestCase):
 
     def test_log_probabilities_of_four_ranks(self):
         self.check(4)
+
+    def quantize(self, plain, copy, **more):
+        return subprocess.run([BINARY, "quantize", plain, copy, "--quantization", "wint2"], capture_output=True, text=True,
+                              check=False, timeout=SECONDS, **more)
+
+    def test_quantize(self):
+        shape = dataclasses.replace(paddle_model.WHOLE, vocab=VOCAB)
+        drawn = demo_experts(shape)
+        plain, copy = pathlib.Path(self.home.name) / "demo", pathlib.Path(self.home.name) / "demo-wint2"
+        paddle_model.write_checkpoint(plain, drawn, paddle_model.Plain())
+        done = self.quantize(plain, copy)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertIn("wint2", done.stdout)
+        self.assertEqual(list(copy.glob("*unfinished*")) + list(copy.glob("*.part")), [])
+        tensors = tensors_of(copy / "model.safetensors")
+        reference = CopyReference(drawn, tensors, "exact")
+        squares = made = plainly = 0.0
+        for layer in range(shape.first_mixture, shape.layers):
+            for e in range(shape.experts):
+                for part in ("gate", "up", "down"):
+                    name = f"model.layers.{layer}.mlp.experts.{e}.{part}_proj"
+                    weight = drawn(f"{name}.weight")
+                    codes, scales = reference.matrix(name)
+                    made += float(((codes * np.repeat(scales, 64, 1) - weight).astype(np.float64) ** 2).sum())
+                    plainly += plain_error(weight)
+                    squares += float((weight.astype(np.float64) ** 2).sum())
+        print(f"experts of the demo's weights: squared error {made / squares:.4f}, plain codes {plainly / squares:.4f}, "
+              f"ratio {made / plainly:.3f}", flush=True)
+        self.assertLessEqual(made, 0.8 * plainly)
+        self.assertIn(f"{100 * made / squares:.1f}", done.stdout, "the command says the error")
+        ids = np.random.default_rng(5).integers(3, VOCAB, TOKENS).tolist()
+        with Server("--tokenizer", DEMO_MODEL, "--max-model-len", "1024", model=copy) as server:
+            self.assertIn("experts wint2", server.output)
+            found = self.scores(server, ids)
+        exact, rounded = (CopyReference(drawn, tensors, a).scores(ids) for a in ("exact", "cpu"))
+        self.assertLessEqual(rms(found, exact), 1.3 * rms(rounded, exact))  # of one prompt
+
+    def test_a_killed_quantize_goes_on(self):
+        home = pathlib.Path(self.home.name)
+        shape = dataclasses.replace(paddle_model.WHOLE, vocab=512, experts=48)
+        plain, whole, killed = home / "many", home / "many-whole", home / "many-killed"
+        paddle_model.write_checkpoint(plain, paddle_model.Drawn(shape), paddle_model.Plain())
+        self.assertEqual(self.quantize(plain, whole).returncode, 0)
+        process = subprocess.Popen([BINARY, "quantize", plain, killed, "--quantization", "wint2"], stdout=subprocess.DEVNULL,
+                                   stderr=subprocess.DEVNULL)
+        try:
+            wait_until(lambda: process.poll() is not None or list(killed.glob("model*.part")), "a file that is not whole")
+        finally:
+            process.kill()
+        self.assertEqual(process.wait(), -signal.SIGKILL, "it was ended before it was done")
+        self.assertFalse((killed / "config.json").exists())
+        marker = (killed / "quantize-unfinished.json").read_bytes()
+        # Another format does not go on with it.
+        other = subprocess.run([BINARY, "quantize", plain, killed, "--quantization", "wint8"], capture_output=True, text=True,
+                               check=False, timeout=SECONDS)
+        self.assertNotEqual(other.returncode, 0)
+        self.assertIn("unfinished copy", other.stderr)
+        done = self.quantize(plain, killed)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        names = sorted(p.name for p in whole.iterdir())
+        self.assertEqual(sorted(p.name for p in killed.iterdir()), names)
+        for name in names:
+            self.assertEqual((killed / name).read_bytes(), (whole / name).read_bytes(), name)
+        # Ended once more, behind the weights: they are not made again.
+        (killed / "config.json").unlink()
+        (killed / "quantize-unfinished.json").write_bytes(marker)
+        before = (killed / "model.safetensors").stat()
+        self.assertEqual(self.quantize(plain, killed).returncode, 0)
+        after = (killed / "model.safetensors").stat()
+        self.assertEqual((before.st_mtime_ns, before.st_ino), (after.st_mtime_ns, after.st_ino))
+        self.assertEqual((killed / "config.json").read_bytes(), (whole / "config.json").read_bytes())
+        refused = self.quantize(plain, killed)
+        self.assertIn("is not empty", refused.stderr)
 
     def refused(self, folder, *parts, flags=()):
         status, output, _ = run_serve("--model", str(folder), "--tokenizer", str(DEMO_MODEL), *flags)
