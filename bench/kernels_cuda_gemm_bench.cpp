@@ -217,7 +217,7 @@ void measure(Report& report) {
 int main(int argc, char** argv) {
   using namespace troupe;
   const Status usable = cuda_usable();
-  if (!usable.ok() || !Cuda().hopper()) {
+  if (!usable.ok() || !Cuda().features().wgmma) {
     std::fprintf(stderr, "kernels_cuda_gemm: skipped: %s\n",
                  usable.ok() ? "the GPU is not of compute capability 9.0." : usable.message.c_str());
     return 0;

@@ -245,7 +245,7 @@ class Setting {
         .kv = {.data = kv_, .layers = 1, .kv_heads = product.kv_heads, .head_dim = 128},
         .heads = product.heads,
         .slots = reinterpret_cast<const KvSlot*>(slots_)};
-    if (product.halved && device_.hopper() && rows <= kernels::cuda::kSlabMostRows) {
+    if (product.halved && device_.features().clusters && rows <= kernels::cuda::kSlabMostRows) {
       const bool adds = product.ending == Ending::add;
       (adds ? l.produced_norm : l.consumed_norm) = {.weighted = adds ? weighted_ : x_,
                                                     .squares = squares_,
@@ -296,7 +296,7 @@ void measure(Report& report, bool quick, bool slabs) {
   const double bandwidth = copy_bandwidth(device) * 1e-9;
   report.row({"gpu.copy", bandwidth, "GB/s"});
   Setting setting(device);
-  if (device.hopper() && !quick) measure_slabs(report, setting, bandwidth);
+  if (device.features().clusters && !quick) measure_slabs(report, setting, bandwidth);
   if (slabs) return;
   for (const int rows : {1, 64, 8192}) {
     const double seconds = setting.quantise_seconds(rows);
@@ -313,7 +313,7 @@ void measure(Report& report, bool quick, bool slabs) {
       const bool demanded = rows <= 8 && bytes * (product.grouped ? 8 : 1) >= kDemandedBytes;
       report.row({std::string("cuda.linear.") + product.name + ".rows_" + std::to_string(rows),
                   setting.speed(product, i) * 1e-9, "GB/s", bandwidth, demanded ? 0.85 * bandwidth : 0});
-      if (device.hopper() && rows <= 8 && !product.grouped && bytes < kDemandedBytes) {
+      if (device.features().clusters && rows <= 8 && !product.grouped && bytes < kDemandedBytes) {
         report.row({std::string("cuda.chain.") + product.name + ".rows_" + std::to_string(rows),
                     setting.chain_speed(product, rows) * 1e-9, "GB/s", bandwidth});
       }

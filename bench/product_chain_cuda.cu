@@ -63,7 +63,7 @@ template <int kLoads>
 void start(Cuda& device, const ProductChain& op) {
   const int blocks = device.multiprocessors(), x_words = op.x_bytes / 16;
   const std::size_t read = static_cast<std::size_t>(blocks) * static_cast<std::size_t>(op.fetched);
-  TROUPE_CHECK(device.hopper() && op.fetched % kPiece == 0 && op.weights_bytes >= read &&
+  TROUPE_CHECK(device.features().clusters && op.fetched % kPiece == 0 && op.weights_bytes >= read &&
                op.x_bytes % (16 * kLoads) == 0);
   const troupe::cuda::Shape shape{.grid = dim3(static_cast<unsigned>(blocks)),
                                   .block = dim3(kThreads),

@@ -37,4 +37,23 @@ constexpr GpuCode code_for(std::string_view architectures, int capability) {
   return best;
 }
 
+/// What kernels may use on a GPU. All of it is there only as far as the build has code that uses it.
+struct GpuFeatures {
+  bool clusters = false;      ///< clusters of thread blocks, and bulk copies; their code is in "90a" alone
+  bool wgmma = false;         ///< products of warpgroups, capability 9.0 alone
+  bool programmatic = false;  ///< a kernel may start while the one before it still runs; from 9.0 on
+  bool fp8 = false;           ///< tensor core products of e4m3; from 8.9 on
+
+  bool operator==(const GpuFeatures&) const = default;
+};
+
+/// Of a GPU of that capability which runs that code.
+constexpr GpuFeatures features_of(const GpuCode& code, int capability) {
+  const bool hopper = capability == 90 && code.accelerated;
+  return {.clusters = hopper,
+          .wgmma = hopper,
+          .programmatic = code.capability >= 90,
+          .fp8 = code.capability >= 89};
+}
+
 }  // namespace troupe

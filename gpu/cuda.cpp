@@ -152,9 +152,8 @@ Cuda::Cuda(const CudaOptions& options)
   cudaDeviceProp properties{};
   TROUPE_CUDA(cudaGetDeviceProperties(&properties, ordinal_));
   capability_ = properties.major * 10 + properties.minor;
-  const GpuCode code = code_for(TROUPE_CUDA_ARCHITECTURES, capability_);
-  hopper_ = capability_ == 90 && code.accelerated;
-  programmatic_ = options.overlap && code.capability >= 90;
+  features_ = features_of(code_for(TROUPE_CUDA_ARCHITECTURES, capability_), capability_);
+  programmatic_ = options.overlap && features_.programmatic;
   multiprocessors_ = properties.multiProcessorCount;
   block_shared_bytes_ = static_cast<int>(properties.sharedMemPerBlockOptin);
   const auto attribute = [&](cudaDeviceAttr which) {

@@ -14,6 +14,7 @@
 
 #include "base/debug_build.h"
 #include "base/status.h"
+#include "gpu/architectures.h"
 #include "gpu/byte_source.h"
 #include "gpu/device.h"
 #include "gpu/overlap_check.h"
@@ -100,12 +101,11 @@ class Cuda {
   int ordinal() const { return ordinal_; }
   /// 90 for compute capability 9.0.
   int capability() const { return capability_; }
-  /// True if kernels for sm_90a (wgmma, bulk copies) run here: the GPU is a Hopper and the build has the
-  /// code.
-  bool hopper() const { return hopper_; }
+  /// What kernels may use here. Choosers read it as a part of kernels/cuda/gpu_traits.h.
+  const GpuFeatures& features() const { return features_; }
   /// True if kernels are launched so that each may start while the one before it still runs (programmatic
-  /// dependent launch; kernels/cuda/launch.cuh). It takes CudaOptions::overlap and code for capability 9.0 or
-  /// above: other code does not wait for the previous kernel.
+  /// dependent launch; kernels/cuda/launch.cuh). It takes CudaOptions::overlap and features().programmatic:
+  /// code for lower capabilities does not wait for the previous kernel.
   bool programmatic() const { return programmatic_; }
   /// Debug builds check what overlapping relies on. `memory` is written by the kernels of a step; 0 bytes
   /// take that back.
@@ -150,7 +150,7 @@ class Cuda {
   int block_shared_bytes_ = 0;
   double memory_bytes_per_s_ = 0;
   double clock_hz_ = 0;
-  bool hopper_ = false;
+  GpuFeatures features_;
   bool programmatic_ = false;
   bool batch_invariant_ = false;
   std::string model_;

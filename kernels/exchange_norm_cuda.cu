@@ -223,7 +223,8 @@ void run(Cuda& device, const SumThenNorm& op) {
   TROUPE_CHECK(op.group.ranks <= kMostPeers && is_supported(op));
   const AddRmsNorm& norm = op.norm;
   const int blocks = blocks_of_row(norm);
-  if (!device.hopper() || numbers_in(norm) > kMostInPackets || norm.rows * blocks > kMostClusterBlocks)
+  if (!device.features().clusters || numbers_in(norm) > kMostInPackets ||
+      norm.rows * blocks > kMostClusterBlocks)
     return run_rows(device, op);
   const troupe::cuda::Shape shape{.grid = static_cast<unsigned>(norm.rows * blocks),
                                   .block = kNormThreads,

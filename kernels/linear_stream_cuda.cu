@@ -114,7 +114,7 @@ void launch_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
                      .groups = linear.groups,
                      .ending = ending_of(linear)};
   CUtensorMap weight_map{}, x_map{};
-  if (device.hopper()) {
+  if (device.features().clusters) {
     const auto map = [&](const void* data, std::size_t row_bytes, int rows, int groups, std::size_t stride,
                          std::uint32_t box_rows) {
       return troupe::cuda::tensor_map(

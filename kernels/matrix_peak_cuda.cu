@@ -77,16 +77,16 @@ __global__ void __launch_bounds__(kThreads) mma_kernel(float* out) {
 
 double matrix_peak(Cuda& device) {
   constexpr int kRuns = 4;
-  const int blocks = device.multiprocessors() * (device.hopper() ? 1 : 2);
+  const int blocks = device.multiprocessors() * (device.features().wgmma ? 1 : 2);
   auto* out = static_cast<float*>(device.scratch(sizeof(float) * std::size_t(blocks) * kThreads));
-  const double each = device.hopper() ? 2.0 * kWarpgroups * kRows * kColumns * kDepth * kIterations
-                                      : 2.0 * (kThreads / 32) * 8 * 16 * 8 * 16 * kMmaIterations;
-  if (device.hopper()) troupe::cuda::allow_shared(wgmma_kernel, kShared);
+  const double each = device.features().wgmma ? 2.0 * kWarpgroups * kRows * kColumns * kDepth * kIterations
+                                              : 2.0 * (kThreads / 32) * 8 * 16 * 8 * 16 * kMmaIterations;
+  if (device.features().wgmma) troupe::cuda::allow_shared(wgmma_kernel, kShared);
   CudaEvent begin(CudaEvent::Timing::on), end(CudaEvent::Timing::on);
   double best = 0;
   for (int run = 0; run < kRuns; ++run) {
     begin.record(device);
-    if (device.hopper()) {
+    if (device.features().wgmma) {
       troupe::cuda::launch(device, wgmma_kernel,
                            {.grid = unsigned(blocks), .block = kThreads, .shared_bytes = kShared}, out);
     } else {

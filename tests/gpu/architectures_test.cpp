@@ -64,5 +64,31 @@ TEST(Architectures, TheHighestCapabilityTheGpuSupportsIsChosen) {
   EXPECT_EQ(code_for("native", 90).capability, 90);
 }
 
+GpuFeatures features(std::string_view architectures, int capability) {
+  return features_of(code_for(architectures, capability), capability);
+}
+
+TEST(Features, OfAHopper) {
+  const GpuFeatures all{.clusters = true, .wgmma = true, .programmatic = true, .fp8 = true};
+  EXPECT_EQ(features("90a", 90), all);
+  EXPECT_EQ(features("80-real,86-real,89-real,90a,90-virtual", 90), all);
+  EXPECT_EQ(features("90", 90), (GpuFeatures{.programmatic = true, .fp8 = true}))
+      << "bulk copies and clusters are compiled for 90a alone";
+}
+
+TEST(Features, OfOthers) {
+  constexpr std::string_view kAll = "80-real,86-real,89-real,90a,90-virtual";
+  EXPECT_EQ(features(kAll, 80), GpuFeatures{});
+  EXPECT_EQ(features(kAll, 86), GpuFeatures{});
+  EXPECT_EQ(features(kAll, 89), GpuFeatures{.fp8 = true});
+  EXPECT_EQ(features(kAll, 120), (GpuFeatures{.programmatic = true, .fp8 = true})) << "runs PTX of 9.0";
+}
+
+TEST(Features, AreThoseOfTheCodeAndNotOfTheCard) {
+  EXPECT_EQ(features("80", 89), GpuFeatures{}) << "code for 8.0 has no fp8";
+  EXPECT_EQ(features("80", 90), GpuFeatures{});
+  EXPECT_EQ(features("90a", 80), GpuFeatures{}) << "no code at all";
+}
+
 }  // namespace
 }  // namespace troupe

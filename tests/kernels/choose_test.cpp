@@ -16,7 +16,7 @@ using test::grouped, test::product;
 
 GpuTraits ampere() {
   GpuTraits gpu = kH200;
-  gpu.hopper = false;
+  gpu.features = {};
   gpu.block_shared_bytes = 163 << 10;
   return gpu;
 }

@@ -274,7 +274,7 @@ TEST_P(CodesTest, EveryWayEqualsSumsInDoublePrecision) {
   if (shape.grouped()) {
     EXPECT_EQ(stream(small), narrow) << "the order of additions is the same";
   }
-  if (!gpu.hopper) return;
+  if (!gpu.features.wgmma) return;
   if (unpacked_takes(shape, gpu)) {
     const auto unpacked = [](Cuda& device, const Linear& l) { run_unpacked(device, l); };
     const std::vector<float> plain = check("unpacked", unpacked);

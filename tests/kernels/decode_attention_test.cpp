@@ -272,7 +272,7 @@ TEST_P(DecodeAttention, PromptsBesideDecodeRows) {
 // More q heads of a KV head than the decode kernel takes: what decodes is generic, pieces of prompts are not.
 TEST_P(DecodeAttention, PromptsOfWideGroupsGoByFlash) {
   if (dtype() == DType::f32) GTEST_SKIP() << "fp32 has the generic way alone.";
-  if (!usual().hopper()) GTEST_SKIP() << "Flash attention needs a GPU of compute capability 9.0.";
+  if (!usual().features().wgmma) GTEST_SKIP() << "Flash attention needs a GPU of compute capability 9.0.";
   const std::vector<StepPart> pieces{{200}, {0, 150}, {0}, {77, 70}, {64, 2}, {511}};
   for (const HeadShape& shape :
        {HeadShape{12, 1, 128}, HeadShape{24, 2, 128}, HeadShape{9, 1, 64}, HeadShape{48, 1, 64}}) {

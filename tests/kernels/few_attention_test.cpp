@@ -305,7 +305,7 @@ TEST_P(FewAttention, AtPageBorders) {
           FewScene scene(usual(), dtype(), setting,
                          in_turn({1, 62, 63, 64, 60, 700, 127, 128, 14, 15, 56}, most));
           EXPECT_LE(scene.worst(scene.run_op()), scene.tolerance());
-          if (!usual().hopper() || dtype() == DType::f32) continue;
+          if (!usual().features().wgmma || dtype() == DType::f32) continue;
           EXPECT_EQ(scene.choice().decodes, cuda::AttentionWay::few);
         }
       }

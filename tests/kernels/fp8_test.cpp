@@ -387,7 +387,7 @@ TEST_P(Fp8Products, EveryWayEqualsSumsInDoublePrecision) {
     if (groups() == 1 && !c().gathered) plain.x_codes = nullptr;  // run() makes them
     run(device, plain);
   });
-  if (!gpu.hopper) return;
+  if (!gpu.features.wgmma) return;
   int tiles = 0;
   for (int tile = 0; tile < static_cast<int>(std::size(kWgmmaTiles)); ++tile) {
     if (!kWgmmaTiles[tile].fp8 || wgmma_cycles(kWgmmaTiles[tile], shape, gpu.multiprocessors) < 0) continue;

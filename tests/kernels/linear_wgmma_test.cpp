@@ -87,7 +87,7 @@ class LinearWgmmaTestBase : public testing::TestWithParam<WgmmaCase> {
   void SetUp() override {
     if (const Status usable = cuda_usable(); !usable.ok()) GTEST_SKIP() << usable.message;
     device_ = std::make_unique<Cuda>();
-    if (!device_->hopper()) GTEST_SKIP() << "wgmma needs a GPU of compute capability 9.0";
+    if (!device_->features().wgmma) GTEST_SKIP() << "wgmma needs a GPU of compute capability 9.0";
     make(GetParam());
   }
 

@@ -105,7 +105,7 @@ TEST(SlabPlan, OnlySmallDenseProductsInBf16OnAHopper) {
     EXPECT_FALSE(slab_plan(s, kH200));
   }
   GpuTraits gpu = kH200;
-  gpu.hopper = false;
+  gpu.features.clusters = false;
   EXPECT_FALSE(slab_plan(taken, gpu));
   gpu = kH200;
   gpu.batch_invariant = true;

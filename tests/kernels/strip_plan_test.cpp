@@ -107,7 +107,7 @@ TEST(StripPlan, OnlyDenseProductsInBf16OnAHopper) {
   s.format = DType::f16;
   EXPECT_FALSE(strip_plan(s, kH200));
   GpuTraits gpu = kH200;
-  gpu.hopper = false;
+  gpu.features.clusters = false;
   EXPECT_FALSE(strip_plan(taken, gpu));
   gpu = kH200;
   gpu.batch_invariant = true;

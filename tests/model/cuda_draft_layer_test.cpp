@@ -229,7 +229,7 @@ TEST_P(CudaTunedDrafts, AreAsCloseAsTheCpus) {
   formats.draft = which.draft;
   formats.kv = which.kv;
   const bool fp8 = which.draft.fp8();
-  if (fp8 && !Cuda().hopper()) GTEST_SKIP() << "fp8 needs a Hopper GPU";
+  if (fp8 && !Cuda().features().wgmma) GTEST_SKIP() << "fp8 needs a Hopper GPU";
   WeightFormats comparable = formats;
   if (fp8) comparable.draft = WeightFormat{WeightKind::int4, DType::bf16, 64};  // the CPU has no fp8
   const double theirs = relative_rms(drafts_of(cpu, *spec, comparable), reference);

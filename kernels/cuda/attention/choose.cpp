@@ -5,7 +5,7 @@ namespace {
 
 /// Why neither tensor core kernel takes the shape; null: flash takes it.
 const char* flash_obstacle(const AttentionShape& s, const GpuTraits& gpu) {
-  if (!gpu.hopper) return "the GPU is no Hopper";
+  if (!gpu.features.wgmma) return "the GPU has no wgmma";
   if (size_of(s.dtype) != 2) return "float32 has no tensor core kernel";
   if (s.head_dim != 64 && s.head_dim != 128) return "head_dim is neither 64 nor 128";
   if (s.kv != KvFormat::plain && s.dtype != DType::bf16)

@@ -40,7 +40,8 @@ constexpr RoutingChoice choose(const RoutingShape& s, const GpuTraits& gpu) {
     return s.rows <= kRoutingManyRows ? RoutingChoice{RoutingWay::tiles_32, "some hundred rows"}
                                       : RoutingChoice{RoutingWay::tiles_32_wide, "many rows"};
   }
-  if (gpu.hopper && s.experts <= 8 * kRoutingMaxCluster && s.rows <= kRoutingTileRows * kRoutingMaxClusters)
+  if (gpu.features.clusters && s.experts <= 8 * kRoutingMaxCluster &&
+      s.rows <= kRoutingTileRows * kRoutingMaxClusters)
     return {RoutingWay::clusters_16, "few rows"};
   return {RoutingWay::tiles_16, few ? "few rows" : "batch-invariant"};
 }

@@ -39,8 +39,8 @@ LinearChoice with_tensor_cores(const LinearShape& s, const GpuTraits& gpu) {
             .wgmma_tile = wgmma_plan(s, gpu)};
   }
   return streamed(s, gpu,
-                  gpu.hopper ? "many rows, but wgmma needs head_dim to be a multiple of 64"
-                             : "many rows, but the GPU has no wgmma");
+                  gpu.features.wgmma ? "many rows, but wgmma needs head_dim to be a multiple of 64"
+                                     : "many rows, but the GPU has no wgmma");
 }
 
 std::string number(int n) { return std::to_string(n); }
@@ -52,7 +52,7 @@ LinearChoice choose(const LinearShape& s, const GpuTraits& gpu) {
     if (s.consumes_halved_norm || s.produces_halved_norm) return {.reason = "no strips multiply fp8"};
     if (s.activations() != DType::bf16)
       return {.way = LinearWay::generic, .reason = "tensor core kernels multiply fp8 beside bfloat16 alone"};
-    if (!gpu.hopper) return {.way = LinearWay::generic, .reason = "the GPU is not a Hopper"};
+    if (!gpu.features.fp8) return {.way = LinearWay::generic, .reason = "the GPU has no fp8 tensor cores"};
     return with_tensor_cores(s, gpu);
   }
   if (const StripPlan plan = strip_plan(s, gpu)) {

@@ -125,13 +125,13 @@ struct SlabPlan {
 };
 
 /// Takes dense products of bf16 weights with 9 to 64 rows and three endings, all of whose blocks run at once:
-/// `add` can produce a halved norm, the other two can consume one. The GPU has to be a Hopper, and not
+/// `add` can produce a halved norm, the other two can consume one. The GPU has to have clusters, and not be
 /// batch-invariant: up to eight rows a product has other sums.
 inline SlabPlan slab_plan(const LinearShape& shape, const GpuTraits& gpu) {
   const bool consumes = shape.consumes_halved_norm, produces = shape.produces_halved_norm;
-  if (!gpu.hopper || gpu.batch_invariant || shape.grouped() || shape.format != WeightFormat(DType::bf16) ||
-      shape.rows < kSlabLeastRows || shape.rows > kSlabMostRows ||
-      (shape.ending == Ending::qkv && shape.head_dim % 4 != 0) ||
+  if (!gpu.features.clusters || gpu.batch_invariant || shape.grouped() ||
+      shape.format != WeightFormat(DType::bf16) || shape.rows < kSlabLeastRows ||
+      shape.rows > kSlabMostRows || (shape.ending == Ending::qkv && shape.head_dim % 4 != 0) ||
       (consumes && !slabs_halve_norms_of(shape.inputs)) ||
       (produces && (shape.ending != Ending::add || !slabs_halve_norms_of(shape.outputs)))) {
     return {};

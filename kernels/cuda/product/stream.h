@@ -81,7 +81,7 @@ constexpr int tile_rows(const LinearShape& shape, const GpuTraits& gpu) {
 /// Inputs are counted as if they had 16 bits. A cluster pays where the outputs alone give too few blocks.
 /// With more rows its blocks have more sums to send and more of x to read.
 constexpr int cluster_size(const LinearShape& shape, const GpuTraits& gpu, int rows) {
-  if (!gpu.hopper || shape.grouped()) return 1;
+  if (!gpu.features.clusters || shape.grouped()) return 1;
   const int inputs = shape.weight_row_bytes() / 2, tiles = (padded(shape.outputs) + kOutputs - 1) / kOutputs;
   const int all = gpu.multiprocessors;
   const int wanted = rows == 8 ? 2 * all : rows == 16 ? all * 7 / 5 : rows == 32 ? all : all * 9 / 20;
@@ -143,8 +143,10 @@ constexpr StreamPlan stream_plan(const LinearShape& shape, const GpuTraits& gpu)
   plan.stages = wanted_stages(shape, plan.outputs, plan.tile_rows);
   if (!shape.grouped() && plan.tile_rows == 8 && plan.block_boxes <= kMaxStageBoxes &&
       tiles * plan.cluster * plan.block_boxes <= gpu.multiprocessors * kResidentBoxes) {
-    plan.boxes = plan.block_boxes;
-    plan.stages = 1;
+    StreamPlan whole = plan;
+    whole.boxes = whole.block_boxes;
+    whole.stages = 1;
+    if (shared_bytes(whole) <= gpu.block_shared_bytes) plan = whole;
   }
   plan.boxes = std::min(plan.boxes, plan.block_boxes);
   plan.stages =

@@ -139,7 +139,7 @@ constexpr bool strips_take(const WeightFormat& format) {
 }
 
 /// Takes dense products of bf16 activations with few enough rows, inputs and outputs, and three endings:
-/// `add` can produce a halved norm, the other two can consume one. The GPU has to be a Hopper, and not
+/// `add` can produce a halved norm, the other two can consume one. The GPU has to have clusters, and not be
 /// batch-invariant: sums depend on the number of rows.
 ///
 /// Cut for one block on each multiprocessor if such a block fits, else for half as many again, else for twice
@@ -156,7 +156,7 @@ inline StripPlan strip_plan(const LinearShape& shape, const GpuTraits& gpu) {
   const int block_inputs = inputs / cluster;
   const WeightKind kind = shape.format.kind;
   const int warp_inputs = strip_warp_inputs(kind), slice_inputs = strip_slice_inputs(kind);
-  if (!gpu.hopper || gpu.batch_invariant || !strips_take(shape.format) || !shape.covers_x() ||
+  if (!gpu.features.clusters || gpu.batch_invariant || !strips_take(shape.format) || !shape.covers_x() ||
       shape.grouped() || shape.rows > kStripRows || !ending || (produces && !adds) ||
       block_inputs % warp_inputs != 0) {
     return {};
@@ -186,7 +186,7 @@ inline StripPlan strip_plan(const LinearShape& shape, const GpuTraits& gpu) {
     plan.sums_overwrite_weights = weights_offset + weights + sums > kStripMaxSharedBytes;
     plan.sums_offset = weights_offset + (plan.sums_overwrite_weights ? 0 : weights);
     plan.shared_bytes = std::max(weights_offset + weights, plan.sums_offset + sums);
-    if (plan.shared_bytes > kStripMaxSharedBytes) continue;
+    if (plan.shared_bytes > std::min(kStripMaxSharedBytes, gpu.block_shared_bytes)) continue;
     // No multiprocessor is left without a block: the next kernel's first blocks would all be placed there,
     // several on one, and be slow.
     plan.blocks = (outputs + plan.outputs - 1) / plan.outputs * cluster;

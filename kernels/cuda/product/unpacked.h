@@ -24,7 +24,7 @@ constexpr bool unpacked_takes(const WeightFormat& format) {
 }
 /// Of experts, with their endings.
 constexpr bool unpacked_takes(const LinearShape& shape, const GpuTraits& gpu) {
-  return gpu.hopper && shape.grouped() && unpacked_takes(shape.format) &&
+  return gpu.features.wgmma && shape.grouped() && unpacked_takes(shape.format) &&
          (shape.ending == Ending::swiglu || shape.ending == Ending::store_scaled);
 }
 

@@ -14,11 +14,11 @@ constexpr int wgmma_steps(const WeightFormat& format, int inputs) {
   return (padded(inputs) + step - 1) / step;
 }
 
-/// 16-bit types on Hopper, and fp8 weights beside bf16; of qkv, whole swizzled halves of heads.
+/// 16-bit types, and fp8 weights beside bf16; of qkv, whole swizzled halves of heads.
 constexpr bool wgmma_takes(const LinearShape& shape, const GpuTraits& gpu) {
   const bool types =
       shape.format.fp8() ? shape.activations() == DType::bf16 : shape.activations() != DType::f32;
-  return gpu.hopper && types &&
+  return gpu.features.wgmma && types &&
          (shape.ending != Ending::qkv || (shape.head_dim % 64 == 0 && shape.kv == shape.activations()));
 }
 

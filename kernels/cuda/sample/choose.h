@@ -6,7 +6,7 @@
 
 namespace troupe::kernels::cuda {
 
-inline constexpr int kSampleCluster = 8;  ///< blocks of a row, on Hopper; elsewhere one
+inline constexpr int kSampleCluster = 8;  ///< blocks of a row in a cluster; without clusters one
 inline constexpr int kSampleThreads = 256, kSampleManyThreads = 512;  ///< of a block
 inline constexpr int kSampleFewRows = 8;
 inline constexpr int kSampleMaxResident = (1 << 14) - 4;  ///< logits that a block keeps in shared memory
@@ -27,7 +27,7 @@ struct SampleChoice {
 
 /// Few rows: many threads for each. Many rows: four blocks of 256 threads fit on a multiprocessor.
 constexpr SampleChoice choose(const SampleShape& s, const GpuTraits& gpu) {
-  SampleChoice c{.blocks = gpu.hopper ? kSampleCluster : 1};
+  SampleChoice c{.blocks = gpu.features.clusters ? kSampleCluster : 1};
   c.block_logits = (s.vocab + 4 * c.blocks - 1) / (4 * c.blocks) * 4;
   c.resident = c.blocks > 1 && c.block_logits <= kSampleMaxResident;
   c.threads = s.rows <= kSampleFewRows || !c.resident ? kSampleManyThreads : kSampleThreads;
