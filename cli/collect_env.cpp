@@ -106,6 +106,7 @@ int collect_env_main(int argc, char** argv) {
   utsname system{};
   ::uname(&system);
   line("troupe", version());
+  line("GPU code", gpu_code());
   line("system", value_in("/etc/os-release", "PRETTY_NAME", '='));
   line("kernel", std::string(system.sysname) + " " + system.release + " " + system.machine);
   line("processor", value_in("/proc/cpuinfo", "model name", ':'));

@@ -10,10 +10,13 @@
 #include "cli/command_line.h"
 #include "cli/commands.h"
 #include "cli/fit_report.h"
+#include "cli/version.h"
 #include "config/fields.h"
 #include "config/quantization.h"
 #include "config/validate.h"
+#include "gpu/architectures.h"
 #include "gpu/ceilings.h"
+#include "gpu/gpu_checks.h"
 #include "model/host_memory.h"
 
 namespace troupe::cli {
@@ -123,6 +126,13 @@ Result<FitQuestion> question_about(const std::string& model, const FitMachine& m
   return FitQuestion{model, "", *spec, options, stored > 0 ? stored : model::published_bytes(*spec)};
 }
 
+/// What keeps this very binary from running on the card; empty: nothing.
+std::string missing_code(const Card& card) {
+  if (code_for(gpu_architectures(), card.capability).capability != 0) return {};
+  return "This build has no code for the " + std::string(card.name) + ", of compute capability " +
+         capability_text(card.capability) + "; it has " + gpu_code() + ".";
+}
+
 Status check_options(config::Options options) {
   // A method that is not offered yet has an answer of its own.
   if (!config::unavailable_quantization(options.quantization.method).empty())
@@ -218,6 +228,7 @@ int fit_main(int argc, char** argv) {
     if (!made.ok()) return fail(synopsis, made.status());
     machine = *std::move(made);
     if (!card->note.empty()) complain(synopsis, std::string(card->note));
+    if (const std::string missing = missing_code(*card); !missing.empty()) complain(synopsis, missing);
   } else {
     std::string note;
     machine = this_machine(note);

@@ -12,22 +12,18 @@
 #include "base/usable_cores.h"
 #include "gpu/architectures.h"
 #include "gpu/cuda_check.h"
+#include "gpu/gpu_checks.h"
 #include "gpu/thread_pool.h"
 
 namespace troupe {
 namespace {
 
-constexpr int kLeastCapability = 80;
 constexpr std::size_t kStagingBytes = std::size_t{32} << 20;
 constexpr std::size_t kSliceBytes = std::size_t{1} << 20;
 constexpr std::size_t kSmall = 64 << 10;
 
 thread_local unsigned long long current_step = 0;
 std::atomic<bool> initialized{false};
-
-std::string version_text(int version) {
-  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
-}
 
 }  // namespace
 
@@ -55,15 +51,8 @@ Status cuda_usable(int ordinal) {
   [[maybe_unused]] static const int asked = ::setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   int driver = 0, runtime = 0;
   cudaRuntimeGetVersion(&runtime);
-  if (cudaDriverGetVersion(&driver) != cudaSuccess || driver == 0) {
-    return failure(Code::unsupported,
-                   "No NVIDIA driver is loaded on this machine, so there is no GPU to use.");
-  }
-  if (driver / 1000 < runtime / 1000) {
-    return failure(Code::unsupported, "The NVIDIA driver is too old: it offers CUDA " + version_text(driver) +
-                                          ", and CUDA " + version_text(runtime / 1000 * 1000) +
-                                          " or newer is needed.");
-  }
+  if (cudaDriverGetVersion(&driver) != cudaSuccess) driver = 0;
+  if (Status s = check_driver(driver, runtime); !s.ok()) return s;
   int count = 0;
   initialized = true;
   if (const cudaError_t error = cudaGetDeviceCount(&count); error != cudaSuccess || count == 0) {
@@ -81,18 +70,7 @@ Status cuda_usable(int ordinal) {
   int major = 0, minor = 0;
   cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, ordinal);
   cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, ordinal);
-  if (major * 10 + minor < kLeastCapability) {
-    return failure(Code::unsupported, "GPU " + std::to_string(ordinal) + " has compute capability " +
-                                          std::to_string(major) + "." + std::to_string(minor) +
-                                          "; 8.0 or higher is needed.");
-  }
-  if (code_for(TROUPE_CUDA_ARCHITECTURES, major * 10 + minor).capability == 0) {
-    return failure(Code::unsupported,
-                   "GPU " + std::to_string(ordinal) + " has compute capability " + std::to_string(major) +
-                       "." + std::to_string(minor) + ", for which this build has no code: it was made for " +
-                       TROUPE_CUDA_ARCHITECTURES + " (TROUPE_CUDA_ARCHITECTURES of cmake).");
-  }
-  return {};
+  return check_capability(ordinal, major * 10 + minor, TROUPE_CUDA_ARCHITECTURES);
 }
 
 int cuda_devices() {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "config/quantization.h"
+#include "gpu/gpu_checks.h"
 #include "model/documented/measured_speeds.h"
 #include "model/ranks/part.h"
 #include "model/sizing.h"
@@ -12,7 +13,6 @@ namespace troupe::model {
 namespace {
 
 constexpr int kMostCards = 64;
-constexpr int kLeastCapability = 80;
 /// Context of the steps whose speed is given, that of docs/performance.md.
 constexpr int kContext = 2048;
 /// What a process's context takes of a GPU before anything is allocated: an estimate.
@@ -95,9 +95,8 @@ Result<FitMachine> machine_with(const Card& card, int count) {
   }
   if (card.capability < kLeastCapability) {
     return failure(Code::unsupported, "The " + std::string(card.name) + " has compute capability " +
-                                          std::to_string(card.capability / 10) + "." +
-                                          std::to_string(card.capability % 10) +
-                                          "; 8.0 or higher is needed.");
+                                          capability_text(card.capability) + "; " +
+                                          capability_text(kLeastCapability) + " or higher is needed.");
   }
   FitMachine machine;
   machine.name = machine.card = std::string(card.name);

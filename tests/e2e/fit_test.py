@@ -26,6 +26,15 @@ class OneModel(unittest.TestCase):
             code, out, err = fit(*arguments)
             self.assertEqual(code, expected, (arguments, out, err))
 
+    def test_a_build_without_code_for_the_card_says_so_and_answers(self):
+        code, out, err = fit("ERNIE-4.5-0.3B", "--card", "A10")
+        self.assertEqual(code, 0, err)
+        built_for = subprocess.run([BINARY, "version"], capture_output=True, text=True, timeout=PATIENCE,
+                                   check=True).stdout.split("GPU code: ")[1].split(",")[0].strip()
+        if built_for in ("none", "90a"):
+            self.assertIn("This build has no code for the A10-24G, of compute capability 8.6", " ".join(err.split()))
+        self.assertIn("fits", out)
+
     def test_json(self):
         code, out, err = fit("ERNIE-4.5-21B-A3B", "--quantization", "wint8", "--card", "A10", "--json")
         answer = json.loads(out)

@@ -143,6 +143,7 @@ class CommandLine(unittest.TestCase):
         code, out, _ = self.run_troupe("version")
         self.assertEqual(code, 0)
         self.assertRegex(out, r"\d+\.\d+\.\d+")
+        self.assertRegex(out, r"\nGPU code: (none|.+, CUDA \d+\.\d+)\n")
         code, out, _ = self.run_troupe("collect-env")
         self.assertEqual(code, 0)
         self.assertTrue(out.strip())
