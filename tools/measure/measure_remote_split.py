@@ -33,7 +33,7 @@ PATIENCE_S = 600
 
 def block_bytes(decode):
     """Of a KV block, from what the worker has logged at its start."""
-    log = "".join(path.read_text(errors="replace") for path in decode.log_dir.rglob("worker-0*"))
+    log = "".join(path.read_text(errors="replace") for path in (decode.log_dir / "worker-0").rglob("*") if path.is_file())
     kv, blocks = (int(re.findall(rf'{name}"?[=:] ?"?(\d+)', log)[-1]) for name in ("kv_bytes", "kv_blocks"))
     return kv // blocks
 
