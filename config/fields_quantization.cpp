@@ -25,7 +25,10 @@ std::vector<Field> quantization_fields(QuantizationOptions& o) {
            "CPU); "
            "or JSON such as "
            "{\"quantization\":\"mix_quant\",\"dense_quant_type\":\"wint8\","
-           "\"moe_quant_type\":\"wint4\",\"kv_cache_quant_type\":\"int8\"}",
+           "\"moe_quant_type\":\"wint4\",\"kv_cache_quant_type\":\"int8\"}. Without it a checkpoint that is "
+           "quantised "
+           "already is read as it is: compressed-tensors, fp8, Paddle's wint8 and wint4, and on the CPU "
+           "W4A8C8",
        .check = check_quantization,
        .refusal = unavailable_quantization,
        .when_unset = "as in the checkpoint"},

@@ -22,7 +22,7 @@ from paddle_reference import PaddleModel, draw_prompts  # noqa: E402
 
 MOST_OF_ROUNDING = 1.1
 NEAR_TIE = 0.02  # relative difference of scores of the last expert chosen and the first one not chosen
-LENGTHS = (200, 130, 100)
+LENGTHS = (130, 90, 90)
 SECONDS = 300
 FLAGS = ("--tokenizer", str(DEMO_MODEL), "--device", "cpu", "--dtype", "bfloat16")
 

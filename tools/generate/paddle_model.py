@@ -82,7 +82,8 @@ class Drawn:
             if layer < shape.first_mixture:
                 self._mlp(f"{at}.mlp", shape.intermediate)
                 continue
-            self._matrix(f"{at}.mlp.gate", shape.experts, hidden, rounded=False)
+            # Sharp: the last expert chosen, which a rounding may exchange for another, has a small weight.
+            self._matrix(f"{at}.mlp.gate", shape.experts, hidden, 6 / np.sqrt(hidden), rounded=False)
             self.tensors[f"{at}.mlp.moe_statics.e_score_correction_bias"] = (
                 self.random.standard_normal((1, shape.experts)) * 0.1).astype(np.float32)
             for e in range(shape.experts):
