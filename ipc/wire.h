@@ -23,7 +23,7 @@
 namespace troupe::wire {
 
 /// Raised with every change of a struct below; compared at attach.
-inline constexpr std::uint32_t kVersion = 13;
+inline constexpr std::uint32_t kVersion = 14;
 /// Raised with every change of a message that a Message record carries; compared when front and engine greet.
 inline constexpr std::uint32_t kMessagesVersion = 7;
 inline constexpr std::size_t kAlignment = 8;

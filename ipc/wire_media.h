@@ -26,7 +26,7 @@ struct SequenceMedia {
   Span<MediaEntry> items{};
 };
 
-/// Where the patches of an item lie in the region that the front writes and workers read
+/// Where the patches of an item lie in the region that a front writes and workers read
 /// (ipc/patch_region.h).
 struct PatchPlace {
   std::uint64_t offset = 0;      ///< bytes from the region's first
@@ -43,7 +43,7 @@ struct EncodeMedia {
   Header header{};
   SlotRef slot{};
   std::int32_t item = 0;
-  std::uint32_t padding = 0;
+  std::uint32_t front = 0;  ///< index of the engine's front in whose region the patches are
   PatchPlace place{};
   BlockHash name{};  ///< of what the item contains, for those who may share it; zero: it is not kept
 };

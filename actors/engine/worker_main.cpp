@@ -1,7 +1,7 @@
 #include <algorithm>
 #include <cstdlib>
+#include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <random>
 
 #include "actors/engine/child_main.h"
@@ -80,6 +80,22 @@ Status attach_remote_peers(const supervisor::ChildArguments& arguments, const co
   return {};
 }
 
+Result<PatchRegions::Region> patches_at(int fd) {
+  if (fd < 0) return PatchRegions::Region();
+  Result<ipc::PatchRegion> attached = ipc::PatchRegion::attach(fd);
+  if (!attached.ok()) return attached.status();
+  return PatchRegions::Region(std::make_shared<ipc::PatchRegion>(std::move(*attached)));
+}
+
+/// Obeys an order about the decode instance's patches.
+void obey(const supervisor::Packet& packet, PatchRegions& patches, const Log& log) {
+  const std::string order = packet.text("do");
+  if (order != "patches" && order != "patches_gone") return;
+  const auto region = patches_at(order == "patches" ? packet.attached.get() : -1);
+  if (!region.ok()) log.warning("patches_refused", {kv("why", region.status().message)});
+  patches.set(supervisor::kDecodeFront, region.ok() ? *region : nullptr);
+}
+
 /// Obeys an order about the KV memory of another instance. What cannot be used is told, and copies from it
 /// fail.
 void obey(supervisor::Packet& packet, Executor& executor, const Control& control, const Log& log) {
@@ -123,20 +139,21 @@ Status serve(const supervisor::ChildArguments& arguments, Control& control, cons
   for (const std::string& way : (*executor)->slow_ways()) log.warning("slow", {kv("way", way)});
   auto link = ipc::LowerEnd::attach(arguments.step_fds.front(), arguments.cache_fds.front());
   if (!link.ok()) return link.status();
-  std::optional<ipc::PatchRegion> patches;
-  if (arguments.patches_fd >= 0) {
-    auto attached = ipc::PatchRegion::attach(arguments.patches_fd);
-    if (!attached.ok()) return attached.status();
-    patches.emplace(std::move(*attached));
-  }
+  const auto own_patches = patches_at(arguments.patches_fd);
+  if (!own_patches.ok()) return own_patches.status();
+  PatchRegions patches(*own_patches);
+  if (options.split.role == config::SplitRole::prefill) patches.set(supervisor::kDecodeFront, nullptr);
   if (Status status = attach_remote_peers(arguments, options.split, **executor); !status.ok()) return status;
   const WorkerIdentity identity{*hash, arguments.rank, random_id(),
                                 std::chrono::seconds(options.process.start_timeout_s)};
   if (Status status = tell_memory(control, **executor, identity.memory); !status.ok()) return status;
   control.tell({{"event", "state"}, {"state", "ready"}});
-  return run_worker(*link, **executor, identity, log, patches ? &*patches : nullptr, [&] {
+  return run_worker(*link, **executor, identity, log, &patches, [&] {
     supervisor::Packet packet = control.receive(TimePoint{});
-    if (packet.kind == supervisor::Packet::Kind::message) obey(packet, **executor, control, log);
+    if (packet.kind == supervisor::Packet::Kind::message) {
+      obey(packet, patches, log);
+      obey(packet, **executor, control, log);
+    }
     return asked_to_end(packet);
   });
 }

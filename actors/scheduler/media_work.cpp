@@ -110,6 +110,7 @@ void MediaWork::ask_next(std::uint32_t sequence) {
   order_.begin(epoch_);
   order_.record().slot = s.slot;
   order_.record().item = s.media.asked;
+  order_.record().front = s.front;
   order_.record().place = item.place;
   order_.record().name = names_.name_item(s, item);
   const std::span<const std::byte> bytes = order_.finish();

@@ -206,8 +206,7 @@ EngineRouter::Request Session::wanted() const {
   for (const SessionPrompt& prompt : content_.prompts)
     wanted.prompt_tokens += is_handed_over(attempts_) ? 0 : prompt.tokens;
   wanted.begun = first_token_ns_ > 0;
-  wanted.hands_over =
-      !wanted.begun && !given_back_ && !lives_.suspect() && ask_.prefix.enabled && !has_media();
+  wanted.hands_over = !wanted.begun && !given_back_ && !lives_.suspect() && ask_.prefix.enabled;
   const auto goes_on = [](const SessionSequence& sequence) { return !sequence.ended; };
   wanted.answers = std::count_if(content_.sequences.begin(), content_.sequences.end(), goes_on);
   wanted.answer_tokens =

@@ -146,9 +146,6 @@ class Session {
     hands_over_ = hands_over;
   }
 
-  /// Some of its prompts have images or videos.
-  bool has_media() const { return !content_.prompts.empty() && !content_.prompts.front().media.empty(); }
-
   /// An engine that was to hand it over will not: it is not given to another such one.
   void give_back() {
     given_back_ = true;

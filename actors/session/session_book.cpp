@@ -155,8 +155,6 @@ std::vector<std::uint32_t> SessionBook::candidates(const Open& open) const {
   for (std::uint32_t engine = 0; engine < engines_.size(); ++engine) {
     const auto& refused = open.refused_by;
     if (!engines_[engine].up || std::find(refused.begin(), refused.end(), engine) != refused.end()) continue;
-    // Images are in this instance's memory, which a prefill instance does not map.
-    if (is_prefill(engine) && open.session->has_media()) continue;
     out.push_back(engine);
   }
   // What all other engines that are up have refused is no prefill instance's.

@@ -12,6 +12,7 @@
 //                 --patches-fd=17
 //   troupe media  --fd=18 --control-fd=4
 // and the resolved options as JSON in a sealed memory file, so that no secret is seen in a process list.
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,9 @@
 #include "ipc/fd.h"
 
 namespace troupe::supervisor {
+
+/// Index of the front of a decode instance among the fronts of the engine that computes prompts for it.
+inline constexpr std::uint32_t kDecodeFront = 1;
 
 struct ChildArguments {
   int options_fd = -1;

@@ -50,6 +50,9 @@
 //                                                        the n-th prefill instance; again when that comes
 //                                                        anew. It keeps those that it reads
 //   {"do":"peer_gone","peer":n,"rank":r}                 that rank has ended: its memory is of no use
+// to a worker of a prefill instance, when it is ready
+//   {"do":"patches"}                                     with the decode instance's ipc::PatchRegion
+//   {"do":"patches_gone"}                                that instance has ended
 // to the relay of a prefill engine, when it is ready
 //   {"do":"kv_memory","rank":n,"life":"<decimal>","blocks":n,"block_bytes":n}
 //                                                        with the file of the KV memory of that rank, when

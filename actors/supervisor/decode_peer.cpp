@@ -7,6 +7,7 @@
 #include "actors/supervisor/child_process.h"
 #include "actors/supervisor/peer_facts.h"
 #include "ipc/block_names.h"
+#include "ipc/patch_region.h"
 
 namespace troupe::supervisor {
 
@@ -52,6 +53,8 @@ bool DecodePeer::read(Waiting& waiting, TimePoint now) {
       if (!setup_.cannot.empty()) return refuse(waiting, setup_.cannot), true;
     } else if (order == "link_cache") {
       waiting.link.cache = std::move(packet.attached);
+    } else if (order == "patches") {
+      waiting.patches = std::move(packet.attached);
     } else if (order == "names") {
       consider(waiting, std::move(packet.attached));
       return true;
@@ -76,6 +79,11 @@ void DecodePeer::consider(Waiting& waiting, ipc::Fd block_names) {
   if (!monitor.ok()) return refuse(waiting, "its link cannot be used: " + monitor.status().message);
   if (const auto names = ipc::BlockNames::attach(block_names.get()); !names.ok())
     return refuse(waiting, "its table of block names cannot be used: " + names.status().message);
+  if (waiting.patches) {
+    const auto patches = ipc::PatchRegion::attach(waiting.patches.get());
+    if (!patches.ok())
+      return refuse(waiting, "its memory for images cannot be used: " + patches.status().message);
+  }
   if (!waiting.control.send({{"event", "accepted"}}).ok()) return;  // it has gone meanwhile
   control_ = std::move(waiting.control);
   pid_ = waiting.pid;
@@ -86,7 +94,8 @@ void DecodePeer::consider(Waiting& waiting, ipc::Fd block_names) {
   setup_.log(LogLevel::info, "decode_joined", {kv("pid", pid_)});
   setup_.tell("joined    the decode instance with pid " + std::to_string(pid_) +
               "; the engine is started again for it\n");
-  events_.accepted({std::move(waiting.link), std::move(block_names), *std::move(monitor)});
+  events_.accepted(
+      {std::move(waiting.link), std::move(block_names), *std::move(monitor), std::move(waiting.patches)});
 }
 
 // It asks again and again: that is said once.

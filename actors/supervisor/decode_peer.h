@@ -36,6 +36,7 @@ class DecodePeer {
     ipc::LinkFds link;
     ipc::Fd block_names;
     ipc::LinkMonitor monitor;  ///< of the link
+    ipc::Fd patches;           ///< its ipc::PatchRegion; invalid: it has none
   };
 
   /// What the owner does with it.
@@ -79,6 +80,7 @@ class DecodePeer {
     TimePoint until;
     PeerFacts facts;
     ipc::LinkFds link;
+    ipc::Fd patches;
   };
   /// True when it waits no more.
   bool read(Waiting& waiting, TimePoint now);

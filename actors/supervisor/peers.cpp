@@ -27,6 +27,7 @@ PrefillPeers::Setup prefill_setup(const Resources& resources, Console& console, 
   return {.runtime_dir = resources.options.process.runtime_dir,
           .facts = facts_of(resources.options),
           .ranks = resources.options.parallel.tensor_parallel_size,
+          .patches = resources.patches.get(),
           .log = log,
           .tell = [&console](const std::string& line) { console.tell(line); },
           .warn = [&console](const std::string& line) { console.warn(line); }};
@@ -111,6 +112,7 @@ void Peers::tick(TimePoint now) {
     decode_.keep_memory_of(child.rank, child.process.pid());
     (void)relayed_memories_.keep_of(child.rank, child.process.pid());
     if (!child.running() || !child.ready) continue;
+    tell_patches(child);
     prefills_.tell_worker(child.rank, child.process.pid(), [&child](const nlohmann::json& order, int file) {
       return child.control.send(order, file).ok();
     });
@@ -133,6 +135,8 @@ void Peers::accept(DecodePeer::Offer offer) {
   replace_engine();
   link_ = std::move(offer.link);
   block_names_ = std::move(offer.block_names);
+  patches_ = std::move(offer.patches);
+  ++patches_change_;
   resources_.monitors.engine(0).set_decode_front(std::move(offer.monitor));
   ChildArguments& arguments = own.arguments;
   arguments.link_step_fds.resize(1);
@@ -154,6 +158,23 @@ void Peers::forget_decode_front() {
   arguments.link_step_fds.resize(1);
   arguments.link_cache_fds.resize(1);
   link_ = {};
+  patches_.reset();
+  ++patches_change_;
+}
+
+// Before the engine that knows the decode instance's front is started: an image whose patches the worker does
+// not find is given back.
+void Peers::tell_patches(const Child& worker) {
+  if (resources_.options.split.role != config::SplitRole::prefill) return;
+  told_patches_.resize(static_cast<std::size_t>(resources_.options.parallel.tensor_parallel_size));
+  Told& told = told_patches_[static_cast<std::size_t>(worker.rank)];
+  const int pid = worker.process.pid();
+  if (told.pid == pid && told.change == patches_change_) return;
+  const bool knows = told.pid == pid;  // of an earlier one
+  if (patches_ ? worker.control.send({{"do", "patches"}}, patches_.get()).ok()
+               : !knows || worker.control.send({{"do", "patches_gone"}}).ok()) {
+    told = {pid, patches_change_};
+  }
 }
 
 Child& Peers::engine() {

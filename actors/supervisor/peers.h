@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "actors/supervisor/children.h"
 #include "actors/supervisor/console.h"
@@ -48,6 +49,7 @@ class Peers {
   void forget_decode_front();
   void replace_engine();
   void tell_relay();
+  void tell_patches(const Child& worker);
   Child& engine();
 
   Resources& resources_;
@@ -63,9 +65,16 @@ class Peers {
     bool operator==(const RelayTold&) const = default;
   };
   RelayTold relay_told_;   // that process, of that life of relayed_memories_
-  ipc::LinkFds link_;      // from the decode instance
-  ipc::Fd block_names_;    // likewise: the engine's table, also when that instance has gone
-  int engine_before_ = 0;  // process that was started with other ones; 0: none has to be replaced
+  ipc::LinkFds link_;    // from the decode instance
+  ipc::Fd block_names_;  // likewise: the engine's table, also when that instance has gone
+  ipc::Fd patches_;      // likewise, in which it has its images; invalid: there are none
+  std::uint64_t patches_change_ = 0;
+  struct Told {
+    int pid = 0;
+    std::uint64_t change = 0;
+  };
+  std::vector<Told> told_patches_;  // by rank: the worker process that knows of that change
+  int engine_before_ = 0;           // process that was started with other ones; 0: none has to be replaced
 };
 
 }  // namespace troupe::supervisor

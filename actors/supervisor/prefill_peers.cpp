@@ -97,6 +97,7 @@ void PrefillPeers::join(Peer& peer, TimePoint now) {
   const PeerResources& shared = *peer.resources;
   (void)pair->ours.send({{"do", "offer"}, {"facts", setup_.facts}}, shared.link.step.get());
   (void)pair->ours.send({{"do", "link_cache"}}, shared.link.cache.get());
+  if (setup_.patches >= 0) (void)pair->ours.send({{"do", "patches"}}, setup_.patches);
   (void)pair->ours.send({{"do", "names"}}, shared.block_names.get());
   peer.state = State::offered;
   peer.pid = pid;

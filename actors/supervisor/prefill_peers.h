@@ -6,6 +6,7 @@
 // from here
 //   {"do":"offer","facts":{…}}                 with the link's step segment; peer_facts.h
 //   {"do":"link_cache"}                        with its cache segment
+//   {"do":"patches"}                           with the ipc::PatchRegion, of a model that sees
 //   {"do":"names"}                             with the table of block names; the offer is whole
 //   {"do":"front"}                             with a pidfd of the front, whenever that has been started
 //   {"do":"leave","why":…}                     its KV memory cannot be read here: it ends the link, and this
@@ -52,6 +53,7 @@ class PrefillPeers {
     std::string runtime_dir;
     PeerFacts facts;
     int ranks = 1;
+    int patches = -1;  ///< this instance's ipc::PatchRegion, borrowed; -1: there is none
     LogEvent log;
     std::function<void(const std::string&)> tell;  ///< a line for people: what goes well
     std::function<void(const std::string&)> warn;  ///< what does not

@@ -97,8 +97,9 @@ Status WorkerLoop::send_result() {
 /// What was made of patches that have gone meanwhile must not be used.
 void WorkerLoop::check_patches() {
   auto* done = reinterpret_cast<wire::MediaDone*>(result_.data());
-  const auto place = encoding_.extract({done->slot, done->item});
-  if (!place.empty() && done->dropped == 0 && !patches_->holds(place.mapped())) done->failed = 1;
+  const auto ended = encoding_.extract({done->slot, done->item});
+  if (ended.empty() || done->dropped != 0) return;
+  if (!ended.mapped().region->holds(ended.mapped().place)) done->failed = 1;
 }
 
 Status WorkerLoop::send_end() {
@@ -130,11 +131,12 @@ Status WorkerLoop::take(const ipc::Received& got) {
 }
 
 Status WorkerLoop::take(const wire::EncodeMedia& command) {
-  const auto found = patches_ == nullptr ? std::nullopt : patches_->find(command.place);
+  const PatchRegions::Region region = patches_ == nullptr ? nullptr : patches_->of(command.front);
+  const auto found = region == nullptr ? std::nullopt : region->find(command.place);
   if (!found) return refuse(command);
   const Status status = executor_.encode(command, found->patches);
-  if (!status.ok()) return patches_->holds(command.place) ? status : refuse(command);
-  encoding_[{command.slot, command.item}] = command.place;
+  if (!status.ok()) return region->holds(command.place) ? status : refuse(command);
+  encoding_[{command.slot, command.item}] = {region, command.place};
   ++pending_;
   return {};
 }

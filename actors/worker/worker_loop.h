@@ -5,10 +5,10 @@
 #include <utility>
 #include <vector>
 
+#include "actors/worker/patch_regions.h"
 #include "base/log.h"
 #include "base/status.h"
 #include "ipc/link.h"
-#include "ipc/patch_region.h"
 #include "ipc/wire.h"
 #include "model/executor.h"
 
@@ -24,16 +24,16 @@ struct WorkerIdentity {
 /// Serves plans until `stop` returns true; it is called at least five times a second. When the engine is
 /// replaced the sequences are dropped and the weights stay. A malformed record, a full result ring, a device
 /// error or ranks that do not meet in time end the loop with a Status; the process must then end. `patches`:
-/// of images and videos; null: there are none, and every EncodeMedia fails.
+/// of images and videos, which `stop` may change; null: there are none, and every EncodeMedia fails.
 template <class Stop>
 Status run_worker(ipc::LowerEnd& link, Executor& executor, const WorkerIdentity& identity, const Log& log,
-                  const ipc::PatchRegion* patches, Stop&& stop);
+                  const PatchRegions* patches, Stop&& stop);
 
 /// The body of run_worker()'s loop; not a template, so that it is compiled once.
 class WorkerLoop {
  public:
   WorkerLoop(ipc::LowerEnd& link, Executor& executor, const WorkerIdentity& identity, const Log& log,
-             const ipc::PatchRegion* patches = nullptr)
+             const PatchRegions* patches = nullptr)
       : link_(link), executor_(executor), identity_(identity), log_(log), patches_(patches) {
     executor_.count_progress(link_.heartbeat());
   }
@@ -48,6 +48,11 @@ class WorkerLoop {
   Status run_once();
 
  private:
+  struct Patches {
+    PatchRegions::Region region;
+    wire::PatchPlace place;
+  };
+
   Status greet();
   Status unprepared() const;
   Status take(const ipc::Received& got);
@@ -62,19 +67,19 @@ class WorkerLoop {
   Executor& executor_;
   WorkerIdentity identity_;
   const Log& log_;
-  const ipc::PatchRegion* const patches_;
+  const PatchRegions* const patches_;
   std::uint32_t old_epoch_ = 0;  ///< of the last greeting
   bool greeted_ = false;         ///< in this epoch
   TimePoint prepare_until_{};    ///< likewise
   int pending_ = 0;              ///< records submitted that a result will answer
   std::vector<std::byte> result_;
-  wire::RecordWriter<wire::StepEnd> end_;                                  ///< of a rank above 0
-  std::map<std::pair<SlotRef, std::int32_t>, wire::PatchPlace> encoding_;  ///< where the items' patches are
+  wire::RecordWriter<wire::StepEnd> end_;                         ///< of a rank above 0
+  std::map<std::pair<SlotRef, std::int32_t>, Patches> encoding_;  ///< of the items that are encoded
 };
 
 template <class Stop>
 Status run_worker(ipc::LowerEnd& link, Executor& executor, const WorkerIdentity& identity, const Log& log,
-                  const ipc::PatchRegion* patches, Stop&& stop) {
+                  const PatchRegions* patches, Stop&& stop) {
   WorkerLoop loop(link, executor, identity, log, patches);
   Status status = loop.begin();
   while (status.ok() && !stop()) status = loop.run_once();

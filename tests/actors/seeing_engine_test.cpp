@@ -31,6 +31,7 @@ class SeeingWorker {
           auto end = ipc::LowerEnd::attach(fds.step.get(), fds.cache.get());
           auto patches = ipc::PatchRegion::attach(patches_fd);
           ASSERT_TRUE(end.ok() && patches.ok());
+          const PatchRegions regions(std::make_shared<ipc::PatchRegion>(std::move(*patches)));
           config::Options options;
           options.model.directory = model::test::golden_directory("vision_small").string();
           options.model.dtype = config::DTypeOption::float32;
@@ -50,7 +51,7 @@ class SeeingWorker {
           ASSERT_TRUE(executor.ok()) << executor.status().message;
           const Log log;
           const Status status =
-              run_worker(*end, **executor, {}, log, &*patches, [&] { return stop.stop_requested(); });
+              run_worker(*end, **executor, {}, log, &regions, [&] { return stop.stop_requested(); });
           EXPECT_TRUE(status.ok()) << status.message;
         }) {}
 

@@ -5,6 +5,7 @@
 
 #include <deque>
 #include <functional>
+#include <memory>
 #include <optional>
 
 #include "ipc/patch_writer.h"
@@ -35,6 +36,7 @@ class FakeExecutor final : public Executor {
     if (!refusal.ok()) return refusal;
     asked.push_back(command);
     patch_bytes.push_back(patches.size());
+    last_patches = patches;
     return {};
   }
 
@@ -79,6 +81,7 @@ class FakeExecutor final : public Executor {
   int looks_until_ready = 0;  // calls of prepare() until it is done
   std::deque<wire::EncodeMedia> asked;
   std::vector<std::size_t> patch_bytes;  // of each that was asked for
+  std::span<const std::byte> last_patches;
   std::function<void()> on_encode;
   int polls = 0;
   std::function<void()> on_reset;
@@ -100,11 +103,10 @@ class WorkerLoopTest : public ::testing::Test {
     const auto region = ipc::PatchRegion::create(1 << 20);
     ASSERT_TRUE(region.ok());
     auto written = ipc::PatchWriter::attach(region->get());
-    auto read = ipc::PatchRegion::attach(region->get());
-    ASSERT_TRUE(written.ok() && read.ok());
+    ASSERT_TRUE(written.ok());
     writer.emplace(std::move(*written));
-    patches.emplace(std::move(*read));
-    loop = std::make_unique<WorkerLoop>(*worker, executor, WorkerIdentity{.memory = 77}, log, &*patches);
+    patches = PatchRegions(mapped(region->get()));
+    loop = std::make_unique<WorkerLoop>(*worker, executor, WorkerIdentity{.memory = 77}, log, &patches);
     ASSERT_TRUE(loop->begin().ok());
     EXPECT_EQ(receive(), wire::RecordKind::inventory);
     EXPECT_EQ(receive(), wire::RecordKind::hello);
@@ -126,18 +128,25 @@ class WorkerLoopTest : public ::testing::Test {
     ASSERT_TRUE(engine->try_send(ipc::Channel::step, plan.finish()));
   }
 
-  wire::PatchPlace add_image() {
+  static PatchRegions::Region mapped(int fd) {
+    auto region = ipc::PatchRegion::attach(fd);
+    EXPECT_TRUE(region.ok());
+    return region.ok() ? std::make_shared<ipc::PatchRegion>(std::move(*region)) : nullptr;
+  }
+  wire::PatchPlace add_image() { return add_image(*writer); }
+  static wire::PatchPlace add_image(ipc::PatchWriter& to) {
     const std::vector<std::byte> bytes(4 * kPatchBytes);
-    const auto place = writer->add(MediaKind::image, {1, 2, 2}, bytes);
+    const auto place = to.add(MediaKind::image, {1, 2, 2}, bytes);
     EXPECT_TRUE(place.ok());
     return *place;
   }
-  void send_encode(std::int32_t item, const wire::PatchPlace& place) {
+  void send_encode(std::int32_t item, const wire::PatchPlace& place, std::uint32_t front = 0) {
     wire::RecordWriter<wire::EncodeMedia> encode;
     encode.begin(engine->epoch());
     encode.record().slot = {1, 2};
     encode.record().item = item;
     encode.record().place = place;
+    encode.record().front = front;
     ASSERT_TRUE(engine->try_send(ipc::Channel::step, encode.finish()));
   }
 
@@ -149,7 +158,7 @@ class WorkerLoopTest : public ::testing::Test {
   std::uint64_t step = 0;
   std::uint64_t memory = 0;  // of the last greeting
   std::optional<ipc::PatchWriter> writer;
-  std::optional<ipc::PatchRegion> patches;
+  PatchRegions patches;
   wire::MediaDone encoded;  // the last
 };
 
@@ -353,6 +362,39 @@ TEST_F(WorkerLoopTest, PatchesThatGoWhileTheyAreReadFail) {
   ASSERT_TRUE(loop->run_once().ok());
   EXPECT_EQ(receive(), wire::RecordKind::media_done);
   EXPECT_EQ(encoded.failed, 1u);
+}
+
+TEST_F(WorkerLoopTest, EachFrontsPatchesAreLookedForInItsOwnRegion) {
+  const auto region = ipc::PatchRegion::create(1 << 20);
+  ASSERT_TRUE(region.ok());
+  auto other = ipc::PatchWriter::attach(region->get());
+  ASSERT_TRUE(other.ok());
+  const wire::PatchPlace own = add_image(), place = add_image(*other);
+  ASSERT_EQ(place, own) << "so that only the front tells them apart";
+  const auto fails = [&](std::uint32_t front) {
+    send_encode(0, place, front);
+    EXPECT_TRUE(loop->run_once().ok());
+    EXPECT_EQ(receive(), wire::RecordKind::media_done);
+    return encoded.failed != 0;
+  };
+  EXPECT_FALSE(fails(1)) << "it has none of its own";
+  patches.set(1, nullptr);
+  EXPECT_TRUE(fails(1));
+  EXPECT_FALSE(fails(0));
+  patches.set(1, mapped(region->get()));
+  writer->remove(own);
+  EXPECT_FALSE(fails(1));
+  EXPECT_TRUE(fails(0));
+  // The region goes while an item of it is read.
+  std::vector<std::byte> read;
+  executor.on_encode = [&] {
+    patches.set(1, nullptr);
+    read.assign(executor.last_patches.begin(), executor.last_patches.end());
+  };
+  EXPECT_FALSE(fails(1));
+  EXPECT_EQ(read.size(), 4 * kPatchBytes);
+  executor.on_encode = {};
+  EXPECT_TRUE(fails(1));
 }
 
 TEST_F(WorkerLoopTest, ARefusedEncodingEndsTheWorkerUnlessItsPatchesHaveGone) {

@@ -414,8 +414,7 @@ TEST_F(PrefillChoiceTest, WhatTheServersOwnEngineHasNoRoomForIsNoPrefillInstance
   EXPECT_EQ(effects_.outputs.at(0).status, 429);
 }
 
-TEST_F(PrefillChoiceTest, ARequestWithImagesIsGivenToNoPrefillInstance) {
-  book_.engine_down({kOwn, 2}, 10, effects_);
+TEST_F(PrefillChoiceTest, ImagesGoToThePrefillInstanceAndOnToTheServersOwnEngine) {
   Ask request = ask();
   request.source.media.emplace_back().file = "image";
   book_.open(std::move(request));
@@ -428,11 +427,32 @@ TEST_F(PrefillChoiceTest, ARequestWithImagesIsGivenToNoPrefillInstance) {
   EXPECT_TRUE(book_.encoded(5, std::move(encoded), 10, effects_).sequences.empty());
   ASSERT_TRUE(book_.take_prepare(5));
   const MediaReady ready{{}, {{MediaKind::image, grid, {1, 2}, {4096, 7}}}};
-  EXPECT_TRUE(book_.prepared(5, ready, 10, effects_).sequences.empty()) << "it waits for the server's engine";
-  EXPECT_EQ(engine(), std::nullopt);
-  EXPECT_EQ(book_.engine_up({kOwn, 2}, 10, effects_), std::vector<std::uint64_t>{5});
-  EXPECT_FALSE(book_.submit(5, 10, effects_).sequences.empty());
-  EXPECT_EQ(engine(), kOwn);
+  submit_ = book_.prepared(5, ready, 10, effects_);
+  ASSERT_EQ(engine(), kPrefill);
+  const auto check_item = [&](const Submit& submit) {
+    ASSERT_EQ(submit.sequences.size(), 1u);
+    ASSERT_EQ(submit.sequences[0].media.size(), 1u);
+    const SequenceItem& item = submit.sequences[0].media[0];
+    EXPECT_EQ(item.item.first, 1);
+    EXPECT_EQ(item.item.grid, grid);
+    EXPECT_EQ(item.contents, (BlockHash{1, 2}));
+    EXPECT_EQ(item.place, (wire::PatchPlace{4096, 7})) << "they stay where they are";
+  };
+  check_item(submit_);
+  EXPECT_EQ(submit_.sequences[0].max_output_tokens, 1);
+  Script script;
+  script.lines = {{{'x', 'y'}, Finish::length}};
+  ScriptedEngine prefill(script);
+  prefill.submit(submit_);
+  StepTokens step = prefill.step();
+  step.engine = kPrefill;
+  book_.take(step, 20, Slice(), effects_);
+  ASSERT_EQ(effects_.handed_over.size(), 1u);
+  EXPECT_TRUE(effects_.media.empty()) << "nothing is released";
+  submit_ = book_.submit(5, 20, effects_);
+  ASSERT_EQ(engine(), kOwn);
+  check_item(submit_);
+  EXPECT_EQ(submit_.sequences[0].output, std::vector<TokenId>{'x'});
 }
 
 TEST_F(PrefillChoiceTest, AGrammarThatComesTooLateIsReleased) {

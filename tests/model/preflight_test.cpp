@@ -346,7 +346,8 @@ TEST_F(PreflightTest, WhereNoRoleIsAvailable) {
     config::Options sees = options;
     sees.device.device = config::Device::cpu;
     sees.model.directory = golden_directory("vision_small").string();
-    EXPECT_EQ(preflight(sees).status().message, flag + "with a model that sees images yet; leave it out");
+    const auto found = preflight(sees);
+    EXPECT_TRUE(found.ok()) << found.status().message;
   }
 }
 

@@ -41,10 +41,10 @@ struct MediaRig : Rig {
     spec.stop_ids = {kStop};
     return spec;
   }
-  Status submit_all(std::vector<SequenceSpec> specs) {
+  Status submit_all(std::vector<SequenceSpec> specs, std::uint32_t front = 0) {
     Submit request;
     request.sequences = std::move(specs);
-    const Status status = scheduler.submit(request);
+    const Status status = scheduler.submit(request, front);
     exchange();
     return status;
   }
@@ -70,7 +70,8 @@ struct MediaRig : Rig {
         all.push_back(line);
       } else if (const auto* asked = of.as<wire::EncodeMedia>()) {
         all.push_back("encode " + name(asked->slot) + " #" + std::to_string(asked->item) + " @" +
-                      std::to_string(asked->place.offset));
+                      std::to_string(asked->place.offset) +
+                      (asked->front == 0 ? "" : " of front " + std::to_string(asked->front)));
       }
     }
     return all;
@@ -140,6 +141,15 @@ TEST(Media, AnItemAtTheBeginningIsSentWithoutAPlan) {
   ASSERT_TRUE(rig.plan());
   EXPECT_EQ(rig.sent(), MediaRig::Sent{});
   EXPECT_EQ(rig.lines(), "0: 0+10*");
+}
+
+TEST(Media, TheWorkerIsToldWhoseFrontHasThePatches) {
+  MediaRig rig({.budget = 64});
+  ASSERT_TRUE(rig.submit_all({MediaRig::spec(1, 10, {image(0)})}, 1).ok());
+  rig.see(2, 10, {image(0)});
+  EXPECT_FALSE(rig.plan());
+  EXPECT_EQ(rig.sent(), (MediaRig::Sent{"media 0/1: 0", "encode 0/1 #0 @4096 of front 1", "media 1/1: 0",
+                                        "encode 1/1 #0 @4096"}));
 }
 
 TEST(Media, TextRunsMeanwhile) {

@@ -6,6 +6,7 @@
 
 #include "actors/supervisor/peer_facts.h"
 #include "actors/supervisor/resources.h"
+#include "ipc/patch_region.h"
 #include "supervisor/peer_rig.h"
 
 namespace troupe::supervisor {
@@ -101,6 +102,29 @@ TEST_F(DecodePeerTest, AnOfferIsAcceptedAndItsLinkIsThatOfTheDecodeInstance) {
   EXPECT_EQ(control.receive(TimePoint{}).kind, Packet::Kind::timeout) << "once";
   EXPECT_EQ(peer->rows()[0].state, "joined");
   EXPECT_EQ(lost, 0);
+}
+
+TEST_F(DecodePeerTest, AnOfferMayHaveMemoryForImages) {
+  const auto region = ipc::PatchRegion::create(1 << 16);
+  ASSERT_TRUE(region.ok());
+  for (const bool sound : {false, true}) {
+    Control control = join();
+    offer(control, facts_of(options), 2);
+    const ipc::Fd other = memory_file(4096);
+    ASSERT_TRUE(control.send({{"do", "patches"}}, sound ? region->get() : other.get()).ok());
+    ASSERT_TRUE(control.send({{"do", "names"}}, theirs->peers.front().block_names.get()).ok());
+    run();
+    if (sound) {
+      EXPECT_EQ(next(control).text("event"), "accepted");
+      ASSERT_EQ(offers.size(), 1u);
+      EXPECT_TRUE(ipc::PatchRegion::attach(offers[0].patches.get()).ok());
+    } else {
+      EXPECT_NE(refusal(control).find("its memory for images cannot be used: "), std::string::npos);
+    }
+  }
+  run();  // that one is gone
+  accepted();
+  EXPECT_FALSE(offers.back().patches) << "of a model that does not see";
 }
 
 TEST_F(DecodePeerTest, EachFactThatDiffersIsNamedWithBothValues) {

@@ -6,6 +6,7 @@
 #include "actors/supervisor/local_requests.h"
 #include "actors/supervisor/peer_facts.h"
 #include "actors/supervisor/resources.h"
+#include "ipc/patch_region.h"
 #include "ipc/rendezvous.h"
 #include "supervisor/peer_rig.h"
 
@@ -21,7 +22,7 @@ class PrefillPeersTest : public ::testing::Test {
     auto taken = Resources::take(options, {1, 2});
     ASSERT_TRUE(taken.ok()) << taken.status().message;
     resources = std::move(*taken);
-    peers.emplace(PrefillPeers::Setup{options.process.runtime_dir, facts_of(options), 2, said.log(),
+    peers.emplace(PrefillPeers::Setup{options.process.runtime_dir, facts_of(options), 2, -1, said.log(),
                                       said.tell(), said.warn()},
                   resources->peers, resources->monitors);
   }
@@ -133,6 +134,23 @@ TEST_F(PrefillPeersTest, WaitsForAPrefillInstanceAndOffersItALink) {
     EXPECT_TRUE(packet.attached.valid());
   }
   EXPECT_EQ(control.receive(TimePoint{}).kind, Packet::Kind::timeout);
+}
+
+TEST_F(PrefillPeersTest, ItsMemoryForImagesIsOffered) {
+  const auto region = ipc::PatchRegion::create(1 << 16);
+  ASSERT_TRUE(region.ok());
+  peers.emplace(PrefillPeers::Setup{options.process.runtime_dir, facts_of(options), 2, region->get(),
+                                    said.log(), said.tell(), said.warn()},
+                resources->peers, resources->monitors);
+  open_port();
+  tick();
+  Control control = asked();
+  EXPECT_EQ(next(control).text("do"), "offer");
+  EXPECT_EQ(next(control).text("do"), "link_cache");
+  Packet packet = next(control);
+  EXPECT_EQ(packet.text("do"), "patches");
+  EXPECT_TRUE(ipc::PatchRegion::attach(packet.attached.get()).ok());
+  EXPECT_EQ(next(control).text("do"), "names");
 }
 
 TEST_F(PrefillPeersTest, ARefusalIsShownSaidOnceAndTriedAgainLater) {
