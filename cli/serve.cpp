@@ -127,7 +127,7 @@ struct SharedMemory {
   std::optional<ipc::NamesKey> names;  ///< the cluster's
 };
 
-/// Of a front whose engines are on other machines: what it needs of the model, and no memory for it.
+/// Of a front whose engines are all on other machines: what it needs of the model, and no memory for it.
 Result<std::string> prepare_front(config::Options& options, SharedMemory& shared) {
   const auto spec = model::read_spec(options.model.directory, options.model.model_config_name);
   if (!spec.ok()) return spec.status();
@@ -161,7 +161,7 @@ Result<std::string> prepare(config::Options& options, SharedMemory& shared) {
   if (Status status = config::resolve_model(options.model, config::Device::cpu, executable()); !status.ok()) {
     return status;
   }
-  if (!options.remote.engines.empty()) return prepare_front(options, shared);
+  if (!options.remote.engines.empty() && !options.remote.own_engine) return prepare_front(options, shared);
   auto found = model::preflight(options);
   if (!found.ok()) return found.status();
   std::string image;

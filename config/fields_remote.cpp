@@ -10,7 +10,8 @@ std::vector<Field> remote_fields(RemoteOptions& o) {
        .slot = &o.engines,
        .help =
            "engines on other machines, each HOST:PORT as its `troupe engine --listen` names it; this server "
-           "then has none of its own. They may come, end and come back at any time; see docs/cluster.md"},
+           "then has none of its own, unless --own-engine is given. They may come, end and come back at any "
+           "time; see docs/cluster.md"},
       {.name = "prefill-engines",
        .slot = &o.prefill_engines,
        .help =
@@ -18,6 +19,10 @@ std::vector<Field> remote_fields(RemoteOptions& o) {
            "engine --splitwise-role prefill --listen` names it; up to 4. The KV blocks come over TCP and "
            "TLS. "
            "Needs --cluster-keys and --device cpu; see docs/split.md"},
+      {.name = "own-engine",
+       .slot = &o.own_engine,
+       .help =
+           "beside --engines this server has engines of its own too, as many as --data-parallel-size says"},
       {.name = "listen",
        .slot = &o.listen,
        .help = "of `troupe engine`: the HOST:PORT at which it takes fronts. Nothing else is listened on",

@@ -213,6 +213,7 @@ struct SplitOptions {
 /// A front and engines on different machines; docs/cluster.md.
 struct RemoteOptions {
   std::vector<std::string> engines;  ///< HOST:PORT of each; empty: this server has engines of its own
+  bool own_engine = false;           ///< beside `engines` it has some of its own too
   std::string listen;                ///< HOST:PORT at which an engine without a front of its own takes fronts
   std::string cluster_keys;          ///< directory of this node's keys
   /// HOST:PORT of prefill engines, with SplitRole::decode; they come behind SplitOptions::prefill_ports.
@@ -372,7 +373,9 @@ struct Options {
     return remote.engines.empty() ? remote.prefill_engines : remote.engines;
   }
   /// Engines that are processes of this server.
-  int own_engines() const { return remote.engines.empty() ? parallel.data_parallel_size : 0; }
+  int own_engines() const {
+    return remote.engines.empty() || remote.own_engine ? parallel.data_parallel_size : 0;
+  }
 };
 
 }  // namespace troupe::config

@@ -204,9 +204,12 @@ Status check_beside_remote(const Options& o, const std::string& flag) {
   };
   if (o.remote.cluster_keys.empty())
     return conflict("needs --cluster-keys: fronts and engines prove to each other who they are", flag);
-  if (o.parallel.data_parallel_size > 1)
+  if (o.parallel.data_parallel_size > 1 && !o.remote.own_engine)
     return refused("--data-parallel-size " + std::to_string(o.parallel.data_parallel_size),
-                   "an engine, of this machine too, is a `troupe engine --listen` of its own");
+                   o.takes_fronts() ? "each engine is a `troupe engine --listen` of its own"
+                   : o.remote.engines.empty()
+                       ? "a decode instance has one engine"
+                       : "a front with --engines has engines of its own with --own-engine only");
   return {};
 }
 
@@ -227,6 +230,8 @@ Status check_prefill_engines(const Options& o) {
 
 Status check_remote(const Options& o) {
   const RemoteOptions& remote = o.remote;
+  if (remote.own_engine && remote.engines.empty())
+    return conflict("needs --engines: without it this server has engines of its own", "own-engine");
   if (!o.remote.prefill_engines.empty()) return check_prefill_engines(o);
   if (!remote.listen.empty() && !remote.engines.empty())
     return conflict("cannot be used with --engines: an engine has no engines", "listen");
@@ -251,6 +256,13 @@ Status check_remote(const Options& o) {
   if (o.split.role != SplitRole::mixed) {
     return conflict(std::string("cannot be used with --splitwise-role ") + to_string(o.split.role) +
                         ": a decode instance has an engine of its own and --prefill-engines",
+                    "engines");
+  }
+  const std::size_t engines = remote.engines.size() + static_cast<std::size_t>(o.own_engines());
+  if (engines > kMostEngines) {
+    return conflict("got " + std::to_string(engines) + " engines" +
+                        (remote.own_engine ? " with those of this server" : "") + ", expected at most " +
+                        std::to_string(kMostEngines),
                     "engines");
   }
   return check_beside_remote(o, "engines");

@@ -187,6 +187,33 @@ class RemoteEngines(unittest.TestCase):
             stream.join()
         self.run_under(lambda: None)
 
+    def test_a_front_with_an_engine_of_its_own_besides(self):
+        engine = Engine(self.keys / "c", *ENGINE_FLAGS)
+        self.addCleanup(engine.stop)
+        engine.wait_ready()
+        with self.front("--engines", engine.address, "--own-engine", "--cpu-threads", 1, "--cpu-kv-bytes", "192MiB", "--routing-policy",
+                        "round-robin") as front:
+            wait_until(lambda: engines_of(front)[engine.address]["state"] == "joined", "the engine on another machine")
+
+            def shares():
+                metrics = front.metrics()
+                return [metrics.get(f'troupe:engine_generation_tokens_total{{engine="{i}"}}', 0) for i in (0, 1)]
+
+            def whole_under(act):
+                streams = [Stream(front, body) for body in BODIES]
+                act()
+                check_whole(self, streams, self.expected)
+
+            def both():
+                before = shares()
+                whole_under(lambda: None)
+                return all(now > then for now, then in zip(shares(), before))
+            wait_until(both, "work of both engines", 2 * PATIENCE)
+            whole_under(lambda: os.kill(front.process_pid("engine"), signal.SIGKILL))
+            wait_until(both, "work of both engines", 2 * PATIENCE)
+            whole_under(engine.kill)
+            whole_under(lambda: None)
+
     def refusal(self, address, what, keys="front", flags=(), model=MODEL):
         """What a front with these says of the engine there."""
         server = self.front("--engines", address, *flags, keys=keys, model=model, wait=False)
@@ -248,6 +275,8 @@ class RemoteEngines(unittest.TestCase):
                 (("serve", "--listen", "127.0.0.1:1", "--cluster-keys", keys), "troupe engine"),
                 (("serve", "--engines", "127.0.0.1:1", "--cluster-keys", keys, "--data-parallel-size", 2), "--data-parallel-size"),
                 (("serve", "--engines", "127.0.0.1:1", "--cluster-keys", self.folder), "cannot be read"),
+                (("serve", "--own-engine"), "--engines"),
+                (("serve", "--engines", "127.0.0.1:1", "--cluster-keys", keys, "--own-engine", "--data-parallel-size", 32), "33 engines"),
                 (("engine", "--cluster-keys", keys), "--listen"),
                 (("engine", "--listen", "127.0.0.1:1"), "--cluster-keys"),
                 (("engine", "--listen", self.engines[0].address, "--cluster-keys", keys), "in use"),
