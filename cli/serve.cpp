@@ -127,6 +127,16 @@ struct SharedMemory {
   std::optional<ipc::NamesKey> names;  ///< the cluster's
 };
 
+/// Where images of open requests lie, for workers to read: those of this server's front, or those that fronts
+/// on other machines send. `fronts`: each has as much as --media-memory says.
+Status make_patches(const config::Options& options, int fronts, SharedMemory& shared) {
+  auto patches = ipc::PatchRegion::create(kPatchSpace * static_cast<std::uint64_t>(fronts) *
+                                          static_cast<std::uint64_t>(options.media.memory_bytes));
+  if (!patches.ok()) return patches.status();
+  shared.patches = *std::move(patches);
+  return {};
+}
+
 /// Of a front whose engines are all on other machines: what it needs of the model, and no memory for it.
 Result<std::string> prepare_front(config::Options& options, SharedMemory& shared) {
   const auto spec = model::read_spec(options.model.directory, options.model.model_config_name);
@@ -139,7 +149,9 @@ Result<std::string> prepare_front(config::Options& options, SharedMemory& shared
   ::malloc_trim(0);  // what the check has loaded
   if (!file.ok()) return file.status();
   shared.vocabulary = *std::move(file);
-  if (spec->vision) notes.emplace_back("engines on other machines take text only: images are refused");
+  if (spec->vision) {
+    if (Status status = make_patches(options, 1, shared); !status.ok()) return status;
+  }
   std::string text = "model " + options.model.directory + "\n";
   for (const std::string& note : notes) text += "note      " + note + "\n";
   return text;
@@ -171,11 +183,9 @@ Result<std::string> prepare(config::Options& options, SharedMemory& shared) {
   ::malloc_trim(0);  // what the check has loaded
   if (!file.ok()) return file.status();
   shared.vocabulary = *std::move(file);
-  if (found->spec && found->spec->vision && !options.takes_fronts()) {
-    auto patches =
-        ipc::PatchRegion::create(kPatchSpace * static_cast<std::uint64_t>(options.media.memory_bytes));
-    if (!patches.ok()) return patches.status();
-    shared.patches = *std::move(patches);
+  if (found->spec && found->spec->vision) {
+    const int fronts = options.takes_fronts() ? supervisor::kMostFronts : 1;
+    if (Status status = make_patches(options, fronts, shared); !status.ok()) return status;
   }
   options.device.device = found->device;
   if (found->device == config::Device::cpu && options.parallel.workers() > 1) {

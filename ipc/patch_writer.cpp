@@ -30,6 +30,14 @@ Result<PatchPlace> PatchWriter::add(MediaKind kind, const PatchGrid& grid,
                                     std::span<const std::byte> patches) {
   TROUPE_CHECK(grid.patches() > 0 &&
                patches.size() == static_cast<std::uint64_t>(grid.patches()) * kPatchBytes);
+  auto begun = begin(kind, grid);
+  if (!begun) return begun.status();
+  std::memcpy(begun->patches.data(), patches.data(), patches.size());
+  finish(begun->place);
+  return begun->place;
+}
+
+Result<PatchWriter::Begun> PatchWriter::begin(MediaKind kind, const PatchGrid& grid) {
   const std::uint64_t bytes = PatchRegion::bytes_of(grid);
   auto best = free_.end();
   for (auto piece = free_.begin(); piece != free_.end(); ++piece) {
@@ -43,25 +51,28 @@ Result<PatchPlace> PatchWriter::add(MediaKind kind, const PatchGrid& grid,
   const auto [offset, length] = *best;
   free_.erase(best);
   if (length > bytes) free_.emplace(offset + bytes, length - bytes);
-  items_.emplace(offset, bytes);
+  items_.emplace(offset, Held{bytes, ++last_generation_});
   used_ += bytes;
 
   PatchItemHeader& header = region_.item(offset);
   header.kind = kind;
   header.grid = grid;
-  std::memcpy(region_.at(offset) + kPatchItemHeaderBytes, patches.data(), patches.size());
-  header.generation.store(++last_generation_, std::memory_order_release);
-  return PatchPlace{offset, last_generation_};
+  return Begun{
+      {offset, last_generation_},
+      {region_.at(offset) + kPatchItemHeaderBytes, static_cast<std::size_t>(grid.patches()) * kPatchBytes}};
+}
+
+void PatchWriter::finish(const PatchPlace& place) {
+  region_.item(place.offset).generation.store(place.generation, std::memory_order_release);
 }
 
 void PatchWriter::remove(const PatchPlace& place) {
   const auto found = items_.find(place.offset);
-  if (found == items_.end()) return;
+  if (found == items_.end() || found->second.generation != place.generation) return;
   PatchItemHeader& header = region_.item(place.offset);
-  if (header.generation.load(std::memory_order_relaxed) != place.generation) return;
   header.generation.store(0, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);  // before any byte of the next item
-  const std::uint64_t bytes = found->second;
+  const std::uint64_t bytes = found->second.bytes;
   items_.erase(found);
   used_ -= bytes;
   // Only a saving: pages that stay are written over.

@@ -142,7 +142,9 @@ Status serve(const supervisor::ChildArguments& arguments, Control& control, cons
   const auto own_patches = patches_at(arguments.patches_fd);
   if (!own_patches.ok()) return own_patches.status();
   PatchRegions patches(*own_patches);
-  if (options.split.role == config::SplitRole::prefill) patches.set(supervisor::kDecodeFront, nullptr);
+  // Fronts of an engine that takes them share the region of its relay.
+  if (options.split.role == config::SplitRole::prefill && !options.takes_fronts())
+    patches.set(supervisor::kDecodeFront, nullptr);
   if (Status status = attach_remote_peers(arguments, options.split, **executor); !status.ok()) return status;
   const WorkerIdentity identity{*hash, arguments.rank, random_id(),
                                 std::chrono::seconds(options.process.start_timeout_s)};

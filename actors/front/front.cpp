@@ -170,9 +170,7 @@ Status Front::Impl::build(const FrontFds& fds) {
   http::ModelFacts facts = model_facts(files->generation, files->sessions->syntax, files->chat.get());
   facts.names = names;
   facts.vocab_size = files->spec.vocab;
-  const bool sees = files->spec.vision && options.remote.engines.empty();
-  facts.sees = sees;
-  facts.sees_elsewhere = files->spec.vision && !sees;
+  facts.sees = files->spec.vision.has_value();
   facts.media = config::media_rules(options.media);
   facts.offers_forms = options.guided.on();
   facts.sampling.seed = static_cast<std::uint64_t>(options.model.seed);
@@ -184,8 +182,8 @@ Status Front::Impl::build(const FrontFds& fds) {
   const std::int64_t created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
           .count();
-  const std::vector<http::ModelCard> cards{
-      {names.front(), options.model.model, created, files->sessions->max_model_len, sees}};
+  const std::vector<http::ModelCard> cards{{names.front(), options.model.model, created,
+                                            files->sessions->max_model_len, files->spec.vision.has_value()}};
   http_side = std::make_unique<HttpSide>(cards, health, deliver, start_log);
   server = std::make_unique<http::Server>(setup, *http_side);
 

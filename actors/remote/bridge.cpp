@@ -48,6 +48,10 @@ std::string Bridge::run(Stream& stream, FrameReader& reader, const std::stop_tok
   heard_ = engine_alive_ = Clock::now();
   engine_heartbeat_ = 0;
   engine_drains_ = false;
+  held_.clear();
+  held_bytes_.clear();
+  submit_.clear();
+  pixel_source_.restart();
   std::thread reading([&] {
     ::pthread_setname_np(::pthread_self(), "relay_read");
     read(stream, reader);
@@ -65,16 +69,9 @@ std::string Bridge::run(Stream& stream, FrameReader& reader, const std::stop_tok
     // The first is waited for; those behind it go along.
     for (TimePoint until = out_.empty() ? Clock::now() + kLongestWait : TimePoint{};
          out_.size() < kMostAtOnce; until = TimePoint{}) {
-      if (!collect(end_.receive(until))) break;
+      if (!collect(end_.receive(until), stream, stop)) break;
     }
-    if (out_.empty() || over()) continue;
-    // Without a limit: a peer that is alive but does not read may go on later, and one that is not is noticed
-    // by the reading thread, which closes the stream.
-    switch (stream.write(out_, TimePoint::max(), stop)) {
-      case Stream::Progress::done: break;
-      case Stream::Progress::late: end_with("was left"); break;
-      case Stream::Progress::failed: end_with("has ended the connection: " + stream.error()); break;
-    }
+    if (!over()) (void)write_out(stream, stop);
   }
   end_.done();
   stream.close();
@@ -82,8 +79,21 @@ std::string Bridge::run(Stream& stream, FrameReader& reader, const std::stop_tok
   if (names_ && side_ == ipc::Side::lower) names_->distrust();
   // Unless the process at the other end has ended, which its supervisor has told already.
   if (end_.LinkMonitor::epoch() == epoch_) end_.reaped(side_);
+  pixel_sink_.clear();
   const std::lock_guard lock(mutex_);
   return why_;
+}
+
+/// Writes the frames that have been put. False: the connection is over.
+bool Bridge::write_out(Stream& stream, const std::stop_token& stop) {
+  if (out_.empty()) return true;
+  // Without a limit: a peer that is alive but does not read may go on later, and one that is not is noticed
+  // by the reading thread, which closes the stream.
+  const Stream::Progress progress = stream.write(out_, TimePoint::max(), stop);
+  out_.clear();
+  if (progress == Stream::Progress::late) end_with("was left");
+  if (progress == Stream::Progress::failed) end_with("has ended the connection: " + stream.error());
+  return progress == Stream::Progress::done;
 }
 
 /// Beats, changed names and a drain go out before records: while no engine is attached its ring stays full.
@@ -94,9 +104,10 @@ void Bridge::put_due(TimePoint now) {
     const std::int64_t heartbeat = upper ? end_.heartbeat_ns(ipc::Side::lower) : 1;
     put_frame(out_, FrameKind::beat, bytes_of(static_cast<std::uint64_t>(heartbeat)));
   }
-  if (upper && names_ && now >= next_look_) {
+  if (now >= next_look_) {
     next_look_ = now + kNamesPeriod;
-    put_names();
+    if (!upper) pixel_source_.put_gone(out_);
+    if (upper && names_) put_names();
   }
   if (draining_ && !std::exchange(told_draining_, true)) put_frame(out_, FrameKind::draining, {});
 }
@@ -106,7 +117,7 @@ void Bridge::put_names() {
 }
 
 /// False: nothing more is there, or the connection is over.
-bool Bridge::collect(const ipc::Received& got) {
+bool Bridge::collect(const ipc::Received& got, Stream& stream, const std::stop_token& stop) {
   using Kind = ipc::Received::Kind;
   switch (got.kind) {
     case Kind::timeout: return false;
@@ -114,16 +125,35 @@ bool Bridge::collect(const ipc::Received& got) {
     case Kind::corrupt: end_with("was left, as a ring of this side holds no sound record"); return false;
     case Kind::record: break;
   }
-  if (got.view.as<wire::Message>() == nullptr) return true;  // the other end of the link says nothing else
+  const auto* message = got.view.as<wire::Message>();
+  if (message == nullptr) return true;  // the other end of the link says nothing else
   if (side_ == ipc::Side::upper) {
     if (names_first_ && names_ && is_tokens(got.view)) {
       std::this_thread::sleep_for(kPublishTime);
       put_names();
     }
     count(got.view);
+  } else if (message->type == static_cast<std::uint32_t>(MessageType::submit) &&
+             !send_pixels(got.view, stream, stop)) {
+    return false;
   }
   put_frame(out_, FrameKind::record, got.view.bytes());
   return true;
+}
+
+/// What a request's images and videos show goes before the last record of it. False: the connection is over.
+bool Bridge::send_pixels(const wire::RecordView& record, Stream& stream, const std::stop_token& stop) {
+  if (!pixel_source_.sees()) return true;
+  const auto& message = *record.as<wire::Message>();
+  const auto piece = record.array(message.bytes);
+  if (message.first == 0) submit_.clear();
+  submit_.insert(submit_.end(), piece.begin(), piece.end());
+  if (submit_.size() < message.total) return true;
+  Submit request;
+  const bool sound = decode(submit_, request);
+  submit_ = {};
+  // What is not sound the engine finds.
+  return !sound || pixel_source_.put_items(request, out_, [&] { return write_out(stream, stop); });
 }
 
 void Bridge::count(const wire::RecordView& record) {
@@ -194,6 +224,8 @@ bool Bridge::take(const Frame& frame) {
     }
     case FrameKind::names:
       return side_ == ipc::Side::lower && (!names_ || apply_names(*names_, frame.payload));
+    case FrameKind::pixels: return side_ == ipc::Side::upper && pixel_sink_.take_pixels(frame.payload);
+    case FrameKind::pixels_gone: return side_ == ipc::Side::upper && pixel_sink_.take_gone(frame.payload);
     case FrameKind::draining:
       if (side_ == ipc::Side::upper) return false;
       engine_drains_ = true;
@@ -229,15 +261,54 @@ bool Bridge::take_record(std::span<std::byte> record) {
     engine_lives();
   } else if (view.as<wire::Message>()->type == static_cast<std::uint32_t>(MessageType::submit)) {
     submitted_ = true;
+    if (pixel_sink_.sees()) return take_submit(view);
   }
+  if (!held_.empty()) return false;  // the pieces of a message come together
+  forward(record);
+  return true;
+}
+
+/// A request's records wait for its last one: with it the places of images and videos are put in, which
+/// changes no length.
+bool Bridge::take_submit(const wire::RecordView& record) {
+  const auto& message = *record.as<wire::Message>();
+  const auto piece = record.array(message.bytes);
+  if (message.first != held_bytes_.size() || message.total > Link::kMaxMessageBytes || piece.empty() ||
+      piece.size() > message.total - message.first) {
+    return false;
+  }
+  held_.emplace_back(record.bytes().begin(), record.bytes().end());
+  held_bytes_.insert(held_bytes_.end(), piece.begin(), piece.end());
+  if (held_bytes_.size() < message.total) return true;
+  Submit request;
+  if (!decode(held_bytes_, request)) return false;
+  if (pixel_sink_.translate(request)) {
+    Bytes translated;
+    encode(request, translated);
+    if (translated.size() != held_bytes_.size()) return false;
+    for (std::vector<std::byte>& one : held_) {
+      wire::RecordView view;
+      if (!wire::RecordView::open(one, view)) return false;
+      const auto& its = *view.as<wire::Message>();
+      const std::size_t bytes = view.array(its.bytes).size();
+      std::memcpy(one.data() + its.bytes.offset, translated.data() + its.first, bytes);
+    }
+  }
+  for (const std::vector<std::byte>& one : held_) forward(one);
+  held_.clear();
+  held_bytes_.clear();
+  return true;
+}
+
+/// Waits for room in the ring; drops the record when the connection ends meanwhile.
+void Bridge::forward(std::span<const std::byte> record) {
   bool waited = false;
   while (!end_.try_send(ipc::Channel::step, record)) {
-    if (over() || end_.LinkMonitor::epoch() != epoch_) return true;
+    if (over() || end_.LinkMonitor::epoch() != epoch_) return;
     std::this_thread::sleep_for(kRoomRetry);
     waited = true;
   }
   if (waited) heard_ = engine_alive_ = Clock::now();
-  return true;
 }
 
 }  // namespace troupe::remote

@@ -19,6 +19,7 @@
 #include "actors/observation_messages.h"
 #include "actors/remote/frames.h"
 #include "actors/remote/name_changes.h"
+#include "actors/remote/pixels.h"
 #include "actors/remote/stream.h"
 #include "base/clock.h"
 #include "ipc/link.h"
@@ -35,13 +36,24 @@ struct EngineCounts {
   std::int64_t generated_tokens = 0;
 };
 
+/// Null where the model does not see.
+struct Pixels {
+  std::shared_ptr<const ipc::PatchRegion> source;  ///< beside a front: its region
+  std::shared_ptr<PixelStore> store;               ///< beside an engine
+};
+
 class Bridge {
  public:
   /// `side` is the end's own: lower beside a front, where the bridge stands for the engine. The end
   /// is used while run() runs alone. `names`: the table of the engine's block names, or the front's copy of
-  /// it; null: names are not sent.
-  Bridge(ipc::LinkEnd& end, ipc::Side side, std::shared_ptr<ipc::BlockNames> names)
-      : end_(end), side_(side), names_(std::move(names)), name_changes_(names_) {}
+  /// it; null: names are not sent. `pixels`: likewise of what images and videos show.
+  Bridge(ipc::LinkEnd& end, ipc::Side side, std::shared_ptr<ipc::BlockNames> names, Pixels pixels = {})
+      : end_(end),
+        side_(side),
+        names_(std::move(names)),
+        name_changes_(names_),
+        pixel_source_(std::move(pixels.source)),
+        pixel_sink_(std::move(pixels.store)) {}
 
   /// Carries records until the connection or the process at the other end of the link ends, or asked to stop.
   /// `reader` may hold bytes that came behind the greeting. Returns why it has ended, in words that follow
@@ -67,9 +79,13 @@ class Bridge {
   void read(Stream& stream, FrameReader& reader);
   bool take(const Frame& frame);
   bool take_record(std::span<std::byte> record);
+  bool take_submit(const wire::RecordView& record);
+  void forward(std::span<const std::byte> record);
   void take_beat(std::uint64_t heartbeat);
   void engine_lives();
-  bool collect(const ipc::Received& got);
+  bool collect(const ipc::Received& got, Stream& stream, const std::stop_token& stop);
+  bool send_pixels(const wire::RecordView& record, Stream& stream, const std::stop_token& stop);
+  bool write_out(Stream& stream, const std::stop_token& stop);
   void put_due(TimePoint now);
   void put_names();
   void count(const wire::RecordView& record);
@@ -89,14 +105,19 @@ class Bridge {
   std::uint32_t epoch_ = 0;
   std::atomic<bool> over_{false};
   std::string why_;
-  NameChanges name_changes_;    // of the writing thread, as the next
-  std::vector<std::byte> out_;  // frames that are written next
+  NameChanges name_changes_;  // of the writing thread, as the next
+  PixelSource pixel_source_;
+  std::vector<std::byte> submit_;  // a Submit of which pieces are missing
+  std::vector<std::byte> out_;     // frames that are written next
   TimePoint next_beat_{}, next_look_{};
   bool told_draining_ = false;
   TimePoint heard_{};  // of the reading thread, as those below
   TimePoint engine_alive_{};
   std::uint64_t engine_heartbeat_ = 0;
   bool engine_drains_ = false;
+  PixelSink pixel_sink_;
+  std::vector<std::vector<std::byte>> held_;  // records of a Submit of which pieces are missing
+  std::vector<std::byte> held_bytes_;         // the message's, as far as it has come
 };
 
 }  // namespace troupe::remote

@@ -24,11 +24,12 @@ void pause(Duration length, const std::stop_token& stop) {
 }  // namespace
 
 Dialer::Dialer(RelaySetup setup, ipc::LowerEnd end, std::shared_ptr<ipc::BlockNames> names,
-               config::Address engine, std::vector<ipc::BlockFetches> fetches)
+               config::Address engine, std::shared_ptr<const ipc::PatchRegion> region,
+               std::vector<ipc::BlockFetches> fetches)
     : setup_(std::move(setup)),
       end_(std::move(end)),
       engine_(std::move(engine)),
-      bridge_(end_, ipc::Side::lower, names),
+      bridge_(end_, ipc::Side::lower, names, {std::move(region), nullptr}),
       peer_{fetches.empty() ? "engine" : "prefill", config::to_string(engine_), "joining", ""} {
   end_.beat_elsewhere();
   end_.heartbeat().store(0, std::memory_order_relaxed);  // no engine is attached

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "actors/remote/name_changes.h"
+#include "actors/remote/pixels.h"
 
 namespace troupe::remote {
 namespace {
@@ -27,6 +28,8 @@ bool is_allowed(const FrameHead& head, bool greets) {
       return !greets && head.bytes >= sizeof(wire::Message) && head.bytes <= wire::kMaxRecordBytes;
     case FrameKind::names: return !greets && head.bytes <= kMostNameBytes;
     case FrameKind::draining: return !greets && head.bytes == 0;
+    case FrameKind::pixels:
+    case FrameKind::pixels_gone: return !greets && head.bytes != 0 && head.bytes <= kMostPixelBytes;
   }
   return false;
 }

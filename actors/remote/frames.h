@@ -3,8 +3,9 @@
 //
 //   {u32 bytes of the payload, u32 kind}  payload  zeros up to a multiple of 8
 //
-// After the greeting only beats, records, names and `draining` come. A record is one of the link's rings
-// (docs/wire.md, "Between front and engine"); its epoch is the sender's, and is overwritten on arrival.
+// After the greeting only beats, records, names, `draining`, and patches of images come. A record is one of
+// the link's rings (docs/wire.md, "Between front and engine"); its epoch is the sender's, and is overwritten
+// on arrival.
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -22,6 +23,8 @@ enum class FrameKind : std::uint32_t {
   record,                 ///< a wire::Message with its bytes
   names,                  ///< from the engine's side: what has changed among the names of its KV blocks
   draining,               ///< nothing; from the engine's side: it wants no new requests
+  pixels,                 ///< from the front's side: a PixelPiece and patches of an image or a video
+  pixels_gone,            ///< from the front's side: the places of items that it has removed
 };
 
 inline constexpr std::size_t kMostGreetingBytes = 64 << 10;

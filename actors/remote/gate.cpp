@@ -30,14 +30,14 @@ std::string text_of(const sockaddr_storage& address, socklen_t size) {
 }  // namespace
 
 Gate::Gate(RelaySetup setup, std::vector<ipc::UpperEnd> ends, const std::shared_ptr<ipc::BlockNames>& names,
-           int listen, std::string name, KvServer* kv)
+           int listen, std::string name, const std::shared_ptr<PixelStore>& pixels, KvServer* kv)
     : setup_(std::move(setup)),
       listen_(listen),
       name_(std::move(name)),
       kv_(kv),
       most_visits_(ends.size() * (1 + (kv == nullptr ? 0 : kv->ranks())) + kMostStrangers) {
   for (ipc::UpperEnd& end : ends) {
-    places_.emplace_back(std::move(end), names);
+    places_.emplace_back(std::move(end), names, pixels);
     places_.back().end.beat_elsewhere();
     if (kv_ != nullptr) places_.back().bridge.put_names_first();
   }

@@ -45,8 +45,10 @@ struct RelaySetup {
 /// wait for them.
 class Dialer {
  public:
-  /// `fetches`: by rank, through which the workers here get KV blocks; none: the engine gives none.
+  /// `region`: of images and videos of the front; null: the model does not see. `fetches`: by rank, through
+  /// which the workers here get KV blocks; none: the engine gives none.
   Dialer(RelaySetup setup, ipc::LowerEnd end, std::shared_ptr<ipc::BlockNames> names, config::Address engine,
+         std::shared_ptr<const ipc::PatchRegion> region = nullptr,
          std::vector<ipc::BlockFetches> fetches = {});
   ~Dialer();  ///< ends the connection
 
@@ -72,10 +74,12 @@ class Dialer {
 /// Takes the fronts that come to a socket, as many at a time as there are links.
 class Gate {
  public:
-  /// `listen` is borrowed, and does not block. `name` is the engine's, for those that it refuses.
-  /// `kv`: the KV blocks of a prefill engine, borrowed; null: fronts get none.
+  /// `listen` is borrowed, and does not block. `name` is the engine's, for those that it refuses. `pixels`:
+  /// what images and videos of all fronts show; null: the model does not see. `kv`: the KV blocks of a
+  /// prefill engine, borrowed; null: fronts get none.
   Gate(RelaySetup setup, std::vector<ipc::UpperEnd> ends, const std::shared_ptr<ipc::BlockNames>& names,
-       int listen, std::string name, KvServer* kv = nullptr);
+       int listen, std::string name, const std::shared_ptr<PixelStore>& pixels = nullptr,
+       KvServer* kv = nullptr);
   ~Gate();  ///< ends the connections
 
   /// Of those that are joined.
@@ -94,8 +98,9 @@ class Gate {
  private:
   /// A link, and the front that has it.
   struct Place {
-    Place(ipc::UpperEnd upper, std::shared_ptr<ipc::BlockNames> names)
-        : end(std::move(upper)), bridge(end, ipc::Side::upper, std::move(names)) {}
+    Place(ipc::UpperEnd upper, std::shared_ptr<ipc::BlockNames> names, std::shared_ptr<PixelStore> pixels)
+        : end(std::move(upper)),
+          bridge(end, ipc::Side::upper, std::move(names), {nullptr, std::move(pixels)}) {}
     ipc::UpperEnd end;
     Bridge bridge;
     bool taken = false;  // guarded by mutex_, as the next

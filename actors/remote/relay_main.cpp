@@ -82,7 +82,13 @@ Status run_dialer(const supervisor::ChildArguments& arguments, Control& control,
     if (!attached.ok()) return attached.status();
     fetches.push_back(*std::move(attached));
   }
-  const Dialer dialer(*std::move(setup), *std::move(end), *names, *address, std::move(fetches));
+  std::shared_ptr<const ipc::PatchRegion> region;
+  if (arguments.patches_fd >= 0) {
+    auto attached = ipc::PatchRegion::attach(arguments.patches_fd);
+    if (!attached.ok()) return attached.status();
+    region = std::make_shared<ipc::PatchRegion>(*std::move(attached));
+  }
+  const Dialer dialer(*std::move(setup), *std::move(end), *names, *address, region, std::move(fetches));
   control.tell({{"event", "state"}, {"state", "ready"}});
   PeersReport report(control);
   TimePoint next_beat{};
@@ -99,8 +105,13 @@ Status run_dialer(const supervisor::ChildArguments& arguments, Control& control,
 /// Beside an engine, in the place of a front: it obeys the supervisor as one does.
 class GateProcess {
  public:
-  GateProcess(Control& control, Gate& gate, KvServer& kv, Log log)
-      : control_(control), gate_(gate), kv_(kv), log_(std::move(log)), report_(control) {}
+  GateProcess(Control& control, Gate& gate, std::shared_ptr<const PixelStore> pixels, KvServer& kv, Log log)
+      : control_(control),
+        gate_(gate),
+        pixels_(std::move(pixels)),
+        kv_(kv),
+        log_(std::move(log)),
+        report_(control) {}
 
   /// Returns when the supervisor has gone or a drain is over.
   void run() {
@@ -137,6 +148,14 @@ class GateProcess {
   void tell_status(std::int64_t id) {
     const EngineCounts counts = gate_.counts();
     const CacheStatus& kv = counts.last.kv;
+    json queues = {{{"name", "running"}, {"depth", counts.last.running}, {"capacity", 0}},
+                   {{"name", "waiting"}, {"depth", counts.last.waiting}, {"capacity", 0}},
+                   {{"name", "fronts"}, {"depth", gate_.peers().size()}, {"capacity", gate_.places()}}};
+    if (pixels_) {  // bytes of what images and videos show
+      queues.push_back({{"name", "media"},
+                        {"depth", pixels_->used()},
+                        {"capacity", pixels_->most_bytes() * gate_.places()}});
+    }
     control_.tell({{"event", "status"},
                    {"id", id},
                    {"state", drain_until_ ? "draining" : "ready"},
@@ -147,10 +166,7 @@ class GateProcess {
                      {"cached", kv.cached},
                      {"leased", kv.leased},
                      {"moving", kv.moving}}},
-                   {"queues",
-                    {{{"name", "running"}, {"depth", counts.last.running}, {"capacity", 0}},
-                     {{"name", "waiting"}, {"depth", counts.last.waiting}, {"capacity", 0}},
-                     {{"name", "fronts"}, {"depth", gate_.peers().size()}, {"capacity", gate_.places()}}}}});
+                   {"queues", std::move(queues)}});
   }
 
   /// What is served makes earlier deaths count no more.
@@ -164,6 +180,7 @@ class GateProcess {
 
   Control& control_;
   Gate& gate_;
+  const std::shared_ptr<const PixelStore> pixels_;  // null: the model does not see
   KvServer& kv_;
   const Log log_;
   PeersReport report_;
@@ -185,12 +202,20 @@ Status run_gate(const supervisor::ChildArguments& arguments, Control& control,
   const auto names = open_names(arguments, ipc::Access::read);
   if (!names.ok()) return names.status();
   const std::string name = "the engine at " + options.remote.listen + " (node " + setup->own.node + ")";
+  std::shared_ptr<PixelStore> pixels;
+  if (arguments.patches_fd >= 0) {
+    auto region = ipc::PatchWriter::attach(arguments.patches_fd);
+    if (!region.ok()) return region.status();
+    pixels = std::make_shared<PixelStore>(*std::move(region),
+                                          static_cast<std::uint64_t>(options.media.memory_bytes));
+  }
   const bool gives = options.split.role == config::SplitRole::prefill;
   KvServer kv(gives ? static_cast<std::size_t>(options.parallel.tensor_parallel_size) : 0, *names);
   const Log log = setup->log;
-  Gate gate(*std::move(setup), std::move(ends), *names, arguments.listen_fd, name, gives ? &kv : nullptr);
+  Gate gate(*std::move(setup), std::move(ends), *names, arguments.listen_fd, name, pixels,
+            gives ? &kv : nullptr);
   control.tell({{"event", "state"}, {"state", "ready"}});
-  GateProcess(control, gate, kv, log).run();
+  GateProcess(control, gate, pixels, kv, log).run();
   return {};
 }
 

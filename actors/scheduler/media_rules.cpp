@@ -54,7 +54,14 @@ Status check_media(const SequenceSpec& spec, const WorkerLimits& worker) {
     if (std::ranges::any_of(ids, [&](TokenId id) { return id != ids.front(); })) {
       return wrong(i, "does not stand on equal tokens.");
     }
-    if (spec.media[i].place.generation == 0) return wrong(i, "has no patches.");
+    if (spec.media[i].place.generation == 0) {  // of a front on another machine
+      return {
+          Code::overloaded,
+          "Image or video " + std::to_string(i) +
+              " of the prompt found no room in the engine's memory for images (--media-memory); try again "
+              "later.",
+          "messages", "media_memory_full"};
+    }
   }
   return {};
 }

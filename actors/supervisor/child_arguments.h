@@ -32,7 +32,7 @@ struct ChildArguments {
   int metrics_fd = -1;         ///< front, with a metrics port of its own
   int ranks_fd = -1;           ///< worker, where several ranks run: the memory in which they meet
   int vocabulary_fd = -1;      ///< front, engine, text: what the model's tokens print
-  int patches_fd = -1;         ///< front, worker of a model that sees: an ipc::PatchRegion
+  int patches_fd = -1;         ///< front, relay, worker of a model that sees: an ipc::PatchRegion
   int engine = 0;              ///< index of the engine, or of the one that the worker serves
   std::vector<int> names_fds;  ///< tables of the names of KV blocks: an engine's own; the front's, by engine
   std::vector<int> peer_names_fds;  ///< engine of a decode instance: those of the prefill instances

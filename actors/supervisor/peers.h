@@ -64,10 +64,10 @@ class Peers {
     std::uint64_t life = 0;
     bool operator==(const RelayTold&) const = default;
   };
-  RelayTold relay_told_;   // that process, of that life of relayed_memories_
-  ipc::LinkFds link_;    // from the decode instance
-  ipc::Fd block_names_;  // likewise: the engine's table, also when that instance has gone
-  ipc::Fd patches_;      // likewise, in which it has its images; invalid: there are none
+  RelayTold relay_told_;  // that process, of that life of relayed_memories_
+  ipc::LinkFds link_;     // from the decode instance
+  ipc::Fd block_names_;   // likewise: the engine's table, also when that instance has gone
+  ipc::Fd patches_;       // likewise, in which it has its images; invalid: there are none
   std::uint64_t patches_change_ = 0;
   struct Told {
     int pid = 0;

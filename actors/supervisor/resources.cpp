@@ -19,9 +19,6 @@ constexpr ipc::LinkSizes kFrontLink{
 constexpr ipc::LinkSizes kTextLink{
     .step_down = 2u << 20, .step_up = 2u << 20, .cache_down = 4096, .cache_up = 4096};
 
-/// Fronts that an engine takes at a time, each with a link.
-constexpr int kMostFronts = 4;
-
 struct WatchedLink {
   ipc::LinkFds fds;
   ipc::LinkMonitor monitor;
@@ -250,6 +247,7 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
     give(remotes[i].link, child.arguments.link_step_fds, child.arguments.link_cache_fds);
     child.arguments.names_fds.push_back(remotes[i].block_names.get());
     for (const ipc::Fd& fetches : remotes[i].fetches) child.arguments.fetch_fds.push_back(fetches.get());
+    child.arguments.patches_fd = patches.get();
   }
   return children;
 }

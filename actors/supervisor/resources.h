@@ -16,6 +16,9 @@
 
 namespace troupe::supervisor {
 
+/// Fronts on other machines that an engine takes at a time, each with a link.
+inline constexpr int kMostFronts = 4;
+
 /// What one engine and its workers inherit.
 struct EngineResources {
   std::vector<ipc::LinkFds> links;        ///< by rank

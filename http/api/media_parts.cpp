@@ -228,7 +228,6 @@ bool MediaParts::is_foreign(std::string_view type) { return is_listed(kForeignTy
 
 Status MediaParts::refuse(std::string_view type, const std::string& path) const {
   std::string why = ", but this model reads text only";
-  if (model_.sees_elsewhere) why = ", but engines on other machines (--engines) take text only";
   if (model_.sees && is_visual(type)) {
     why = ", but images and videos belong in messages of the user and of tools";
   } else if (model_.sees) {

@@ -63,7 +63,6 @@ struct ModelFacts {
   ToolForm tool_form{};            ///< empty: no calls are looked for in answers. Any thread
   ThinkingSwitch thinking_switch = ThinkingSwitch::none;
   bool sees = false;                 ///< it reads images and videos
-  bool sees_elsewhere = false;       ///< it would, but engines on other machines are not given any
   config::MediaRules media{};        ///< of these
   bool template_reads_tools = true;  ///< false: the chat template would leave a request's tools out
 };

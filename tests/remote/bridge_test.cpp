@@ -7,12 +7,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <future>
 #include <optional>
 #include <thread>
 
 #include "actors/link/link.h"
+#include "actors/link/message_codec.h"
 #include "actors/remote/cluster_keys.h"
 #include "actors/remote/relay.h"
 #include "ipc/block_names.h"
@@ -60,12 +62,13 @@ class BridgeTest : public ::testing::Test {
       ends.push_back(*ipc::UpperEnd::attach(at_engine_[i].step.get(), at_engine_[i].cache.get()));
     }
     gate_ = std::make_unique<Gate>(setup("c/engine"), std::move(ends), engine_names_, listen_.get(),
-                                   "the engine here");
+                                   "the engine here", store_);
   }
   std::unique_ptr<Dialer> dial(const RelaySetup& relay) {
     at_front_ = *ipc::create_link();
-    return std::make_unique<Dialer>(
-        relay, *ipc::LowerEnd::attach(at_front_.step.get(), at_front_.cache.get()), front_names_, address_);
+    return std::make_unique<Dialer>(relay,
+                                    *ipc::LowerEnd::attach(at_front_.step.get(), at_front_.cache.get()),
+                                    front_names_, address_, region_);
   }
   ipc::UpperEnd front() { return *ipc::UpperEnd::attach(at_front_.step.get(), at_front_.cache.get()); }
   ipc::LowerEnd engine(std::size_t place = 0) {
@@ -108,6 +111,8 @@ class BridgeTest : public ::testing::Test {
   ipc::Fd listen_;
   config::Address address_;
   std::shared_ptr<ipc::BlockNames> engine_names_ = make_names(), front_names_ = make_names();
+  std::shared_ptr<const ipc::PatchRegion> region_;  // of a front that sees
+  std::shared_ptr<PixelStore> store_;               // of an engine that does
   ipc::LinkFds at_front_;
   std::vector<ipc::LinkFds> at_engine_;
   std::unique_ptr<Gate> gate_;
@@ -131,6 +136,42 @@ TEST_F(BridgeTest, CarriesMessagesOfAnyLengthInOrder) {
   }
   EXPECT_EQ(next(upper.end()), "up");
   EXPECT_EQ(gate_->peers().size(), 1u);
+}
+
+TEST_F(BridgeTest, ARequestFindsItsImageAtTheEngineAlsoWhenItComesInPieces) {
+  constexpr std::uint64_t kBytes = 1 << 20;
+  const PatchGrid grid{1, 4, 4};
+  const std::vector<std::byte> patches(static_cast<std::size_t>(grid.patches()) * kPatchBytes, std::byte{7});
+  const ipc::Fd near = *ipc::PatchRegion::create(kBytes), far = *ipc::PatchRegion::create(kBytes);
+  auto writer = *ipc::PatchWriter::attach(near.get());
+  region_ = std::make_shared<ipc::PatchRegion>(*ipc::PatchRegion::attach(near.get()));
+  store_ = std::make_shared<PixelStore>(*ipc::PatchWriter::attach(far.get()), kBytes);
+  const auto far_region = *ipc::PatchRegion::attach(far.get());
+  open_gate();
+  auto dialer = dial(setup("c/front"));
+  ASSERT_TRUE(wait([&] { return dialer->peer().state == "joined"; })) << dialer->peer().why;
+  Link upper(front()), lower(engine());
+  const auto place = *writer.add(MediaKind::image, grid, patches);
+  for (const std::size_t length : {std::size_t{10}, std::size_t{1} << 20}) {  // the latter takes five records
+    Submit request;
+    request.sequences.resize(1);
+    request.sequences[0].prompt.assign(length, 5);
+    request.sequences[0].media.emplace_back().place = place;
+    upper.send(MessageType::submit, 0, encoded_view(request));
+    Bytes whole;
+    encode(request, whole);
+    std::string got;
+    while (got.size() < whole.size()) got += next(lower.end());
+    Submit arrived;
+    ASSERT_TRUE(decode(std::as_bytes(std::span(got)), arrived));
+    EXPECT_EQ(arrived.sequences[0].prompt, request.sequences[0].prompt);
+    const auto item = far_region.find(arrived.sequences[0].media[0].place);
+    ASSERT_TRUE(item);
+    EXPECT_TRUE(std::equal(item->patches.begin(), item->patches.end(), patches.begin(), patches.end()));
+  }
+  EXPECT_EQ(store_->used(), ipc::PatchRegion::bytes_of(grid));
+  dialer.reset();
+  EXPECT_TRUE(wait([&] { return store_->used() == 0; })) << "the front has gone";
 }
 
 TEST_F(BridgeTest, TheFrontKnowsTheNamesOfTheEnginesBlocksWhileItIsThere) {

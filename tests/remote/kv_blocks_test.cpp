@@ -74,7 +74,7 @@ class KvBlocksTest : public ::testing::Test {
     const supervisor::KvMemory memory{kLife, kBlocks, kBlockBytes, ipc::Fd(::dup(memory_.fd()))};
     ASSERT_TRUE(server_.set_memory(0, memory).ok());
     gate_ = std::make_unique<Gate>(setup("prefill"), std::move(ends), engine_names_, listen_.get(),
-                                   "the engine here", &server_);
+                                   "the engine here", nullptr, &server_);
   }
   void dial() {
     at_front_ = *ipc::create_link();
@@ -82,7 +82,7 @@ class KvBlocksTest : public ::testing::Test {
     by_rank.push_back(fetches());
     dialer_ = std::make_unique<Dialer>(setup("decode"),
                                        *ipc::LowerEnd::attach(at_front_.step.get(), at_front_.cache.get()),
-                                       names_, address_, std::move(by_rank));
+                                       names_, address_, nullptr, std::move(by_rank));
   }
   bool joined() {
     return soon([&] { return dialer_->peer().state == "joined" && names_->memory() == kLife; });
