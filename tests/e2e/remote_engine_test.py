@@ -195,14 +195,21 @@ class RemoteEngines(unittest.TestCase):
                         "round-robin") as front:
             wait_until(lambda: engines_of(front)[engine.address]["state"] == "joined", "the engine on another machine")
 
+            expected = []
+
             def shares():
                 metrics = front.metrics()
                 return [metrics.get(f'troupe:engine_generation_tokens_total{{engine="{i}"}}', 0) for i in (0, 1)]
 
             def whole_under(act):
-                streams = [Stream(front, body) for body in BODIES]
+                streams = [Stream(front, body | {"max_tokens": 16}) for body in BODIES[:4]]
                 act()
-                check_whole(self, streams, self.expected)
+                for stream in streams:
+                    stream.join()
+                check_whole(self, streams, expected or [stream.text for stream in streams])
+                for stream, text in zip(streams, self.expected):
+                    self.assertTrue(text.startswith(stream.text), f"{text!r} does not begin with {stream.text!r}")
+                expected[:] = [stream.text for stream in streams]
 
             def both():
                 before = shares()
