@@ -149,7 +149,8 @@ TEST(WeightFormats, SizesAreListedWithTheOneInUse) {
   const ModelSpec spec = large_mixture();
   const QuantizationOptions options{.method = "wint4"};
   const auto sizes = format_sizes(spec, chosen(spec, options), true, config::Device::cpu, options);
-  ASSERT_EQ(sizes.size(), 3u);
+  ASSERT_EQ(sizes.size(), 4u);
+  EXPECT_EQ(sizes[3].name, "wint2");
   EXPECT_EQ(sizes[0].name, "bfloat16");
   EXPECT_EQ(sizes[1].name, "wint8");
   EXPECT_EQ(sizes[2].name, "wint4");
@@ -163,8 +164,8 @@ TEST(WeightFormats, SizesAreListedWithTheOneInUse) {
   const QuantizationOptions mixed{
       .method = R"({"quantization":"mix_quant","dense_quant_type":"wint4","moe_quant_type":"wint4"})"};
   const auto more = format_sizes(spec, chosen(spec, mixed), true, config::Device::cpu, mixed);
-  ASSERT_EQ(more.size(), 4u);
-  EXPECT_TRUE(more[3].in_use) << "the smallest of all";
+  ASSERT_EQ(more.size(), 5u);
+  EXPECT_TRUE(more[3].in_use) << "smaller than wint4, larger than wint2";
 }
 
 TEST(WeightFormats, StorageThatDiffersHashesDifferently) {
