@@ -28,7 +28,7 @@ std::vector<Field> quantization_fields(QuantizationOptions& o) {
            "\"moe_quant_type\":\"wint4\",\"kv_cache_quant_type\":\"int8\"}. Without it a checkpoint that is "
            "quantised "
            "already is read as it is: compressed-tensors, fp8, Paddle's wint8 and wint4, and on the CPU "
-           "W4A8C8",
+           "W4A8C8 and wint2",
        .check = check_quantization,
        .refusal = unavailable_quantization,
        .when_unset = "as in the checkpoint"},
