@@ -4,13 +4,14 @@
 #include <nlohmann/json.hpp>
 #include <string_view>
 
+#include "kernels/moe.h"
+
 namespace troupe::model {
 namespace {
 
 using JsonValue = nlohmann::json;
 
 constexpr const char* kExpertTypes = "wint8, wint4, wint2 and w4a8";
-constexpr int kHadamardBlock = 128;  // kernels/cpu/static_inputs.h
 
 class ConfigReader {
  public:
@@ -57,7 +58,6 @@ class ConfigReader {
   std::optional<StoredFormat> type_of(const char* key, const std::string& type, bool experts) {
     if (type.empty()) return std::nullopt;
     if (type == "wint8") return StoredFormat{.bits = 8, .order = CodeOrder::paddle};
-    if (type == "wint4" && experts) return StoredFormat{.bits = 4, .order = CodeOrder::paddle};
     if (type == "wint4") return StoredFormat{.bits = 4, .order = CodeOrder::paddle};
     if (type == "wint2" && experts) return StoredFormat{.bits = 2, .order = CodeOrder::wint2};
     if (type == "w4a8" && experts) return w4a8();
@@ -70,7 +70,7 @@ class ConfigReader {
     const auto permuted = config_.find("is_permuted");
     const bool kernel_order = permuted == config_.end() || !permuted->is_boolean() || permuted->get<bool>();
     const auto block = config_.find("hadamard_block_size");
-    if (block != config_.end() && !block->is_null() && *block != JsonValue(kHadamardBlock)) {
+    if (block != config_.end() && !block->is_null() && *block != JsonValue(kernels::kHadamardBlock)) {
       refuse("says hadamard_block_size " + block->dump(-1, ' ', true).substr(0, 40) + ", 128 is read");
     }
     return {.bits = 4, .order = kernel_order ? CodeOrder::paddle_w4a8 : CodeOrder::paddle_w4a8_rows};
