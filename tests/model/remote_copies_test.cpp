@@ -18,7 +18,7 @@ constexpr std::uint64_t kLifeThere = 9;
 class RemoteCopiesTest : public ::testing::Test {
  protected:
   RemoteCopiesTest() : copier_(*SwapStore::in_memory(4, kBytes), {.first = 1, .count = 2}) {
-    copier_.set_memory(kv_, kBytes);
+    copier_.set_memory({{.data = kv_, .tail = kBytes}, 1});
   }
   void copy(wire::CacheOp op, std::uint32_t peer, std::vector<wire::BlockCopy> copies,
             std::uint64_t after = 0) {

@@ -196,7 +196,7 @@ TEST(EndedCommands, CountsOnlyWithoutGaps) {
 class Copier : public ::testing::Test {
  protected:
   Copier() : kv(8 * kBlockBytes), copier(std::move(*SwapStore::in_memory(8, kBlockBytes))) {
-    copier.set_memory(kv.data(), kBlockBytes);
+    copier.set_memory({{.data = kv.data(), .tail = kBlockBytes}, 1});
     for (int b = 0; b < 8; ++b) set(b, b);
   }
   void set(int block, int seed) {
