@@ -32,7 +32,7 @@ class RemoteCopiesTest : public ::testing::Test {
   }
   EndedCommand next_end() {
     EndedCommand ended;
-    EXPECT_TRUE(copier_.take_ended(ended, Clock::now() + test::kPatience));
+    EXPECT_TRUE(copier_.take_ended(ended, Clock::now() + troupe::test::kPatience));
     return ended;
   }
   std::byte* block(std::size_t number) { return kv_ + number * kBytes; }
