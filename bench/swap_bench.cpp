@@ -38,7 +38,7 @@ class Bench {
  public:
   Bench(std::vector<std::byte>& kv, Result<std::unique_ptr<model::SwapStore>> store)
       : copier_((require(store.ok(), store.ok() ? "" : store.status().message.c_str()), std::move(*store))) {
-    copier_.set_memory(kv.data(), kBlockBytes);
+    copier_.set_memory({{.data = kv.data(), .tail = kBlockBytes}, 1});
   }
 
   /// GB/s of all blocks in one direction.
