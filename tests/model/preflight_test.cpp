@@ -345,9 +345,12 @@ TEST_F(PreflightTest, WhereNoRoleIsAvailable) {
     refused(Code::unsupported, flag + "on the echo device, which has no KV memory; --device cpu runs it");
     config::Options sees = options;
     sees.device.device = config::Device::cpu;
+    sees.model.tokenizer = sees.model.directory;
     sees.model.directory = golden_directory("vision_small").string();
     const auto found = preflight(sees);
     EXPECT_TRUE(found.ok()) << found.status().message;
+    sees.remote.prefill_engines = {"127.0.0.1:1"};
+    EXPECT_EQ(preflight(sees).status().code, Code::unsupported);
   }
 }
 
