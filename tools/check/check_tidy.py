@@ -100,7 +100,7 @@ def main():
         if name not in known:
             sys.exit(f"{name}: {build}/compile_commands.json names no such .cpp file below {root}")
     if options.changed:
-        files = sorted(known.intersection(changed(root)))
+        files = sorted(known.keys() & changed(root))
     else:
         files = options.files or sorted(name for name in known if name.split("/")[0] in ALWAYS)
         if not files:
