@@ -9,7 +9,8 @@ import signal
 import tempfile
 import unittest
 
-from remote_engine_test import Engine, Wire, cluster, engines_of
+from remote import Engine, Wire, cluster, engines_of
+from remote_engine_test import ENGINE_FLAGS
 from server import Server, has_ended, wait_until
 from short_model import short_model
 from split_test import BODIES, FLAGS, LAST_STEP, LEAST, answer_of, body, counts_of, wait_until_joined
@@ -37,7 +38,7 @@ class RemoteSplit(unittest.TestCase):
         with Server(*FLAGS, "--device", "cpu", model=MODEL) as alone:
             cls.expected = {kind: answer_of(alone, BODIES[kind]) for kind in KINDS}
             cls.streamed = {n: Stream(alone, body(n, max_tokens=60)).join().text for n in range(20, 26)}
-        cls.prefill = Engine(cls.keys / "prefill", *FLAGS, "--splitwise-role", "prefill")
+        cls.prefill = Engine(cls.keys / "prefill", *ENGINE_FLAGS, *FLAGS, "--splitwise-role", "prefill")
         cls.addClassCleanup(cls.prefill.stop)
         cls.wire = Wire(cls.prefill.port)
         cls.addClassCleanup(cls.wire.close)
@@ -155,8 +156,8 @@ class RemoteSplit(unittest.TestCase):
         self.run_under(lambda: None)
 
     def test_what_cannot_be_a_partner_is_named_and_prompts_are_computed_here(self):
-        mixed = Engine(self.keys / "prefill", *FLAGS)
-        other_blocks = Engine(self.keys / "prefill", *FLAGS, "--splitwise-role", "prefill", "--dtype", "bfloat16")
+        mixed = Engine(self.keys / "prefill", *ENGINE_FLAGS, *FLAGS)
+        other_blocks = Engine(self.keys / "prefill", *ENGINE_FLAGS, *FLAGS, "--splitwise-role", "prefill", "--dtype", "bfloat16")
         try:
             for engine, what in ((mixed, "does not have --splitwise-role prefill"), (other_blocks, "--dtype differs")):
                 with self.subTest(what), self.decode_instance("--prefill-engines", engine.address) as decode:
