@@ -208,8 +208,9 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
       give(link, child.arguments.link_step_fds, child.arguments.link_cache_fds);
     child.arguments.names_fds.push_back(engines[i].block_names.get());
     for (const PeerResources& peer : peers) child.arguments.peer_names_fds.push_back(peer.block_names.get());
-    for (const RemoteResources& remote : remotes)
-      child.arguments.peer_names_fds.push_back(remote.block_names.get());
+    for (const RemoteResources& remote : remotes) {
+      if (remote.gives_blocks()) child.arguments.peer_names_fds.push_back(remote.block_names.get());
+    }
     for (const ipc::LinkFds& link : engines[i].links)
       give(link, child.arguments.step_fds, child.arguments.cache_fds);
   }
@@ -221,8 +222,9 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
       give(engines[i].links[rank], child.arguments.step_fds, child.arguments.cache_fds);
       child.arguments.ranks_fd = engines[i].ranks_memory.get();
       child.arguments.patches_fd = patches.get();
-      for (const RemoteResources& remote : remotes)
-        child.arguments.fetch_fds.push_back(remote.fetches[rank].get());
+      for (const RemoteResources& remote : remotes) {
+        if (remote.gives_blocks()) child.arguments.fetch_fds.push_back(remote.fetches[rank].get());
+      }
     }
   }
   for (std::size_t i = 0; i < text_links.size(); ++i) {

@@ -41,6 +41,8 @@ struct RemoteResources {
   ipc::LinkFds link;             ///< between the front and the relay
   ipc::Fd block_names;           ///< ipc::BlockNames of the engine, as far as they are known here
   std::vector<ipc::Fd> fetches;  ///< ipc::BlockFetches by rank; of a prefill engine
+
+  bool gives_blocks() const { return !fetches.empty(); }
 };
 
 struct Resources {
