@@ -85,7 +85,9 @@ void Gate::serve(ipc::Fd socket, const std::string& from, const std::stop_token&
   std::string why =
       node_difference(setup_.own.facts, name_, greeting->facts, "the front at node " + greeting->node);
   if (why.empty() && greeting->kv) return serve_kv(**stream, *greeting, stop);
-  Place* const place = why.empty() ? take_place(front, why) : nullptr;
+  const std::string server = greeting->server.empty() ? "" : greeting->node + " " + greeting->server;
+  Place* const place = why.empty() ? take_place(front, server, deadline, stop, why) : nullptr;
+  if (place == nullptr && why.empty()) return;
   if (place == nullptr) {
     setup_.log.warning("front_refused", {kv("front", front), kv("why", why)});
     return refuse(**stream, why, deadline, stop);
@@ -94,8 +96,11 @@ void Gate::serve(ipc::Fd socket, const std::string& from, const std::stop_token&
   std::string ended = "did not take the welcome";
   if (welcome(**stream, setup_.own, deadline, stop)) ended = place->bridge.run(**stream, reader, stop);
   setup_.log.info("front_left", {kv("front", front), kv("why", ended)});
-  const std::lock_guard lock(mutex_);
-  place->taken = false;
+  {
+    const std::lock_guard lock(mutex_);
+    place->taken = false;
+  }
+  left_.notify_all();
 }
 
 void Gate::serve_kv(Stream& stream, const RelayGreeting& greeting, const std::stop_token& stop) {
@@ -113,11 +118,21 @@ void Gate::serve_kv(Stream& stream, const RelayGreeting& greeting, const std::st
   setup_.log.info("kv_left", {kv("node", greeting.node), kv("rank", greeting.kv->rank), kv("why", why)});
 }
 
-/// Null, and `why`, when the front cannot be served.
-Gate::Place* Gate::take_place(const std::string& front, std::string& why) {
-  const std::lock_guard lock(mutex_);
+/// Null, and `why`, when the front cannot be served; without `why` when its server's connection before this
+/// one has not ended by the deadline. A server that connects again gets the place that it had: there the
+/// engine lets it in when its former sequences have ended, which have the keys of those that it brings now.
+Gate::Place* Gate::take_place(const std::string& front, const std::string& server, TimePoint deadline,
+                              const std::stop_token& stop, std::string& why) {
+  std::unique_lock lock(mutex_);
+  const auto had = std::find_if(places_.begin(), places_.end(), [&](const Place& place) {
+    return !server.empty() && place.server == server;
+  });
+  const auto left = [&] { return had == places_.end() || !had->taken || had->server != server; };
+  if (!left_.wait_until(lock, stop, deadline, left)) return nullptr;
+  const bool again = had != places_.end() && had->server == server;
   const auto free =
-      std::find_if(places_.begin(), places_.end(), [](const Place& place) { return !place.taken; });
+      again ? had
+            : std::find_if(places_.begin(), places_.end(), [](const Place& place) { return !place.taken; });
   if (free == places_.end() || draining_) {
     why = name_ +
           (draining_ ? " is ending" : " serves " + std::to_string(places_.size()) + " fronts already") +
@@ -126,6 +141,7 @@ Gate::Place* Gate::take_place(const std::string& front, std::string& why) {
   }
   free->taken = true;
   free->front = front;
+  free->server = server;
   return &*free;
 }
 

@@ -103,8 +103,9 @@ class Gate {
           bridge(end, ipc::Side::upper, std::move(names), {nullptr, std::move(pixels)}) {}
     ipc::UpperEnd end;
     Bridge bridge;
-    bool taken = false;  // guarded by mutex_, as the next
+    bool taken = false;  // guarded by mutex_, as those below
     std::string front;
+    std::string server;  // who has it, or had it last
   };
   struct Visit {
     std::jthread thread;
@@ -113,7 +114,8 @@ class Gate {
   void run(const std::stop_token& stop);
   void serve(ipc::Fd socket, const std::string& from, const std::stop_token& stop);
   void serve_kv(Stream& stream, const RelayGreeting& greeting, const std::stop_token& stop);
-  Place* take_place(const std::string& front, std::string& why);
+  Place* take_place(const std::string& front, const std::string& server, TimePoint deadline,
+                    const std::stop_token& stop, std::string& why);
 
   const RelaySetup setup_;
   const int listen_;
@@ -121,6 +123,7 @@ class Gate {
   KvServer* const kv_;
   const std::size_t most_visits_;
   mutable std::mutex mutex_;
+  std::condition_variable_any left_;  // a front has left its place
   std::deque<Place> places_;
   bool draining_ = false;      // guarded by mutex_
   std::vector<Visit> visits_;  // of the thread that accepts

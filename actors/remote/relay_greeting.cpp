@@ -36,7 +36,7 @@ std::vector<std::byte> frame_of(FrameKind kind, const std::string& text) {
 std::vector<std::byte> frame_of(FrameKind kind, const RelayGreeting& greeting) {
   Json facts = Json::object();
   for (const auto& [name, value] : greeting.facts) facts[name] = value;
-  Json members{{"node", greeting.node}, {"facts", facts}};
+  Json members{{"node", greeting.node}, {"facts", facts}, {"server", greeting.server}};
   if (greeting.kv) members["kv"] = {{"rank", greeting.kv->rank}, {"block_bytes", greeting.kv->block_bytes}};
   return frame_of(kind, json::to_text(members));
 }
@@ -56,6 +56,8 @@ std::optional<RelayGreeting> read_greeting(std::string_view text) {
     if (!rank || !bytes || *rank < 0 || *rank > kMostRank || *bytes < 0) return std::nullopt;
     greeting.kv = KvPart{static_cast<std::int32_t>(*rank), static_cast<std::uint64_t>(*bytes)};
   }
+  if (const std::string* server = json::text(json::member(*value, "server")))
+    greeting.server = shown(*server, kLongestName);
   for (const auto& [name, one] : json::members(*facts)) {
     const std::string* fact = json::text(one);
     if (fact == nullptr || greeting.facts.size() == kMostFacts) return std::nullopt;

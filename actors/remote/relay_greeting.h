@@ -19,6 +19,7 @@ struct RelayGreeting {
   std::string node;  ///< the name in its certificate
   supervisor::PeerFacts facts;
   std::optional<KvPart> kv{};  ///< the connection carries KV blocks, not a link
+  std::string server{};        ///< of a front: tells the servers of a node apart; the same after a reconnect
 };
 
 /// The front's half: greets and reads the answer. Code::forbidden: a refusal, in the engine's words. Other

@@ -1,5 +1,7 @@
 #include "actors/remote/relay_main.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -71,6 +73,7 @@ Status run_dialer(const supervisor::ChildArguments& arguments, Control& control,
   if (!address.ok()) return address.status();
   auto setup = read_setup(arguments, options, "relay-" + std::to_string(index));
   if (!setup.ok()) return setup.status();
+  setup->own.server = std::to_string(::getppid());  // the supervisor
   auto end = ipc::LowerEnd::attach(arguments.link_step_fds.front(), arguments.link_cache_fds.front());
   if (!end.ok()) return end.status();
   const auto names = open_names(arguments, ipc::Access::write);
