@@ -67,7 +67,9 @@ Status check_static_scales(const TensorMap& map) {
     if (source.weight == Weight::key_scale || source.weight == Weight::value_scale) {
       if (Status s = check_positive(*source.tensor, "The tensor '" + source.name + "'"); !s.ok()) return s;
     }
-    if (!source.stored || source.stored->order == CodeOrder::rows || !seen.insert(source.tensor).second)
+    // Numbers of wint2 are checked when they are read.
+    if (!source.stored || source.stored->order == CodeOrder::rows || source.stored->wint2() ||
+        !seen.insert(source.tensor).second)
       continue;
     if (Status s = check_positive(*source.scales, "The weight_scale of '" + source.name + "'"); !s.ok())
       return s;
