@@ -17,8 +17,9 @@ LICENCES = pathlib.Path("/usr/share/common-licenses")
 FIGURES = json.loads((ROOT / "tests/data/quantised/perplexity.json").read_text(encoding="utf-8"))
 TEXTS = list(FIGURES["texts"])
 SECONDS = 300  # for an answer; a quiet machine with two cores takes one second
-# Sums in another order and roundings that flip by it: bf16 differs by 0.04 % over a whole text.
-MOST_FROM_REFERENCE = 0.003
+# Sums in another order and roundings that flip by it: bf16 differs by 0.04 % over a whole text, KV int8 by 0.16 % with avx512_bf16
+# and 0.39 % with avx512_vnni.
+MOST_FROM_REFERENCE = 0.005
 ALL_FORMATS = unittest.skipUnless(os.environ.get("TROUPE_ALL_FORMATS"), "TROUPE_ALL_FORMATS is not set")
 
 

@@ -25,7 +25,9 @@ from reference_model import Config, Model, read_safetensors
 
 VOCAB = 49152  # the demo's tokenizer
 PROMPTS, TOKENS = 4, 160
-MOST_OF_ROUNDING = 1.1  # tests/model/support/quantised_golden.h says why
+# 1.1 as tests/model/support/quantised_golden.h says, and more where a rounding exchanges experts: a token near a tie of two has most of
+# the rms error. Measured 1.07, and 1.26 on four ranks.
+MOST_OF_ROUNDING = 1.3
 SECONDS = 300
 
 
