@@ -1,6 +1,7 @@
 #pragma once
 // The two kinds of relay. Each is what stands in the place of the process on the other machine: beside a
 // front a Dialer is its engine, beside an engine a Gate is its fronts. Each runs threads of its own.
+#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
