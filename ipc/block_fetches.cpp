@@ -2,11 +2,10 @@
 
 #include <algorithm>
 #include <boost/interprocess/mapped_region.hpp>
-#include <new>
 #include <string>
 #include <utility>
 
-#include "ipc/wire.h"
+#include "ipc/file_header.h"
 
 namespace troupe::ipc {
 namespace {
@@ -32,30 +31,16 @@ constexpr std::uint64_t with(std::uint64_t state, FetchPhase phase) {
 
 Result<Fd> BlockFetches::create(std::uint64_t bytes) {
   const std::uint64_t whole = kFetchesHeaderBytes + whole_pages(bytes);
-  auto fd = make_memory_file("troupe-fetches", whole);
-  if (!fd) return fd.status();
-  auto region = map_memory_file(fd->get(), whole);
-  if (!region) return region.status();
-  auto* header = new ((*region)->get_address()) BlockFetchesHeader;
-  header->version = wire::kVersion;
-  header->bytes = whole;
-  header->magic = kFetchesMagic;
-  return std::move(*fd);
+  return make_file_with<BlockFetchesHeader>("troupe-fetches", whole, kFetchesMagic,
+                                            [whole](BlockFetchesHeader& header) { header.bytes = whole; });
 }
 
 Result<BlockFetches> BlockFetches::attach(int fd) {
   auto region = map_memory_file(fd, kFetchesHeaderBytes);
   if (!region) return region.status();
   const auto& h = *static_cast<const BlockFetchesHeader*>((*region)->get_address());
-  if (h.magic != kFetchesMagic) return not_ours("its first word is another");
-  if (h.version != wire::kVersion) {
-    return not_ours("it has wire version " + std::to_string(h.version) + ", not " +
-                    std::to_string(wire::kVersion));
-  }
-  if (h.bytes != (*region)->get_size()) {
-    return not_ours("it is made for " + std::to_string(h.bytes) + " bytes and has " +
-                    std::to_string((*region)->get_size()));
-  }
+  if (Status s = check_header(h, kFetchesMagic); !s.ok()) return s;
+  if (Status s = check_bytes(h.bytes, (*region)->get_size()); !s.ok()) return s;
   return BlockFetches(std::move(*region));
 }
 

@@ -5,13 +5,12 @@
 #include <algorithm>
 #include <boost/interprocess/mapped_region.hpp>
 #include <limits>
-#include <new>
 #include <string>
 #include <utility>
 
 #include "base/check.h"
+#include "ipc/file_header.h"
 #include "ipc/system_failure.h"
-#include "ipc/wire.h"
 
 namespace troupe::ipc {
 
@@ -39,18 +38,13 @@ Result<Fd> BlockNames::create(std::uint64_t entries, const std::optional<NamesKe
   }
   const Result<NamesKey> named_by = key ? Result<NamesKey>(*key) : make_key();
   if (!named_by) return named_by.status();
-  auto fd = make_memory_file("troupe-names", bytes_of(entries));
-  if (!fd) return fd.status();
-  auto region = map_memory_file(fd->get(), bytes_of(entries));
-  if (!region) return region.status();
   // The entries are zeros already, which is how an empty one looks.
-  auto* header = new ((*region)->get_address()) BlockNamesHeader;
-  header->version = wire::kVersion;
-  header->entry_bytes = sizeof(BlockNameEntry);
-  header->entries = entries;
-  header->key = *named_by;
-  header->magic = kBlockNamesMagic;
-  return std::move(*fd);
+  return make_file_with<BlockNamesHeader>("troupe-names", bytes_of(entries), kBlockNamesMagic,
+                                          [&](BlockNamesHeader& header) {
+                                            header.entry_bytes = sizeof(BlockNameEntry);
+                                            header.entries = entries;
+                                            header.key = *named_by;
+                                          });
 }
 
 Result<BlockNames> BlockNames::attach(int fd, Access access) {
@@ -58,11 +52,7 @@ Result<BlockNames> BlockNames::attach(int fd, Access access) {
   if (!region) return region.status();
   const std::uint64_t bytes = (*region)->get_size();
   const auto& h = *static_cast<const BlockNamesHeader*>((*region)->get_address());
-  if (h.magic != kBlockNamesMagic) return not_ours("its first word is another");
-  if (h.version != wire::kVersion) {
-    return not_ours("it has wire version " + std::to_string(h.version) + ", not " +
-                    std::to_string(wire::kVersion));
-  }
+  if (Status s = check_header(h, kBlockNamesMagic); !s.ok()) return s;
   if (h.entry_bytes != sizeof(BlockNameEntry) || h.entries == 0 || h.entries > kMostEntries ||
       bytes_of(h.entries) != bytes) {
     return not_ours("its layout does not fit its " + std::to_string(bytes) + " bytes");

@@ -2,11 +2,10 @@
 
 #include <boost/interprocess/mapped_region.hpp>
 #include <limits>
-#include <new>
 #include <string>
 #include <utility>
 
-#include "ipc/wire.h"
+#include "ipc/file_header.h"
 
 namespace troupe::ipc {
 namespace {
@@ -28,30 +27,16 @@ Result<Fd> PatchRegion::create(std::uint64_t bytes) {
                    " bytes; it must have from 1 to " + std::to_string(kMost));
   }
   const std::uint64_t whole = kAlignment + rounded(bytes);
-  auto fd = make_memory_file("troupe-patches", whole);
-  if (!fd) return fd.status();
-  auto region = map_memory_file(fd->get(), whole);
-  if (!region) return region.status();
-  auto* header = new ((*region)->get_address()) PatchRegionHeader;
-  header->version = wire::kVersion;
-  header->bytes = whole;
-  header->magic = kPatchRegionMagic;
-  return std::move(*fd);
+  return make_file_with<PatchRegionHeader>("troupe-patches", whole, kPatchRegionMagic,
+                                           [whole](PatchRegionHeader& header) { header.bytes = whole; });
 }
 
 Result<PatchRegion> PatchRegion::attach(int fd, Access access) {
   auto region = map_memory_file(fd, 2 * kAlignment, access);
   if (!region) return region.status();
   const auto& h = *static_cast<const PatchRegionHeader*>((*region)->get_address());
-  if (h.magic != kPatchRegionMagic) return not_ours("its first word is another");
-  if (h.version != wire::kVersion) {
-    return not_ours("it has wire version " + std::to_string(h.version) + ", not " +
-                    std::to_string(wire::kVersion));
-  }
-  if (h.bytes != (*region)->get_size()) {
-    return not_ours("it is made for " + std::to_string(h.bytes) + " bytes and has " +
-                    std::to_string((*region)->get_size()));
-  }
+  if (Status s = check_header(h, kPatchRegionMagic); !s.ok()) return s;
+  if (Status s = check_bytes(h.bytes, (*region)->get_size()); !s.ok()) return s;
   return PatchRegion(std::move(*region));
 }
 

@@ -1,10 +1,9 @@
 #include "ipc/segment.h"
 
 #include <boost/interprocess/mapped_region.hpp>
-#include <new>
 #include <string>
 
-#include "ipc/wire.h"
+#include "ipc/file_header.h"
 
 namespace troupe::ipc {
 
@@ -14,20 +13,15 @@ Result<Fd> Segment::create(SegmentKind kind, std::uint32_t down_bytes, std::uint
                    std::to_string(up_bytes) + " bytes; each must be a power of two from 4 KiB to 1 GiB");
   }
   const std::uint64_t bytes = std::uint64_t{kSegmentHeaderBytes} + down_bytes + up_bytes;
-  auto fd = make_memory_file(kind == SegmentKind::step ? "troupe-step" : "troupe-cache", bytes);
-  if (!fd) return fd.status();
-  auto region = map_memory_file(fd->get(), bytes);
-  if (!region) return region.status();
-  auto* header = new ((*region)->get_address()) SegmentHeader;
-  header->version = wire::kVersion;
-  header->kind = kind;
-  header->bytes = bytes;
-  header->header_bytes = kSegmentHeaderBytes;
-  header->down_bytes = down_bytes;
-  header->up_bytes = up_bytes;
-  header->epoch.store(1, std::memory_order_relaxed);
-  header->magic = kSegmentMagic;
-  return std::move(*fd);
+  const char* const name = kind == SegmentKind::step ? "troupe-step" : "troupe-cache";
+  return make_file_with<SegmentHeader>(name, bytes, kSegmentMagic, [&](SegmentHeader& header) {
+    header.kind = kind;
+    header.bytes = bytes;
+    header.header_bytes = kSegmentHeaderBytes;
+    header.down_bytes = down_bytes;
+    header.up_bytes = up_bytes;
+    header.epoch.store(1, std::memory_order_relaxed);
+  });
 }
 
 Result<Segment> Segment::attach(int fd, SegmentKind kind) {
@@ -36,11 +30,7 @@ Result<Segment> Segment::attach(int fd, SegmentKind kind) {
   const std::uint64_t bytes = (*region)->get_size();
 
   const auto& h = *static_cast<const SegmentHeader*>((*region)->get_address());
-  if (h.magic != kSegmentMagic) return not_ours("its first word is another");
-  if (h.version != wire::kVersion) {
-    return not_ours("it has wire version " + std::to_string(h.version) + ", not " +
-                    std::to_string(wire::kVersion));
-  }
+  if (Status s = check_header(h, kSegmentMagic); !s.ok()) return s;
   if (h.kind != kind) return not_ours("it is of kind " + std::to_string(static_cast<std::uint32_t>(h.kind)));
   const std::uint32_t down = h.down_bytes, up = h.up_bytes;
   if (!RingMemory::valid_capacity(down) || !RingMemory::valid_capacity(up) ||
