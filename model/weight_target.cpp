@@ -68,6 +68,16 @@ DType dtype_of(FileType type) {
   }
 }
 
+std::vector<float> numbers_of(const FileTensor& tensor, std::int64_t first, std::size_t count) {
+  const DType type = dtype_of(tensor.type);
+  std::vector<std::uint32_t> data(count);  // aligned, and at least as large
+  tensor.file->read(tensor.offset + static_cast<std::uint64_t>(first) * size_of(type), data.data(),
+                    count * size_of(type));
+  std::vector<float> values(count);
+  for (std::size_t i = 0; i < count; ++i) values[i] = load_element(data.data(), type, i);
+  return values;
+}
+
 std::uint64_t scale_offset_of(const WeightSource& source) {
   return source.scales->offset +
          static_cast<std::uint64_t>(source.first_scale) * size_of(source.scales->type);

@@ -1,6 +1,8 @@
 #pragma once
 // Where a weight of a checkpoint goes.
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
 #include "kernels/pack.h"
 #include "model/checkpoint/tensor_map.h"
@@ -23,6 +25,9 @@ WeightTarget target_of(const WeightLayout& layout, const ModelSpec& spec, Weight
 kernels::StaticInput* static_input_target(const WeightLayout& layout, const WeightSource& source);
 
 DType dtype_of(FileType type);
+
+/// `count` numbers of a tensor from its element `first` on; a float type.
+std::vector<float> numbers_of(const FileTensor& tensor, std::int64_t first, std::size_t count);
 
 /// In the scales' file, where the first scale of a source that is quantised already lies.
 std::uint64_t scale_offset_of(const WeightSource& source);

@@ -13,18 +13,7 @@ namespace {
 constexpr float kLargestCodes = 127.0f * 112.0f;  // 112: the largest int4 code times 16
 constexpr float kSumOfCodes = 16;
 
-/// `count` numbers of a tensor from its element `first` on.
-std::vector<float> numbers_of(const FileTensor& tensor, std::int64_t first, std::size_t count) {
-  const DType type = dtype_of(tensor.type);
-  std::vector<std::uint32_t> data(count);  // aligned, and at least as large
-  tensor.file->read(tensor.offset + static_cast<std::uint64_t>(first) * size_of(type), data.data(),
-                    count * size_of(type));
-  std::vector<float> values(count);
-  for (std::size_t i = 0; i < count; ++i) values[i] = load_element(data.data(), type, i);
-  return values;
-}
-
-std::vector<float> numbers_of(const FileTensor& tensor) {
+std::vector<float> all_numbers_of(const FileTensor& tensor) {
   return numbers_of(tensor, 0, static_cast<std::size_t>(tensor.bytes / size_of(tensor.type)));
 }
 
@@ -33,7 +22,7 @@ bool holds_magnitudes(const WeightSource& source) {
 }
 
 Status check_positive(const FileTensor& tensor, const std::string& what) {
-  const std::vector<float> values = numbers_of(tensor);
+  const std::vector<float> values = all_numbers_of(tensor);
   for (std::size_t i = 0; i < values.size(); ++i) {
     if (std::isfinite(values[i]) && values[i] > 0) continue;
     return invalid(what + ", " + shape_text(tensor.shape) + ", has " + std::to_string(values[i]) +

@@ -176,6 +176,22 @@ class Mapper {
     return tensor.type == FileType::bf16 || tensor.type == FileType::f16 || tensor.type == FileType::f32;
   }
 
+  /// A part of a linear that is quantised already, whose codes are counted in rows of outputs; without
+  /// scales.
+  static WeightSource stored_part(const Expected& expected, const Part& part, const FileTensor& codes,
+                                  const std::string& name, const StoredFormat& format) {
+    return {.weight = part.weight,
+            .layer = expected.layer,
+            .expert = part.expert,
+            .tensor = &codes,
+            .name = name,
+            .first = part.first_output * expected.inputs + part.first_input,
+            .stride = expected.inputs,
+            .outputs = part.outputs,
+            .inputs = part.inputs,
+            .stored = format};
+  }
+
   void take_fp8(const Expected& expected) {
     const auto config = configured(expected);
     const std::string& name = names_.at(expected.name);
@@ -203,20 +219,11 @@ class Mapper {
             "the tensor '" + name + "' has blocks of 128 × 128, which cannot be cut into weights of " +
             std::to_string(part.outputs) + " outputs and " + std::to_string(part.inputs) + " inputs.");
       }
-      map_.sources.push_back({.weight = part.weight,
-                              .layer = expected.layer,
-                              .expert = part.expert,
-                              .tensor = &codes,
-                              .name = name,
-                              .first = part.first_output * expected.inputs + part.first_input,
-                              .stride = expected.inputs,
-                              .outputs = part.outputs,
-                              .inputs = part.inputs,
-                              .stored = config,
-                              .scales = &scales,
-                              .first_scale = part.first_output / kBlock * row + part.first_input / kBlock,
-                              .scale_stride = row,
-                              .first_in_block = static_cast<int>(part.first_output % kBlock)});
+      WeightSource& source = map_.sources.emplace_back(stored_part(expected, part, codes, name, *config));
+      source.scales = &scales;
+      source.first_scale = part.first_output / kBlock * row + part.first_input / kBlock;
+      source.scale_stride = row;
+      source.first_in_block = static_cast<int>(part.first_output % kBlock);
     }
     names_.erase(expected.name);
   }
@@ -271,19 +278,13 @@ class Mapper {
                     std::to_string(format->group) + ", which cannot be cut into experts of " +
                     std::to_string(part.inputs) + " inputs.");
       }
-      map_.sources.push_back({.weight = part.weight,
-                              .layer = expected.layer,
-                              .expert = part.expert,
-                              .tensor = parts.at("_packed"),
-                              .name = names_.find(expected.name)->second,
-                              .first = part.first_output * codes + part.first_input,
-                              .stride = codes,
-                              .outputs = part.outputs,
-                              .inputs = part.inputs,
-                              .stored = format,
-                              .scales = parts.at("_scale"),
-                              .first_scale = part.first_output * groups + part.first_input / group,
-                              .scale_stride = groups});
+      WeightSource& source = map_.sources.emplace_back(
+          stored_part(expected, part, *parts.at("_packed"), names_.find(expected.name)->second, *format));
+      source.first = part.first_output * codes + part.first_input;
+      source.stride = codes;
+      source.scales = parts.at("_scale");
+      source.first_scale = part.first_output * groups + part.first_input / group;
+      source.scale_stride = groups;
     }
     names_.erase(expected.name);
   }
@@ -322,20 +323,11 @@ class Mapper {
                   "; expected is one number in BF16, F16 or F32.");
     }
     for (const Part& part : expected.parts) {
-      map_.sources.push_back({.weight = part.weight,
-                              .layer = expected.layer,
-                              .expert = part.expert,
-                              .tensor = &codes,
-                              .name = name,
-                              .first = part.first_output * expected.inputs + part.first_input,
-                              .stride = expected.inputs,
-                              .outputs = part.outputs,
-                              .inputs = part.inputs,
-                              .stored = format,
-                              .scales = &scales,
-                              .first_scale = part.first_output,
-                              .scale_stride = 1,
-                              .input_scale = format->w4a8() ? input_scale->second : nullptr});
+      WeightSource& source = map_.sources.emplace_back(stored_part(expected, part, codes, name, *format));
+      source.scales = &scales;
+      source.first_scale = part.first_output;
+      source.scale_stride = 1;
+      if (format->w4a8()) source.input_scale = input_scale->second;
     }
     names_.erase(expected.name);
   }
@@ -354,21 +346,14 @@ class Mapper {
         return fail("the tensor '" + name + "' cannot be cut into experts of " + std::to_string(part.inputs) +
                     " inputs; wint2 takes multiples of " + std::to_string(kernels::kWint2Unit) + ".");
       }
-      map_.sources.push_back(
-          {.weight = part.weight,
-           .layer = expected.layer,
-           .expert = part.expert,
-           .tensor = &codes,
-           .name = name,
-           .first = part.first_input / kernels::kWint2Inputs * expected.outputs + part.first_output,
-           .stride = expected.outputs,
-           .outputs = part.outputs,
-           .inputs = part.inputs,
-           .stored = format,
-           .scales = &groups,
-           .first_scale = part.first_input / kernels::kWint2Unit * expected.outputs + part.first_output,
-           .scale_stride = expected.outputs,
-           .wint2 = others});
+      // Its lines are of outputs.
+      WeightSource& source = map_.sources.emplace_back(stored_part(expected, part, codes, name, format));
+      source.first = part.first_input / kernels::kWint2Inputs * expected.outputs + part.first_output;
+      source.stride = expected.outputs;
+      source.scales = &groups;
+      source.first_scale = part.first_input / kernels::kWint2Unit * expected.outputs + part.first_output;
+      source.scale_stride = expected.outputs;
+      source.wint2 = others;
     }
     names_.erase(expected.name);
   }

@@ -14,18 +14,6 @@ namespace {
 
 using Shape = std::vector<std::int64_t>;
 
-/// The numbers of the source's outputs.
-std::vector<float> numbers_of(const WeightSource& source, const FileTensor& tensor) {
-  const auto count = static_cast<std::size_t>(source.outputs);
-  const DType type = dtype_of(tensor.type);
-  std::vector<std::uint32_t> data(count);  // aligned, and at least as large
-  tensor.file->read(tensor.offset + static_cast<std::uint64_t>(source.first % source.stride) * size_of(type),
-                    data.data(), count * size_of(type));
-  std::vector<float> numbers(count);
-  for (std::size_t i = 0; i < count; ++i) numbers[i] = load_element(data.data(), type, i);
-  return numbers;
-}
-
 /// True if no group of the source has a scale other than 0.
 bool all_zero(const WeightSource& source) {
   std::vector<std::uint8_t> line(static_cast<std::size_t>(source.outputs));
@@ -71,9 +59,10 @@ Result<int> check_wint2_numbers(Isa isa, const WeightSource& source) {
     return invalid("The tensor '" + at + tensor + "' has " + what + " for output " +
                    std::to_string(first + static_cast<std::int64_t>(output)));
   };
-  const std::vector<float> super_scales = numbers_of(source, *source.wint2.super_scales),
-                           code_scales = numbers_of(source, *source.wint2.code_scales),
-                           code_zps = numbers_of(source, *source.wint2.code_zps);
+  const auto outputs = static_cast<std::size_t>(source.outputs);
+  const std::vector<float> super_scales = numbers_of(*source.wint2.super_scales, first, outputs),
+                           code_scales = numbers_of(*source.wint2.code_scales, first, outputs),
+                           code_zps = numbers_of(*source.wint2.code_zps, first, outputs);
   for (std::size_t i = 0; i < super_scales.size(); ++i) {
     const auto shown = [](float number) { return "the number " + std::to_string(number); };
     if (!std::isfinite(super_scales[i]) || super_scales[i] == 0)
