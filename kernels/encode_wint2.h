@@ -19,7 +19,8 @@ struct Wint2Columns {
 
 /// Sums of squares over the weights.
 struct Wint2Error {
-  double squares = 0;  ///< of what decoding gives less the weights, before it is rounded to bf16
+  double squares =
+      0;  ///< of the differences of decoded weights, before they are rounded to bf16, and weights
   double of_weights = 0;
   bool finite = true;  ///< false: a weight is a NaN or an infinity
 

@@ -46,7 +46,7 @@ class Bridge {
  public:
   /// `side` is the end's own: lower beside a front, where the bridge stands for the engine. The end
   /// is used while run() runs alone. `names`: the table of the engine's block names, or the front's copy of
-  /// it; null: names are not sent. `pixels`: likewise of what images and videos show.
+  /// it; null: names are not sent. `pixels`: images and videos; null: none are sent.
   Bridge(ipc::LinkEnd& end, ipc::Side side, std::shared_ptr<ipc::BlockNames> names, Pixels pixels = {})
       : end_(end),
         side_(side),

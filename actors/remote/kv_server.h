@@ -1,6 +1,7 @@
 #pragma once
 // The prefill side of KV connections: gives blocks out of the workers' KV memory, which it has mapped to
-// read. Nobody holds the blocks: a block counts only if it had its name before and after it was read.
+// read. The engine may reuse a block at any time: a copy counts only if the block had its name before and
+// after.
 #include <cstdint>
 #include <memory>
 #include <mutex>

@@ -154,7 +154,7 @@ class GateProcess {
     json queues = {{{"name", "running"}, {"depth", counts.last.running}, {"capacity", 0}},
                    {{"name", "waiting"}, {"depth", counts.last.waiting}, {"capacity", 0}},
                    {{"name", "fronts"}, {"depth", gate_.peers().size()}, {"capacity", gate_.places()}}};
-    if (pixels_) {  // bytes of what images and videos show
+    if (pixels_) {  // bytes of images and videos
       queues.push_back({{"name", "media"},
                         {"depth", pixels_->used()},
                         {"capacity", pixels_->most_bytes() * gate_.places()}});

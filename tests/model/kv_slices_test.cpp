@@ -27,8 +27,7 @@ KvPart rank_part(const KvCache& kv, int kv_heads, const Shard& shard) {
   return part;
 }
 
-/// The value of a byte of a model's block, whoever holds it: of a head's K or V, or of what follows all
-/// heads.
+/// The value of a byte of a model's block, the same on every rank that holds it.
 std::uint32_t byte_value(int layer, int v, int head, std::size_t byte) {
   return static_cast<std::uint32_t>((((layer * 2 + v) * 16 + head) << 16) + static_cast<int>(byte) + 1);
 }
