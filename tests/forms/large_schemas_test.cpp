@@ -108,7 +108,7 @@ TEST_F(LargeSchemas, OpenAndCountedObjectsOfTheirLargestSizeCompile) {
   }
   const CompileOutcome named = compile(std::move(open));
   EXPECT_TRUE(named.status.ok()) << named.status.message;
-  Json counted = object_of(125, false);
+  Json counted = object_of(88, false);
   counted["minProperties"] = 1;
   const CompileOutcome outcome = compile(std::move(counted));
   EXPECT_TRUE(outcome.status.ok()) << outcome.status.message;

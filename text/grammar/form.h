@@ -30,7 +30,7 @@ struct SchemaLimits {
   int schemas = 20000;                 ///< schemas within it, references counted once
   int optional_properties = 2000;      ///< of one object: each of its masks looks at all that may come next
   std::size_t open_name_chars = 2000;  ///< of declared names beside additionalProperties that are not false
-  std::int64_t counted_properties = 8000;  ///< rules for minProperties and maxProperties
+  std::int64_t counted_properties = 4000;  ///< rules for minProperties and maxProperties
 };
 
 struct FormLimits {
