@@ -384,7 +384,7 @@ Status unsatisfiable(const std::string& place, const std::string& why) {
 
 std::size_t open_name_chars_for(int vocabulary) {
   constexpr std::size_t kLooks =
-      14'000'000;  // at a token: 2 s on a fast core, 7 s on a slow one, of the 10 s that a form has
+      14'000'000;  // at a token: about 6 s on a slow core, of the 10 s that a form has
   return std::clamp<std::size_t>(kLooks / static_cast<std::size_t>(std::max(vocabulary, 1)), 100, 2000);
 }
 
