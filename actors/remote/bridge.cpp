@@ -2,6 +2,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <cstring>
 #include <thread>
 #include <utility>
@@ -27,8 +28,17 @@ constexpr std::size_t kMostAtOnce = 64 << 10;
 /// takes longer, blocks are computed again where the prompt is handed over to.
 constexpr Duration kPublishTime = std::chrono::milliseconds(1);
 
-bool is_tokens(const wire::RecordView& record) {
-  return record.as<wire::Message>()->type == static_cast<std::uint32_t>(MessageType::step_tokens);
+/// True if a sequence ends with the tokens of this record. Of a message in several pieces the last one
+/// counts.
+bool ends_sequence(const wire::RecordView& record) {
+  const auto& message = *record.as<wire::Message>();
+  if (message.type != static_cast<std::uint32_t>(MessageType::step_tokens) || !record.holds(message.bytes))
+    return false;
+  const auto piece = record.array(message.bytes);
+  if (piece.size() < message.total) return message.first + piece.size() == message.total;
+  StepTokens step;
+  return decode(piece, step) && std::any_of(step.sequences.begin(), step.sequences.end(),
+                                            [](const auto& one) { return one.finish != Finish::none; });
 }
 
 std::span<const std::byte> bytes_of(const std::uint64_t& word) { return std::as_bytes(std::span(&word, 1)); }
@@ -128,7 +138,7 @@ bool Bridge::collect(const ipc::Received& got, Stream& stream, const std::stop_t
   const auto* message = got.view.as<wire::Message>();
   if (message == nullptr) return true;  // the other end of the link says nothing else
   if (side_ == ipc::Side::upper) {
-    if (names_first_ && names_ && is_tokens(got.view)) {
+    if (names_first_ && names_ && ends_sequence(got.view)) {
       std::this_thread::sleep_for(kPublishTime);
       put_names();
     }

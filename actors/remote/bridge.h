@@ -60,9 +60,10 @@ class Bridge {
   /// the peer's name: "gave no sign of life for 3 s". One thread at a time.
   std::string run(Stream& stream, FrameReader& reader, const std::stop_token& stop);
 
-  /// Beside a prefill engine, before run(): the names of a prompt's blocks go before its first token, so that
-  /// they are known where the prompt is handed over to.
-  void put_names_first() { names_first_ = true; }
+  /// Beside a prefill engine, before run(): whether the front is that of a decode instance. The names of a
+  /// prompt's blocks then go before the tokens that end a sequence, so that they are known where the prompt
+  /// is handed over to.
+  void put_names_first(bool on) { names_first_ = on; }
 
   /// Ends the connection, as the peer is of no use. Any thread.
   void leave(const std::string& why) { end_with(why); }

@@ -39,7 +39,6 @@ Gate::Gate(RelaySetup setup, std::vector<ipc::UpperEnd> ends, const std::shared_
   for (ipc::UpperEnd& end : ends) {
     places_.emplace_back(std::move(end), names, pixels);
     places_.back().end.beat_elsewhere();
-    if (kv_ != nullptr) places_.back().bridge.put_names_first();
   }
   thread_ = std::jthread([this](const std::stop_token& stop) {
     ::pthread_setname_np(::pthread_self(), "relay_accept");
@@ -93,6 +92,7 @@ void Gate::serve(ipc::Fd socket, const std::string& from, const std::stop_token&
     return refuse(**stream, why, deadline, stop);
   }
   setup_.log.info("front_joined", {kv("front", front)});
+  place->bridge.put_names_first(kv_ != nullptr && is_decode_instance(greeting->facts));
   std::string ended = "did not take the welcome";
   if (welcome(**stream, setup_.own, deadline, stop)) ended = place->bridge.run(**stream, reader, stop);
   setup_.log.info("front_left", {kv("front", front), kv("why", ended)});

@@ -104,13 +104,18 @@ Result<supervisor::PeerFacts> node_facts(const config::Options& options, int voc
   return facts;
 }
 
+bool is_decode_instance(const supervisor::PeerFacts& front) {
+  const auto role = front.find(kRole);
+  return role != front.end() && role->second == to_string(config::SplitRole::decode);
+}
+
 std::string node_difference(supervisor::PeerFacts engine, const std::string& engine_name,
                             supervisor::PeerFacts front, const std::string& front_name) {
   if (!engine.contains(kWeights) || !front.contains(kWeights)) {
     engine.erase(kWeights);
     front.erase(kWeights);
   }
-  const bool hands_over = front[kRole] == to_string(config::SplitRole::decode);
+  const bool hands_over = is_decode_instance(front);
   if (hands_over && engine[kRole] != to_string(config::SplitRole::prefill)) {
     return engine_name + " computes no prompts for others, as " + front_name +
            " needs it to: it does not have --splitwise-role prefill";

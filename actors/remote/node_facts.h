@@ -9,6 +9,9 @@ namespace troupe::remote {
 /// directory: its configuration, its vocabulary and, where there are some, its weights.
 Result<supervisor::PeerFacts> node_facts(const config::Options& options, int vocabulary_fd);
 
+/// True if the facts of a front are those of one that hands prompts over to prefill engines.
+bool is_decode_instance(const supervisor::PeerFacts& front);
+
 /// In one sentence with both names; "" when nothing does. A front needs no weights, so that they are
 /// compared only where both have them. Ranks may differ unless the front is that of a decode instance, which
 /// needs the KV blocks of a prefill engine.
