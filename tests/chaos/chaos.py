@@ -8,6 +8,7 @@ import argparse
 import http.client
 import json
 import pathlib
+import socket
 import sys
 import time
 
@@ -58,6 +59,13 @@ class Answer:
         for line in lines_of(self.response):
             if line.startswith(b"data: "):
                 yield line[6:].strip()
+
+    def end(self):
+        """Ends the connection under a thread that waits for events."""
+        try:
+            self.connection.sock.shutdown(socket.SHUT_RDWR)
+        except (OSError, AttributeError):  # it has ended
+            pass
 
     def cut(self):
         """Closes the connection; returns when."""

@@ -14,6 +14,7 @@ from chaos import Server, arguments, leftovers, recover, wait_until
 from server import children_of
 
 CLIENTS = 16
+LONGEST = 170  # seconds between two bytes of an answer: behind them a request hangs
 SCHEMA = {"type": "object", "properties": {"kind": {"enum": ["wave", "fish"]}, "size": {"type": "integer"}},
           "required": ["kind", "size"], "additionalProperties": False}
 TOOL = {"type": "function", "function": {"name": "get_weather", "description": "The weather in a city", "parameters":
@@ -59,10 +60,10 @@ def joined(events):
 def ask(server, path, body):
     """The answer's stable part; raises when it was cut."""
     if not body.get("stream"):
-        answer = server.post(path, body)
+        answer = server.post(path, body, timeout=LONGEST)
         assert answer.status == 200, answer.text
         return stable(answer.json)
-    events = list(server.events(path, body))
+    events = list(server.events(path, body, timeout=LONGEST))
     assert events and events[-1] == "[DONE]", events[-2:]
     parsed = [json.loads(event) for event in events[:-1]]
     assert not any("error" in event for event in parsed), events[-3:]

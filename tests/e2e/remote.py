@@ -9,6 +9,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+import time
 
 from server import BINARY, PATIENCE, children_of, free_port, has_ended, wait_until
 
@@ -103,7 +104,9 @@ class Engine:
 
 
 class Wire(threading.Thread):
-    """A TCP connection's way, that can be cut without either end being told."""
+    """A TCP connection's way, that can be cut without either end being told, and slowed down (`bytes_per_s`)."""
+
+    bytes_per_s = None
 
     def __init__(self, to):
         super().__init__(daemon=True)
@@ -137,6 +140,8 @@ class Wire(threading.Thread):
             while data := a.recv(1 << 16):
                 if not self.passes.is_set():
                     return  # dropped
+                if self.bytes_per_s:
+                    time.sleep(len(data) / self.bytes_per_s)
                 b.sendall(data)
         except OSError:
             pass
