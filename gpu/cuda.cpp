@@ -234,6 +234,8 @@ void Cuda::set_step(std::uint64_t step) {
 
 void Cuda::sync() { TROUPE_CUDA(cudaStreamSynchronize(stream_)); }
 
+void Cuda::use_on_this_thread() const { TROUPE_CUDA(cudaSetDevice(ordinal_)); }
+
 std::string Cuda::describe() const {
   char text[160];
   std::snprintf(text, sizeof text, "cuda: %s, %d multiprocessors, compute capability %d.%d, %.1f GiB",

@@ -97,6 +97,10 @@ class Cuda {
   /// "cuda: NVIDIA H200, 132 multiprocessors, compute capability 9.0, 139.8 GiB".
   std::string describe() const;
 
+  /// Calls of this thread are about this GPU from now on, as those of the thread that has made the device
+  /// are. Throws CudaError.
+  void use_on_this_thread() const;
+
   CUstream_st* stream() const { return stream_; }
   int ordinal() const { return ordinal_; }
   /// 90 for compute capability 9.0.

@@ -33,6 +33,7 @@ void Cuda::download(void*, const void*, std::size_t) {}
 void Cuda::sync() {}
 void Cuda::set_step(std::uint64_t) {}
 void* Cuda::scratch(std::size_t) { return nullptr; }
+void Cuda::use_on_this_thread() const {}
 std::string Cuda::describe() const { return name; }
 CudaMemory Cuda::memory() const { return {}; }
 

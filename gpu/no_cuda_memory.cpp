@@ -33,6 +33,9 @@ void CudaCopyStream::copy(void*, const void*, std::size_t) { absent(); }
 void CudaCopyStream::sync() { absent(); }
 PinnedMemory::~PinnedMemory() = default;
 
+PinnedMapping::PinnedMapping(std::span<std::byte>) { absent(); }
+PinnedMapping::~PinnedMapping() = default;
+
 ReservedMemory::ReservedMemory(Cuda&, std::size_t, Sharing) { absent(); }
 ReservedMemory::~ReservedMemory() = default;
 bool ReservedMemory::map(std::size_t) { absent(); }

@@ -20,4 +20,10 @@ PinnedMemory::~PinnedMemory() {
   if (data_ != nullptr) cudaFreeHost(data_);
 }
 
+PinnedMapping::PinnedMapping(std::span<std::byte> memory) : memory_(memory) {
+  TROUPE_CUDA(cudaHostRegister(memory.data(), memory.size(), cudaHostRegisterPortable));
+}
+
+PinnedMapping::~PinnedMapping() { cudaHostUnregister(memory_.data()); }
+
 }  // namespace troupe

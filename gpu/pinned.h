@@ -1,6 +1,7 @@
 #pragma once
 // Page-locked host memory that the GPU reads and writes in place, and that needs no copy by the driver.
 #include <cstddef>
+#include <span>
 #include <utility>
 
 namespace troupe {
@@ -28,6 +29,21 @@ class PinnedMemory {
  private:
   std::byte* data_ = nullptr;
   std::size_t bytes_ = 0;
+};
+
+/// Page-locks memory that was mapped otherwise, for example a memory file, while it lives: copies between it
+/// and a GPU run beside the host and at the speed of the link. One owner. The memory begins at a page, and
+/// stays mapped as long as this object lives.
+class PinnedMapping {
+ public:
+  /// Throws CudaError. All of the memory's pages are taken.
+  explicit PinnedMapping(std::span<std::byte> memory);
+  PinnedMapping(const PinnedMapping&) = delete;
+  PinnedMapping& operator=(const PinnedMapping&) = delete;
+  ~PinnedMapping();
+
+ private:
+  std::span<std::byte> memory_;
 };
 
 }  // namespace troupe

@@ -70,7 +70,7 @@ Status BlockFetches::begin(std::uint64_t block_bytes) {
   }
   for (std::size_t slot = 0; slot < kMostSlots; ++slot) give_back(slot);
   header_->block_bytes.store(block_bytes, std::memory_order_release);
-  header_->relay.ring();
+  header_->giver.ring();
   return {};
 }
 
@@ -80,7 +80,7 @@ void BlockFetches::want(std::size_t slot, std::uint64_t memory, BlockId block) {
   at.block.store(block, std::memory_order_relaxed);
   const std::uint64_t state = std::max(at.state.load(std::memory_order_relaxed), kFirstFetchTurn);
   at.state.store(with(state, FetchPhase::wanted), std::memory_order_release);
-  header_->relay.ring();
+  header_->giver.ring();
 }
 
 std::optional<bool> BlockFetches::await(std::size_t slot, TimePoint deadline) {
@@ -89,7 +89,7 @@ std::optional<bool> BlockFetches::await(std::size_t slot, TimePoint deadline) {
   const auto known = [&] {
     return phase() != FetchPhase::wanted || header_->connected.load(std::memory_order_acquire) == 0;
   };
-  if (!header_->worker.wait(deadline, kDefaultSpin, known)) return {};
+  if (!header_->asker.wait(deadline, kDefaultSpin, known)) return {};
   return phase() == FetchPhase::ready;
 }
 
@@ -106,7 +106,7 @@ void BlockFetches::give_back(std::size_t slot) {
 
 void BlockFetches::set_connected(bool on) {
   header_->connected.store(on ? 1 : 0, std::memory_order_release);
-  header_->worker.ring();
+  header_->asker.ring();
 }
 
 std::optional<BlockFetches::Want> BlockFetches::find_want(std::span<const std::uint64_t> seen) const {
@@ -121,7 +121,7 @@ std::optional<BlockFetches::Want> BlockFetches::find_want(std::span<const std::u
 }
 
 std::optional<BlockFetches::Want> BlockFetches::next_want(std::span<std::uint64_t> seen, TimePoint deadline) {
-  if (!header_->relay.wait(deadline, Duration::zero(), [&] { return find_want(seen).has_value(); }))
+  if (!header_->giver.wait(deadline, Duration::zero(), [&] { return find_want(seen).has_value(); }))
     return {};
   const std::optional<Want> want = find_want(seen);
   if (want) seen[want->slot] = want->state;
@@ -138,7 +138,7 @@ void BlockFetches::answer(const Want& want, bool has_come) {
   const std::uint64_t next = with(want.state, has_come ? FetchPhase::ready : FetchPhase::failed);
   if (header_->slots[want.slot].state.compare_exchange_strong(expected, next, std::memory_order_release,
                                                               std::memory_order_relaxed)) {
-    header_->worker.ring();
+    header_->asker.ring();
   }
 }
 

@@ -49,9 +49,9 @@ class CpuExecutor final : public QueuedExecutor {
   void detach_peer(std::uint32_t peer, int rank) override {
     if (swap_) swap_->detach(peer, rank);
   }
-  Status attach_remote_peer(std::uint32_t peer, FetchBlocks fetch) override {
+  Status attach_remote_peer(std::uint32_t peer, FetchBlocks fetch, std::span<std::byte> memory) override {
     if (swap_ && swap_->set_remote_peer(peer, fetch)) return {};
-    return Executor::attach_remote_peer(peer, std::move(fetch));
+    return Executor::attach_remote_peer(peer, std::move(fetch), memory);
   }
 
  private:
@@ -106,12 +106,6 @@ std::vector<int> cores_of(const RankPlace& place) {
   if (workers == 1 || count < workers) return {};
   return {all.begin() + count * place.worker() / workers,
           all.begin() + count * (place.worker() + 1) / workers};
-}
-
-/// Instances on other machines come behind those of this one.
-RemotePeers remote_peers_of(const config::Options& options) {
-  return {static_cast<std::uint32_t>(options.split.prefill_ports.size()),
-          static_cast<std::uint32_t>(options.remote.prefill_engines.size())};
 }
 
 CpuOptions cpu_of(const config::Options& options, const RankPlace& place) {

@@ -44,6 +44,12 @@ using FetchBlocks = std::function<bool(
     const std::function<void(const wire::BlockCopy& copy, std::span<const std::byte> block)>& take,
     const std::atomic<bool>& stop)>;
 
+/// Copies a block of an executor's KV memory to host memory, of which it fills as many bytes as the block
+/// has. False: there is no such block, its size is another, or the device has failed. The bytes are those of
+/// the block only if nothing has written it meanwhile. One thread at a time, which need not be the
+/// executor's.
+using ReadBlock = std::function<bool(BlockId block, std::span<std::byte> into)>;
+
 class Executor {
  public:
   virtual ~Executor() = default;
@@ -107,11 +113,20 @@ class Executor {
   /// is let go when those under way have ended.
   virtual void detach_peer(std::uint32_t peer, int rank) { static_cast<void>(peer), static_cast<void>(rank); }
 
-  /// Blocks of the instance with this index, which is on another machine, come by `fetch`. Before the first
-  /// submit(). Not ok: this device has no way to take them, and copies from the instance fail.
-  virtual Status attach_remote_peer(std::uint32_t peer, FetchBlocks fetch) {
-    static_cast<void>(peer), static_cast<void>(fetch);
+  /// Blocks of the instance with this index, which is on another machine, come by `fetch`, whose bytes lie in
+  /// `memory`: a GPU page-locks it for as long as it keeps `fetch`. Before the first submit(). Not ok: this
+  /// device has no way to take them, and copies from the instance fail.
+  virtual Status attach_remote_peer(std::uint32_t peer, FetchBlocks fetch, std::span<std::byte> memory) {
+    static_cast<void>(peer), static_cast<void>(fetch), static_cast<void>(memory);
     return invalid("this device takes no KV blocks from other machines");
+  }
+
+  /// Reads KV blocks into `memory`, which stays mapped as long as what is returned, beside the steps and
+  /// without a delay of any. What is returned ends before the executor. Empty: other processes of this
+  /// machine read the KV memory themselves, by kv_memory_fd().
+  virtual Result<ReadBlock> block_reader(std::span<std::byte> memory) {
+    static_cast<void>(memory);
+    return ReadBlock();
   }
 
   /// Forgets every sequence; weights and KV memory stay. Waits for running work, for a bounded time; if that

@@ -77,15 +77,9 @@ Status not_available(const config::SplitOptions& split, const std::string& where
 
 Status check_split(const config::Options& options, config::Device device) {
   const config::SplitOptions& split = options.split;
-  const bool across_machines = options.takes_fronts() || !options.remote.prefill_engines.empty();
   if (split.role == config::SplitRole::mixed) return {};
   if (device == config::Device::echo)
     return not_available(split, "on the echo device, which has no KV memory; --device cpu runs it");
-  if (device == config::Device::cuda && across_machines) {
-    return not_available(split,
-                         "across machines on GPUs yet: KV blocks go over TCP from and to --device cpu "
-                         "alone; on one machine GPUs have --innode-prefill-ports");
-  }
   return {};
 }
 

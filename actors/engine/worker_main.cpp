@@ -8,6 +8,7 @@
 #include "actors/engine/engine_main.h"
 #include "actors/supervisor/kv_memory.h"
 #include "actors/worker/block_fetcher.h"
+#include "actors/worker/block_giver.h"
 #include "actors/worker/worker_loop.h"
 #include "base/log.h"
 #include "model/make_executor.h"
@@ -74,10 +75,23 @@ Status attach_remote_peers(const supervisor::ChildArguments& arguments, const co
     if (!fetches.ok()) return fetches.status();
     const auto blocks = static_cast<std::uint64_t>(std::max(1, capacity.kv_blocks));
     if (Status status = fetches->begin(capacity.kv_bytes / blocks); !status.ok()) return status;
-    Status status = executor.attach_remote_peer(peer++, fetch_through(*std::move(fetches)));
+    const std::span<std::byte> memory = fetches->memory();
+    Status status = executor.attach_remote_peer(peer++, fetch_through(*std::move(fetches)), memory);
     if (!status.ok()) return status;
   }
   return {};
+}
+
+/// Null: this worker gives no KV blocks away, or other processes read them themselves.
+Result<std::unique_ptr<BlockGiver>> give_blocks(const supervisor::ChildArguments& arguments,
+                                                Executor& executor, std::uint64_t life) {
+  if (arguments.give_fds.empty()) return std::unique_ptr<BlockGiver>();
+  auto asked = ipc::BlockFetches::attach(arguments.give_fds.front());
+  if (!asked.ok()) return asked.status();
+  auto read = executor.block_reader(asked->memory());
+  if (!read.ok()) return read.status();
+  if (!*read) return std::unique_ptr<BlockGiver>();
+  return std::make_unique<BlockGiver>(*std::move(asked), life, *std::move(read));
 }
 
 Result<PatchRegions::Region> patches_at(int fd) {
@@ -148,6 +162,8 @@ Status serve(const supervisor::ChildArguments& arguments, Control& control, cons
   if (Status status = attach_remote_peers(arguments, options.split, **executor); !status.ok()) return status;
   const WorkerIdentity identity{*hash, arguments.rank, random_id(),
                                 std::chrono::seconds(options.process.start_timeout_s)};
+  const auto giver = give_blocks(arguments, **executor, identity.memory);
+  if (!giver.ok()) return giver.status();
   if (Status status = tell_memory(control, **executor, identity.memory); !status.ok()) return status;
   control.tell({{"event", "state"}, {"state", "ready"}});
   return run_worker(*link, **executor, identity, log, &patches, [&] {

@@ -8,16 +8,29 @@
 
 namespace troupe::remote {
 
+KvServer::KvServer(std::size_t ranks, std::shared_ptr<const ipc::BlockNames> names,
+                   std::vector<ipc::BlockFetches> staged)
+    : names_(std::move(names)), memories_(ranks) {
+  for (ipc::BlockFetches& asked : staged) staged_.emplace_back(std::move(asked));
+}
+
 Status KvServer::set_memory(std::size_t rank, const supervisor::KvMemory& memory) {
   forget_memory(rank);
   if (rank >= memories_.size()) return invalid("there is no rank " + std::to_string(rank));
   const auto blocks = static_cast<std::size_t>(memory.blocks);
   const auto block_bytes = static_cast<std::size_t>(memory.block_bytes);
-  auto mapped = model::SealedMemory::open(memory.file.get(), blocks * block_bytes);
-  if (!mapped.ok()) return mapped.status();
-  auto made = std::make_shared<const Memory>(Memory{*std::move(mapped), memory.life, blocks, block_bytes});
+  Memory made{{}, nullptr, memory.life, memory.own_life, blocks, block_bytes};
+  if (!memory.is_of_host() && rank < staged_.size()) {
+    made.staged = &staged_[rank];
+    if (Status status = made.staged->begin(block_bytes); !status.ok()) return status;
+  } else {
+    auto mapped = model::SealedMemory::open(memory.file.get(), blocks * block_bytes);
+    if (!mapped.ok()) return mapped.status();
+    made.mapped = *std::move(mapped);
+  }
+  auto shared = std::make_shared<const Memory>(std::move(made));
   const std::lock_guard lock(mutex_);
-  memories_[rank] = std::move(made);
+  memories_[rank] = std::move(shared);
   return {};
 }
 
@@ -49,6 +62,13 @@ KvPart KvServer::part(std::int32_t rank) const {
   return {rank, own ? own->block_bytes : 0};
 }
 
+bool KvServer::copy(const Memory& from, BlockId block, std::span<std::byte> into) {
+  if (from.staged != nullptr) return from.staged->read(from.own_life, block, into);
+  const auto* const blocks = static_cast<const std::byte*>(from.mapped.data());
+  std::memcpy(into.data(), blocks + static_cast<std::size_t>(block) * from.block_bytes, from.block_bytes);
+  return true;
+}
+
 /// False: the block does not hold what is wanted, or did not all the time.
 bool KvServer::read_block(const KvWant& want, const Memory& memory, std::span<std::byte> into) const {
   if (want.block < 0 || static_cast<std::size_t>(want.block) >= memory.blocks || !names_) return false;
@@ -57,9 +77,7 @@ bool KvServer::read_block(const KvWant& want, const Memory& memory, std::span<st
   const std::uint64_t state = names_->state(want.block);
   ipc::BlockName name;
   if (!names_->read(want.block, name) || name.hash != want.contents) return false;
-  const auto* const blocks = static_cast<const std::byte*>(memory.mapped.data());
-  std::memcpy(into.data(), blocks + static_cast<std::size_t>(want.block) * memory.block_bytes,
-              memory.block_bytes);
+  if (!copy(memory, want.block, into)) return false;
   // What was copied was read before the entry is read again.
   std::atomic_thread_fence(std::memory_order_acquire);
   return names_->memory() == memory.life && names_->state(want.block) == state;

@@ -1,8 +1,9 @@
 #pragma once
 // The prefill side of KV connections: gives blocks out of the workers' KV memory, which it has mapped to
-// read. The engine may reuse a block at any time: a copy counts only if the block had its name before and
-// after.
+// read, or of which the workers copy blocks for it. The engine may reuse a block at any time: a copy counts
+// only if the block had its name before and after.
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -11,6 +12,7 @@
 #include <vector>
 
 #include "actors/remote/kv_frames.h"
+#include "actors/remote/staged_blocks.h"
 #include "actors/remote/stream.h"
 #include "actors/supervisor/kv_memory.h"
 #include "base/status.h"
@@ -22,9 +24,10 @@ namespace troupe::remote {
 /// Any thread may call any function.
 class KvServer {
  public:
-  /// `names` is the engine's table. `ranks` 0: there are no blocks for others here.
-  KvServer(std::size_t ranks, std::shared_ptr<const ipc::BlockNames> names)
-      : names_(std::move(names)), memories_(ranks) {}
+  /// `names` is the engine's table. `ranks` 0: there are no blocks for others here. `staged`: by rank, for
+  /// memory that cannot be mapped.
+  KvServer(std::size_t ranks, std::shared_ptr<const ipc::BlockNames> names,
+           std::vector<ipc::BlockFetches> staged = {});
 
   std::size_t ranks() const { return memories_.size(); }
 
@@ -44,15 +47,19 @@ class KvServer {
  private:
   struct Memory {
     model::SealedMemory mapped;
+    StagedBlocks* staged = nullptr;  // for memory that is not mapped
     std::uint64_t life = 0;
+    std::uint64_t own_life = 0;  // of this rank's memory alone
     std::size_t blocks = 0;
     std::size_t block_bytes = 0;
   };
   std::shared_ptr<const Memory> memory(std::int32_t rank) const;
+  static bool copy(const Memory& from, BlockId block, std::span<std::byte> into);
   bool read_block(const KvWant& want, const Memory& memory, std::span<std::byte> into) const;
   void put_answer(const KvWant& want, std::int32_t rank, std::vector<std::byte>& out) const;
 
   const std::shared_ptr<const ipc::BlockNames> names_;
+  std::deque<StagedBlocks> staged_;  // by rank
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<const Memory>> memories_;  // by rank; guarded by mutex_
 };

@@ -44,6 +44,16 @@ Result<std::shared_ptr<ipc::BlockNames>> open_names(const supervisor::ChildArgum
   return std::make_shared<ipc::BlockNames>(*std::move(table));
 }
 
+Result<std::vector<ipc::BlockFetches>> attach_fetches(const std::vector<int>& fds) {
+  std::vector<ipc::BlockFetches> all;
+  for (const int fd : fds) {
+    auto attached = ipc::BlockFetches::attach(fd);
+    if (!attached.ok()) return attached.status();
+    all.push_back(*std::move(attached));
+  }
+  return all;
+}
+
 /// Tells the supervisor who the peers are, whenever that changes.
 class PeersReport {
  public:
@@ -79,19 +89,15 @@ Status run_dialer(const supervisor::ChildArguments& arguments, Control& control,
   const auto names = open_names(arguments, ipc::Access::write);
   if (!names.ok()) return names.status();
   if (*names) (*names)->distrust();  // what a relay before this one has entered
-  std::vector<ipc::BlockFetches> fetches;
-  for (const int fd : arguments.fetch_fds) {
-    auto attached = ipc::BlockFetches::attach(fd);
-    if (!attached.ok()) return attached.status();
-    fetches.push_back(*std::move(attached));
-  }
+  auto fetches = attach_fetches(arguments.fetch_fds);
+  if (!fetches.ok()) return fetches.status();
   std::shared_ptr<const ipc::PatchRegion> region;
   if (arguments.patches_fd >= 0) {
     auto attached = ipc::PatchRegion::attach(arguments.patches_fd);
     if (!attached.ok()) return attached.status();
     region = std::make_shared<ipc::PatchRegion>(*std::move(attached));
   }
-  const Dialer dialer(*std::move(setup), *std::move(end), *names, *address, region, std::move(fetches));
+  const Dialer dialer(*std::move(setup), *std::move(end), *names, *address, region, *std::move(fetches));
   control.tell({{"event", "state"}, {"state", "ready"}});
   PeersReport report(control);
   TimePoint next_beat{};
@@ -213,7 +219,10 @@ Status run_gate(const supervisor::ChildArguments& arguments, Control& control,
                                           static_cast<std::uint64_t>(options.media.memory_bytes));
   }
   const bool gives = options.split.role == config::SplitRole::prefill;
-  KvServer kv(gives ? static_cast<std::size_t>(options.parallel.tensor_parallel_size) : 0, *names);
+  auto staged = attach_fetches(arguments.give_fds);
+  if (!staged.ok()) return staged.status();
+  KvServer kv(gives ? static_cast<std::size_t>(options.parallel.tensor_parallel_size) : 0, *names,
+              *std::move(staged));
   const Log log = setup->log;
   Gate gate(*std::move(setup), std::move(ends), *names, arguments.listen_fd, name, pixels,
             gives ? &kv : nullptr);

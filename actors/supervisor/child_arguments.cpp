@@ -44,6 +44,7 @@ constexpr ListFlag kListFlags[] = {
     {"--names-fd=", &ChildArguments::names_fds},
     {"--peer-names-fd=", &ChildArguments::peer_names_fds},
     {"--fetch-fd=", &ChildArguments::fetch_fds},
+    {"--give-fd=", &ChildArguments::give_fds},
     {"--step-fd=", &ChildArguments::step_fds},
     {"--cache-fd=", &ChildArguments::cache_fds},
     {"--link-step-fd=", &ChildArguments::link_step_fds},

@@ -39,6 +39,9 @@ struct ChildArguments {
   /// Memory through which KV blocks come from prefill engines on other machines (ipc/block_fetches.h): a
   /// worker's by engine, a relay's by rank.
   std::vector<int> fetch_fds;
+  /// Likewise memory through which a prefill engine's worker gives its KV blocks to the relay where that
+  /// cannot map them: a worker's own alone, the relay's by rank.
+  std::vector<int> give_fds;
   std::vector<int> step_fds;   ///< of the workers' links: the engine's by rank, a worker's own alone
   std::vector<int> cache_fds;  ///< likewise
   int rank = 0;                ///< of a worker; of a text or media process, its index

@@ -54,7 +54,7 @@
 //   {"do":"patches"}                                     with the decode instance's ipc::PatchRegion
 //   {"do":"patches_gone"}                                that instance has ended
 // to the relay of a prefill engine, when it is ready
-//   {"do":"kv_memory","rank":n,"life":"<decimal>","blocks":n,"block_bytes":n}
+//   {"do":"kv_memory","rank":n,"life":"<decimal>","own_life":"<decimal>","blocks":n,"block_bytes":n}
 //                                                        with the file of the KV memory of that rank, when
 //                                                        the memories of all ranks are there
 //   {"do":"kv_memory_gone","rank":n}                     its worker has ended

@@ -13,17 +13,33 @@ namespace troupe::supervisor {
 
 // The life has 64 bits, of which a reader of JSON may lose some.
 nlohmann::json KvMemory::members() const {
-  return {{"life", std::to_string(life)}, {"blocks", blocks}, {"block_bytes", block_bytes}};
+  nlohmann::json members{{"life", std::to_string(life)}, {"blocks", blocks}, {"block_bytes", block_bytes}};
+  if (own_life != 0) members["own_life"] = std::to_string(own_life);
+  return members;
 }
 
-std::optional<KvMemory> kv_memory_of(Packet& packet) {
-  KvMemory memory{0, packet.number("blocks"), packet.number("block_bytes"), std::move(packet.attached)};
-  const std::string life = packet.text("life");
-  const char* const end = life.data() + life.size();
-  const auto read = std::from_chars(life.data(), end, memory.life);
+bool KvMemory::is_of_host() const {
   struct stat st {};
-  if (read.ec != std::errc() || read.ptr != end || memory.life == 0 || memory.blocks <= 0 ||
-      memory.block_bytes <= 0 ||
+  return fstat(file.get(), &st) == 0 && S_ISREG(st.st_mode);
+}
+
+namespace {
+
+/// 0: it is none.
+std::uint64_t read_life(const std::string& text) {
+  std::uint64_t life = 0;
+  const char* const end = text.data() + text.size();
+  const auto read = std::from_chars(text.data(), end, life);
+  return read.ec == std::errc() && read.ptr == end ? life : 0;
+}
+
+}  // namespace
+
+std::optional<KvMemory> kv_memory_of(Packet& packet) {
+  KvMemory memory{read_life(packet.text("life")), packet.number("blocks"), packet.number("block_bytes"),
+                  std::move(packet.attached), read_life(packet.text("own_life"))};
+  struct stat st {};
+  if (memory.life == 0 || memory.blocks <= 0 || memory.block_bytes <= 0 ||
       memory.blocks > std::numeric_limits<std::int64_t>::max() / memory.block_bytes || !memory.file ||
       fstat(memory.file.get(), &st) != 0) {
     return std::nullopt;
@@ -57,7 +73,7 @@ std::uint64_t RankMemories::life() const {
 
 nlohmann::json RankMemories::members(std::size_t rank) const {
   const KvMemory& memory = *ranks_[rank].memory;
-  return KvMemory{life(), memory.blocks, memory.block_bytes, {}}.members();
+  return KvMemory{life(), memory.blocks, memory.block_bytes, {}, memory.life}.members();
 }
 
 }  // namespace troupe::supervisor

@@ -15,9 +15,12 @@ struct KvMemory {
   std::int64_t blocks = 0;
   std::int64_t block_bytes = 0;
   ipc::Fd file;  ///< with the blocks one after the other; a memory file, or the driver's handle on a GPU
+  std::uint64_t own_life = 0;  ///< the rank's own, where `life` is that of all ranks together; else 0
 
   /// All but the file, as orders and events have it.
   nlohmann::json members() const;
+  /// False of a GPU's memory, which takes a device to map.
+  bool is_of_host() const;
 };
 
 /// What a packet tells, which loses its descriptor. None when a member or the file is missing, or a memory

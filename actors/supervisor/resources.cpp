@@ -108,6 +108,12 @@ Result<Resources> Resources::take(config::Options options, const ProcessCounts& 
                               std::move(memory));
     if (!engine.ok()) return engine.status();
     made.engines.push_back(std::move(engine->resources));
+    const bool gives = made.options.takes_fronts() && made.options.split.role == config::SplitRole::prefill;
+    for (int rank = 0; gives && rank < counts.ranks; ++rank) {
+      auto asked = ipc::BlockFetches::create();
+      if (!asked.ok()) return asked.status();
+      made.engines.back().gives.push_back(*std::move(asked));
+    }
     made.monitors.add_engine(std::move(engine->monitors));
   }
   for (const int port : made.options.split.prefill_ports) {
@@ -181,6 +187,7 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
   for (const EngineResources& engine : engines) {
     give(engine.front_link, front.link_step_fds, front.link_cache_fds);
     for (const ipc::LinkFds& link : engine.more_fronts) give(link, front.link_step_fds, front.link_cache_fds);
+    for (const ipc::Fd& asked : engine.gives) front.give_fds.push_back(asked.get());
     // To choose by; and images are named with the same key.
     if (engines.size() > 1 || patches || !peers.empty() || !remotes.empty() || options.takes_fronts())
       front.names_fds.push_back(engine.block_names.get());
@@ -222,6 +229,7 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
       give(engines[i].links[rank], child.arguments.step_fds, child.arguments.cache_fds);
       child.arguments.ranks_fd = engines[i].ranks_memory.get();
       child.arguments.patches_fd = patches.get();
+      if (!engines[i].gives.empty()) child.arguments.give_fds.push_back(engines[i].gives[rank].get());
       for (const RemoteResources& remote : remotes) {
         if (remote.gives_blocks()) child.arguments.fetch_fds.push_back(remote.fetches[rank].get());
       }

@@ -26,6 +26,7 @@ struct EngineResources {
   std::vector<ipc::LinkFds> more_fronts;  ///< likewise, of an engine whose front is a relay for several
   ipc::Fd block_names;                    ///< ipc::BlockNames of the engine, which the front reads
   ipc::Fd ranks_memory;                   ///< in which several ranks meet; invalid where one runs
+  std::vector<ipc::Fd> gives;  ///< ipc::BlockFetches by rank; of a prefill engine that takes fronts
 };
 
 /// What a decode instance shares with one prefill instance. It is made at the start and outlives every

@@ -118,6 +118,8 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
   if (capacity.swap_blocks > 0 || options.split.role == config::SplitRole::decode) {
     const KvPart part{model.decoder->kv(), files.spec.kv_heads, place.shard};
     model.swap = std::make_unique<CudaSwap>(device, part, capacity.swap_blocks);
+    if (const RemotePeers remotes = remote_peers_of(options); remotes.count > 0)
+      model.remote = std::make_unique<CudaRemoteCopies>(device, part, remotes);
   }
   device.sync();
   return std::unique_ptr<Executor>(std::make_unique<CudaQueue>(

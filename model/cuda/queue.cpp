@@ -5,6 +5,7 @@
 
 #include "base/check.h"
 #include "base/pause.h"
+#include "model/cuda/block_reader.h"
 
 namespace troupe::model {
 namespace {
@@ -16,7 +17,6 @@ constexpr std::uint64_t kChecksPerSwapQuery = 64;
 // For exchanges that cannot be called back: so long a rank waits for them to end with those of the other
 // ranks when an epoch has ended. If they do not, the rank is of no further use.
 constexpr Duration kEndWithOthers = std::chrono::seconds(2);
-constexpr const char* kOtherMemory = "a copy from another instance, or from or to the swap space,";
 
 DerivedLimits derived_limits(const wire::Capacity& capacity, const CudaSteps& steps) {
   if (capacity.max_drafts == 0) return {};
@@ -58,6 +58,7 @@ CudaQueue::~CudaQueue() {
   // Freeing device memory waits for the GPU, for ever if a step hangs; the process could not report it then.
   // The driver frees it when the process ends.
   (void)model_.encoder.release();
+  (void)model_.remote.release();
   (void)model_.swap.release();
   (void)model_.steps.release();
   (void)model_.decoder.release();
@@ -108,6 +109,7 @@ void CudaQueue::skip_encoding(const wire::EncodeMedia&) {
 
 bool CudaQueue::may_run(const wire::RecordView& record, const wire::StepPlan& plan) const {
   return plan.after_cache_command <= commands_ &&
+         (!model_.remote || model_.remote->through(plan.after_cache_command)) &&
          (!model_.encoder ||
           (model_.encoder->has_encoded(record.array(plan.rows)) && !model_.encoder->has_turn()));
 }
@@ -134,45 +136,6 @@ Status CudaQueue::submit_masks(const wire::RecordView& record, const wire::StepM
   end_held();
   launch_waiting();
   return {};
-}
-
-Status CudaQueue::submit_command(const wire::RecordView& record, const wire::CacheCommand& command) {
-  const bool copies = command.op == wire::CacheOp::copy_blocks;
-  const std::size_t out = copies || !model_.swap ? count_ - steps_out_ : model_.swap->open();
-  if (out == (copies ? kMaxCommandsQueued : CudaSwap::kMaxOpen)) {
-    return failure(Code::overloaded, std::to_string(out) + " cache commands wait already");
-  }
-  if (command.op == wire::CacheOp::peer_in && !model_.swap)
-    return invalid("a copy from an instance that was not attached");
-  if (Status s = check_.admit(record, command); !s.ok()) return s;
-  copies ? copy(record, command) : swap(record, command);
-  commands_ = command.id;
-  launch_waiting();
-  return {};
-}
-
-void CudaQueue::copy(const wire::RecordView& record, const wire::CacheCommand& command) {
-  pairs_.clear();
-  for (const wire::BlockCopy& c : record.array(command.copies)) pairs_.push_back({c.from, c.to});
-  if (model_.swap) model_.swap->delay(model_.device->stream(), command.after);
-  model_.decoder->copy_blocks(pairs_);
-  Work& work = add_work();
-  work.is_step = false;
-  work.number = command.id;
-  work.started_ns = now_ns();
-  work.end.record(*model_.device);
-}
-
-// What such a command reads and writes here was last touched by steps whose results the engine has, or by
-// commands that it comes after.
-void CudaQueue::swap(const wire::RecordView& record, const wire::CacheCommand& command) {
-  CUstream_st* const stream = model_.swap->stream(command.op);
-  model_.swap->delay(stream, command.after);
-  for (std::size_t i = 0; i < count_; ++i) {
-    const Work& work = work_[(first_ + i) % work_.size()];
-    if (!work.is_step && work.number <= command.after) work.end.delay(stream);
-  }
-  model_.swap->submit(command, record.array(command.copies));
 }
 
 void CudaQueue::launch_waiting() {
@@ -255,13 +218,14 @@ Result<bool> CudaQueue::poll(std::vector<std::byte>& out, TimePoint deadline) {
       model_.ranks->leave();
       return false;
     }
-    if (take_swapped(out) || take_encoded(out)) return true;
+    if (take_beside(out)) return true;
     if (count_ == 0) {
       const auto is_busy = [&] {
-        return (model_.swap && model_.swap->open() > 0) || (model_.encoder && !model_.encoder->empty());
+        return (model_.swap && model_.swap->open() > 0) || (model_.remote && model_.remote->open() > 0) ||
+               (model_.encoder && !model_.encoder->empty());
       };
       while (count_ == 0 && is_busy() && Clock::now() < deadline) {
-        if (take_swapped(out) || take_encoded(out)) return true;
+        if (take_beside(out)) return true;
         pause_cpu();
       }
       return false;
@@ -278,7 +242,7 @@ Result<bool> CudaQueue::poll(std::vector<std::byte>& out, TimePoint deadline) {
         throw overdue(name(work), limit);
       }
       if (now >= deadline) return false;
-      if (checks_ % kChecksPerSwapQuery == 0 && (take_swapped(out) || take_encoded(out))) return true;
+      if (checks_ % kChecksPerSwapQuery == 0 && take_beside(out)) return true;
       pause_cpu();
     }
     write(work, out);
@@ -306,16 +270,24 @@ void CudaQueue::detach_peer(std::uint32_t peer, int rank) {
   if (model_.swap && broken_.ok()) model_.swap->detach(peer, rank);
 }
 
-// Writes the end of a copy to or from another memory, if one has ended.
-bool CudaQueue::take_swapped(std::vector<std::byte>& out) {
-  if (!model_.swap || model_.swap->open() == 0) return false;
-  EndedCommand ended;
-  if (model_.swap->take_ended(ended)) {
-    writer_.cache_done(ended, out);
-    return true;
-  }
-  if (Clock::now() - model_.swap->progress() > patience_) throw overdue(kOtherMemory, patience_);
-  return false;
+Status CudaQueue::attach_remote_peer(std::uint32_t peer, FetchBlocks fetch, std::span<std::byte> memory) {
+  return guarded(broken_, [&]() -> Status {
+    if (!model_.remote || !model_.remote->has(peer))
+      return Executor::attach_remote_peer(peer, std::move(fetch), memory);
+    model_.remote->attach(peer, std::move(fetch), memory);
+    return {};
+  });
+}
+
+Result<ReadBlock> CudaQueue::block_reader(std::span<std::byte> memory) {
+  return guarded(broken_, [&]() -> Result<ReadBlock> {
+    return read_blocks_of(*model_.device, model_.kv->data(), static_cast<std::size_t>(capacity_.kv_blocks),
+                          model_.decoder->kv().block_bytes(), memory);
+  });
+}
+
+bool CudaQueue::take_beside(std::vector<std::byte>& out) {
+  return take_swapped(out) || take_fetched(out) || take_encoded(out);
 }
 
 bool CudaQueue::take_encoded(std::vector<std::byte>& out) {
@@ -337,6 +309,7 @@ bool CudaQueue::take_encoded(std::vector<std::byte>& out) {
 
 void CudaQueue::write(const Work& work, std::vector<std::byte>& out) {
   if (!work.is_step) {
+    if (model_.remote) model_.remote->end(work.number);
     writer_.cache_done({work.number, false, work.started_ns, now_ns()}, out);
     return;
   }
@@ -400,7 +373,7 @@ CudaError CudaQueue::overdue(const std::string& what, Duration limit) const {
 void CudaQueue::wait_for_all(Duration patience) {
   const TimePoint begin = Clock::now();
   while (model_.swap && !model_.swap->idle()) {
-    if (Clock::now() - begin > patience) throw overdue(kOtherMemory, patience);
+    if (Clock::now() - begin > patience) throw overdue(kCopyBeside, patience);
     pause_cpu();
   }
   while (model_.encoder && model_.encoder->is_running()) {
@@ -437,10 +410,12 @@ void CudaQueue::reset(std::uint32_t epoch) {
   waiting_.clear();
   first_ = count_ = steps_out_ = 0;
   commands_ = 0;
+  late_commands_.clear();
   media_.reset();
   for (Flight& flight : flights_) flight.used.clear();
   if (model_.encoder && broken_.ok()) model_.encoder->reset();
   if (model_.swap && broken_.ok()) model_.swap->forget();
+  if (model_.remote && broken_.ok()) model_.remote->reset();
 }
 
 }  // namespace troupe::model

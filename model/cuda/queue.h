@@ -6,9 +6,11 @@
 // that names a cache command which has not arrived yet waits for it, and so does a plan behind a step whose
 // gated rows lack masks: it is launched when that step's sampling has been. Copies from and to the swap
 // space, and from other instances, run on streams of their own; a step that depends on one waits for it on
-// the GPU, by an event. Images and videos are encoded between steps (encoder.h), and while there are none; a
+// the GPU, by an event. Copies from other machines wait for the network: plans and commands that depend on
+// one wait here. Images and videos are encoded between steps (encoder.h), and while there are none; a
 // plan whose rows need an item that is not encoded waits here.
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +18,7 @@
 #include "gpu/cuda_event.h"
 #include "gpu/reserved_memory.h"
 #include "model/cuda/encoder.h"
+#include "model/cuda/remote_copies.h"
 #include "model/cuda/sequence_table.h"
 #include "model/cuda/step_limits.h"
 #include "model/cuda/steps.h"
@@ -36,10 +39,11 @@ struct CudaModel {
   std::unique_ptr<ReservedMemory> kv;
   std::unique_ptr<Decoder<Cuda>> decoder;
   std::unique_ptr<CudaSteps> steps;
-  OwnedFd shared_kv;                     ///< by which other instances read `kv`; none: they do not
-  std::unique_ptr<CudaSwap> swap;        ///< null: no swap space, and no other instances to read from
-  std::unique_ptr<CudaEncoder> encoder;  ///< null: the model takes text alone
-  std::vector<std::string> slow_ways;    ///< see Executor
+  OwnedFd shared_kv;                         ///< by which other instances read `kv`; none: they do not
+  std::unique_ptr<CudaSwap> swap;            ///< null: no swap space, and no other instances to read from
+  std::unique_ptr<CudaRemoteCopies> remote;  ///< null: no KV blocks from other machines
+  std::unique_ptr<CudaEncoder> encoder;      ///< null: the model takes text alone
+  std::vector<std::string> slow_ways;        ///< see Executor
 };
 
 /// A cache command that takes longer than `patience`, or a step that takes longer than StepLimits allow,
@@ -65,9 +69,14 @@ class CudaQueue final : public Executor {
   int kv_memory_fd() const override { return model_.shared_kv.get(); }
   Status attach_peer(std::uint32_t peer, const PeerKvMemory& memory) override;
   void detach_peer(std::uint32_t peer, int rank) override;
+  Status attach_remote_peer(std::uint32_t peer, FetchBlocks fetch, std::span<std::byte> memory) override;
+  Result<ReadBlock> block_reader(std::span<std::byte> memory) override;
   void reset(std::uint32_t epoch) override;
 
  private:
+  static constexpr const char* kCopyBeside =
+      "a copy from another instance, or from or to the swap space,";  // for overdue()
+
   // A step or cache command on the GPU's stream.
   struct Work {
     bool is_step = false;
@@ -89,6 +98,11 @@ class CudaQueue final : public Executor {
   Status submit_plan(const wire::RecordView& record, const wire::StepPlan& plan);
   Status submit_masks(const wire::RecordView& record, const wire::StepMasks& masks);
   Status submit_command(const wire::RecordView& record, const wire::CacheCommand& command);
+  bool is_remote(const wire::CacheCommand& command) const;
+  // False while the command depends on a copy from another machine.
+  bool may_begin(const wire::CacheCommand& command) const;
+  void begin(const wire::RecordView& record, const wire::CacheCommand& command);
+  void begin_late_commands();
   void copy(const wire::RecordView& record, const wire::CacheCommand& command);
   void swap(const wire::RecordView& record, const wire::CacheCommand& command);
   void launch(const wire::RecordView& record, const wire::StepPlan& plan);
@@ -109,7 +123,10 @@ class CudaQueue final : public Executor {
   void wait_for_all(Duration patience);
   CudaError overdue(const std::string& what, Duration limit) const;
   static std::string name(const Work& work);
+  // Writes the end of something that runs beside the steps, if anything has ended.
+  bool take_beside(std::vector<std::byte>& out);
   bool take_swapped(std::vector<std::byte>& out);
+  bool take_fetched(std::vector<std::byte>& out);
   // Gives an idle GPU the next pieces, and writes the end of an encoding, if one has ended.
   bool take_encoded(std::vector<std::byte>& out);
   void write(const Work& work, std::vector<std::byte>& out);
@@ -133,6 +150,8 @@ class CudaQueue final : public Executor {
   std::size_t count_ = 0;
   std::size_t steps_out_ = 0;
   std::uint64_t commands_ = 0;  // id of the last cache command given to the GPU, whichever stream
+  // Cache commands that depend on a copy from another machine, and those behind.
+  std::deque<std::vector<std::byte>> late_commands_;
   std::vector<Flight> flights_;
   std::vector<kernels::SampleResult> samples_;
   std::vector<kernels::Yield> yields_;

@@ -43,10 +43,16 @@ void SwapCopier::detach(std::uint32_t peer, int rank) {
   peers_.forget(peer, rank);
 }
 
-bool SwapCopier::set_remote_peer(std::uint32_t peer, FetchBlocks fetch) {
-  if (peer < remotes_.first || peer - remotes_.first >= remotes_.count) return false;
+bool SwapCopier::set_remote_peer(std::uint32_t peer, FetchBlocks fetch, PutBlock put) {
+  if (!has_remote_peer(peer)) return false;
+  if (!put) {
+    put = [this](BlockId to, std::span<const std::byte> block) {
+      std::memcpy(kv(to), block.data(), block.size());
+      return true;
+    };
+  }
   const std::lock_guard lock(mutex_);
-  fetches_[peer - remotes_.first] = std::move(fetch);
+  fetches_[peer - remotes_.first] = {std::move(fetch), std::move(put)};
   return true;
 }
 
@@ -103,9 +109,7 @@ void SwapCopier::reset() {
 
 /// Which thread runs the job.
 std::size_t SwapCopier::lane_of(const Job& job) const {
-  if (job.op != wire::CacheOp::peer_in || job.peer < remotes_.first) return 0;
-  const std::size_t remote = job.peer - remotes_.first;
-  return remote < remotes_.count ? 1 + remote : 0;
+  return job.op == wire::CacheOp::peer_in && has_remote_peer(job.peer) ? 1 + job.peer - remotes_.first : 0;
 }
 
 /// The job to run now. Copies in come first: sequences wait for them, and rarely for a copy out.
@@ -129,7 +133,7 @@ void SwapCopier::run(std::size_t lane) {
     jobs_.erase(at);
     std::vector<Peers::Source> sources;
     if (job.op == wire::CacheOp::peer_in && lane == 0) sources = peers_.of(job.peer, job.memory, job.copies);
-    const FetchBlocks from = lane == 0 ? FetchBlocks() : fetches_[lane - 1];
+    const Remote from = lane == 0 ? Remote() : fetches_[lane - 1];
     ++running_;
     lock.unlock();
     EndedCommand report{job.id, false, now_ns(), 0};
@@ -165,13 +169,12 @@ bool SwapCopier::copy(const Job& job, std::span<const Peers::Source> sources) co
 }
 
 /// Likewise.
-bool SwapCopier::fetch(const Job& job, const FetchBlocks& from) const {
-  bool fits = true;
+bool SwapCopier::fetch(const Job& job, const Remote& from) const {
+  bool put = true;
   const auto take = [&](const wire::BlockCopy& copy, std::span<const std::byte> block) {
-    fits &= block.size() == block_bytes_;
-    if (fits) std::memcpy(kv(copy.to), block.data(), block_bytes_);
+    put = put && block.size() == block_bytes_ && from.put(copy.to, block);
   };
-  return from && from(job.memory, job.copies, take, stop_fetches_) && fits;
+  return from.fetch && from.fetch(job.memory, job.copies, take, stop_fetches_) && put;
 }
 
 }  // namespace troupe::model

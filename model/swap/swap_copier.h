@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -30,6 +31,9 @@ struct RemotePeers {
   std::uint32_t count = 0;
 };
 
+/// Puts the bytes of a block into the KV memory. False: it could not. Called by one thread.
+using PutBlock = std::function<bool(BlockId to, std::span<const std::byte> block)>;
+
 /// All calls from one thread, which also runs the commands that only copy within the KV memory and reports
 /// them by end(). Commands wait for those named in `after`; copies in come before copies out.
 class SwapCopier {
@@ -48,9 +52,13 @@ class SwapCopier {
   Status attach(std::uint32_t peer, const PeerKvMemory& memory);
   void detach(std::uint32_t peer, int rank);
 
-  /// Blocks of an instance on another machine come by `fetch`. Before the first submit(). False: the instance
-  /// is none of the constructor's.
-  bool set_remote_peer(std::uint32_t peer, FetchBlocks fetch);
+  /// Blocks of an instance on another machine come by `fetch`, and go into the KV memory by `put`; without
+  /// it that is memory of the host. Before the first submit(). False: the instance is none of the
+  /// constructor's.
+  bool set_remote_peer(std::uint32_t peer, FetchBlocks fetch, PutBlock put = {});
+  bool has_remote_peer(std::uint32_t peer) const {
+    return peer >= remotes_.first && peer - remotes_.first < remotes_.count;
+  }
 
   void submit(const wire::CacheCommand& command, std::span<const wire::BlockCopy> copies);
   /// A command that was not submitted here has ended.
@@ -76,12 +84,17 @@ class SwapCopier {
     std::vector<wire::BlockCopy> copies;
   };
 
+  struct Remote {
+    FetchBlocks fetch;
+    PutBlock put;
+  };
+
   using Peers = PeerSources<SealedMemory>;
   void run(std::size_t lane);
   std::size_t lane_of(const Job& job) const;
   std::deque<Job>::iterator next(std::size_t lane);
   bool copy(const Job& job, std::span<const Peers::Source> sources) const;
-  bool fetch(const Job& job, const FetchBlocks& from) const;
+  bool fetch(const Job& job, const Remote& from) const;
   std::byte* kv(BlockId block) const { return kv_ + static_cast<std::size_t>(block) * block_bytes_; }
 
   const std::unique_ptr<SwapStore> store_;  // used by the thread of lane 0
@@ -93,7 +106,7 @@ class SwapCopier {
   mutable std::mutex mutex_;  // guards the following
   std::condition_variable work_, progress_;
   Peers peers_{{}};
-  std::vector<FetchBlocks> fetches_;  // by remote peer
+  std::vector<Remote> fetches_;  // by remote peer
   std::deque<Job> jobs_;
   std::deque<EndedCommand> reports_;
   EndedCommands ended_;

@@ -57,6 +57,11 @@ Status size_cuda_swap(wire::Capacity& capacity, const config::Options& options, 
                    host_memory().available / static_cast<std::uint64_t>(options.parallel.workers()));
 }
 
+RemotePeers remote_peers_of(const config::Options& options) {
+  return {static_cast<std::uint32_t>(options.split.prefill_ports.size()),
+          static_cast<std::uint32_t>(options.remote.prefill_engines.size())};
+}
+
 Status check_swap_file(const config::Options& options, const wire::Capacity& capacity,
                        std::uint64_t block_bytes) {
   if (options.cache.swap_path.empty() || capacity.swap_blocks == 0) return {};

@@ -7,6 +7,7 @@
 #include "config/options.h"
 #include "ipc/wire.h"
 #include "model/ranks/shard.h"
+#include "model/swap/swap_copier.h"
 
 namespace troupe::model {
 
@@ -21,6 +22,9 @@ Status size_swap(wire::Capacity& capacity, const config::Options& options, std::
 
 /// Likewise for a GPU: page-locked memory beside what the host has free, and no file.
 Status size_cuda_swap(wire::Capacity& capacity, const config::Options& options, std::uint64_t block_bytes);
+
+/// Prefill engines on other machines come behind the prefill instances of this one.
+RemotePeers remote_peers_of(const config::Options& options);
 
 /// Opens and removes the files of --swap-path, if there are any, to find at start what is wrong with them.
 Status check_swap_file(const config::Options& options, const wire::Capacity& capacity,

@@ -10,13 +10,14 @@ import tempfile
 import unittest
 
 from remote import Engine, Wire, cluster, engines_of
-from remote_engine_test import ENGINE_FLAGS
-from server import Server, has_ended, wait_until
+from server import DEVICE, Server, has_ended, wait_until
 from short_model import short_model
 from split_test import BODIES, FLAGS, LAST_STEP, LEAST, answer_of, body, counts_of, wait_until_joined
 from streams import Stream
 
 MODEL = short_model()
+SAME = (*FLAGS, "--device", DEVICE)  # of both sides: on a GPU both are on the same one
+ENGINE_FLAGS = (*SAME, "--model", MODEL)
 KINDS = ("greedy", "seeded", "choices", "logprobs", "penalties", "a form", "one token", "two prompts", "a short prompt")
 
 
@@ -35,10 +36,10 @@ class RemoteSplit(unittest.TestCase):
         cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="troupe-e2e-"))
         cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
         cls.keys = cluster(cls.folder / "cluster", "decode", "prefill")
-        with Server(*FLAGS, "--device", "cpu", model=MODEL) as alone:
+        with Server(*SAME, model=MODEL) as alone:
             cls.expected = {kind: answer_of(alone, BODIES[kind]) for kind in KINDS}
             cls.streamed = {n: Stream(alone, body(n, max_tokens=60)).join().text for n in range(20, 26)}
-        cls.prefill = Engine(cls.keys / "prefill", *ENGINE_FLAGS, *FLAGS, "--splitwise-role", "prefill")
+        cls.prefill = Engine(cls.keys / "prefill", *ENGINE_FLAGS, "--splitwise-role", "prefill")
         cls.addClassCleanup(cls.prefill.stop)
         cls.wire = Wire(cls.prefill.port)
         cls.addClassCleanup(cls.wire.close)
@@ -47,7 +48,7 @@ class RemoteSplit(unittest.TestCase):
 
     @classmethod
     def decode_instance(cls, *flags, **more):
-        return Server(*FLAGS, "--device", "cpu", "--cluster-keys", cls.keys / "decode", "--splitwise-role", "decode",
+        return Server(*SAME, "--cluster-keys", cls.keys / "decode", "--splitwise-role", "decode",
                       "--prefill-min-tokens", LEAST, *flags, model=MODEL, **more)
 
     def setUp(self):
@@ -156,8 +157,8 @@ class RemoteSplit(unittest.TestCase):
         self.run_under(lambda: None)
 
     def test_what_cannot_be_a_partner_is_named_and_prompts_are_computed_here(self):
-        mixed = Engine(self.keys / "prefill", *ENGINE_FLAGS, *FLAGS)
-        other_blocks = Engine(self.keys / "prefill", *ENGINE_FLAGS, *FLAGS, "--splitwise-role", "prefill", "--dtype", "bfloat16")
+        mixed = Engine(self.keys / "prefill", *ENGINE_FLAGS)
+        other_blocks = Engine(self.keys / "prefill", *ENGINE_FLAGS, "--splitwise-role", "prefill", "--dtype", "bfloat16")
         try:
             for engine, what in ((mixed, "does not have --splitwise-role prefill"), (other_blocks, "--dtype differs")):
                 with self.subTest(what), self.decode_instance("--prefill-engines", engine.address) as decode:

@@ -1,6 +1,7 @@
 // KV blocks from a prefill engine's relay to a worker on another machine, over TLS on loopback: what comes
 // whole, and what happens when the block, the connection or the other side is not what it was.
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/socket.h>
 
@@ -11,6 +12,7 @@
 #include "actors/remote/node_facts.h"
 #include "actors/remote/relay.h"
 #include "actors/worker/block_fetcher.h"
+#include "actors/worker/block_giver.h"
 #include "model/sealed_memory.h"
 #include "model/swap/checksum.h"
 #include "support/patience.h"
@@ -202,6 +204,79 @@ TEST_F(KvBlocksTest, AStopEndsAFetch) {
   auto getting = std::async(std::launch::async, [&] { return get({1, 2}); });
   stop_ = true;
   EXPECT_FALSE(getting.get());
+}
+
+/// A prefill engine whose memory only its worker can read, as a GPU's.
+class StagedBlocksTest : public KvBlocksTest {
+ protected:
+  static constexpr std::uint64_t kOwnLife = 77;
+
+  void memory_comes() {
+    const supervisor::KvMemory memory{kLife, kBlocks, kBlockBytes,
+                                      ipc::Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)), kOwnLife};
+    ASSERT_TRUE(staged_server_.set_memory(0, memory).ok());
+  }
+  std::unique_ptr<BlockGiver> worker(std::uint64_t life = kOwnLife) {
+    return std::make_unique<BlockGiver>(
+        *ipc::BlockFetches::attach(gives_.get()), life, [this](BlockId block, std::span<std::byte> into) {
+          if (fails_ || into.size() != kBlockBytes) return false;
+          if (before_) before_();
+          const auto* const from = static_cast<const std::byte*>(memory_.data());
+          std::memcpy(into.data(), from + static_cast<std::size_t>(block) * kBlockBytes, kBlockBytes);
+          return true;
+        });
+  }
+  void start() {
+    worker_comes();
+    memory_comes();
+    at_engine_ = *ipc::create_link();
+    std::vector<ipc::UpperEnd> ends;
+    ends.push_back(*ipc::UpperEnd::attach(at_engine_.step.get(), at_engine_.cache.get()));
+    staged_gate_ = std::make_unique<Gate>(setup("prefill"), std::move(ends), engine_names_, listen_.get(),
+                                          "the engine here", nullptr, &staged_server_);
+    dial();
+    ASSERT_TRUE(joined());
+  }
+  static std::vector<ipc::BlockFetches> one(ipc::BlockFetches fetches) {
+    std::vector<ipc::BlockFetches> all;
+    all.push_back(std::move(fetches));
+    return all;
+  }
+
+  std::atomic<bool> fails_{false};
+  std::function<void()> before_;
+  ipc::Fd gives_ = *ipc::BlockFetches::create(20'480);
+  KvServer staged_server_{1, engine_names_, one(*ipc::BlockFetches::attach(gives_.get()))};
+  std::unique_ptr<Gate> staged_gate_;
+};
+
+TEST_F(StagedBlocksTest, TheWorkerCopiesTheBlocks) {
+  auto giver = worker();
+  start();
+  ASSERT_TRUE(soon([&] { return get({3}); }));
+  EXPECT_TRUE(get(all()));
+  fails_ = true;
+  EXPECT_FALSE(get({3}));
+  fails_ = false;
+  EXPECT_TRUE(get({3})) << "the connection goes on";
+}
+
+TEST_F(StagedBlocksTest, NothingComesOfAWorkerWithAnotherMemory) {
+  auto giver = worker();
+  start();
+  ASSERT_TRUE(soon([&] { return get({3}); }));
+  giver.reset();
+  EXPECT_FALSE(get({3})) << "it has gone";
+  giver = worker(kOwnLife + 1);
+  EXPECT_FALSE(get({3})) << "another has come in its place, and the relay has not been told";
+}
+
+TEST_F(StagedBlocksTest, ABlockThatIsUsedForSomethingElseDuringTheCopyIsGone) {
+  auto giver = worker();
+  start();
+  ASSERT_TRUE(soon([&] { return get({3}); }));
+  before_ = [this] { engine_names_->clear(4); };
+  EXPECT_FALSE(get({4}));
 }
 
 /// An engine's relay of the test's own, which welcomes and then does what it likes with each connection in
