@@ -2,6 +2,7 @@
 is ready again and each client gets an answer, so that nothing can hang unseen."""
 import collections
 import http.client
+import math
 import os
 import random
 import signal
@@ -9,7 +10,7 @@ import subprocess
 import threading
 import time
 
-from chaos import Answer, show, wait_until
+from chaos import Answer, arguments, show, wait_until
 
 STOPPED = (0.1, 1.5)  # seconds that a process stands still: less than what replaces it
 STARVED = (1.0, 3.0)  # seconds in which it has a core for SHARE of the time
@@ -87,11 +88,22 @@ def full(ask, holder, streams=8):
     return taken
 
 
-def run(clients, kinds, count, ready):
-    """`count` faults, the same number of each kind (`kinds()`: by kind, what each fault of it does; False when there was nothing to do
+def options_of(description, count):
+    """What the scripts beside are asked for."""
+    parser = arguments(description, count, "faults")
+    parser.add_argument("--seed", type=int, default=11)
+    parser.add_argument("--seconds", type=float, default=math.inf, help="no fault begins later, however few there were")
+    options = parser.parse_args()
+    random.seed(options.seed)
+    return options
+
+
+def run(clients, kinds, options, ready):
+    """Faults, as many as the options say, the same number of each kind (`kinds()`: by kind, what each fault of it does; False when there was nothing to do
     it to). Returns how many there were of each fault, and the seconds after which every client had its next answer."""
     done, of_kind, times = collections.Counter(), collections.Counter(), []
-    while sum(done.values()) < count and not clients.wrong:
+    end = time.monotonic() + options.seconds
+    while sum(done.values()) < options.count and time.monotonic() < end and not clients.wrong:
         time.sleep(random.random())
         wait_until(ready, "ready between two faults", 120)
         now = kinds()

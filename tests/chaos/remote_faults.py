@@ -10,7 +10,7 @@ import tempfile
 import time
 
 import faults
-from chaos import Server, arguments, leftovers
+from chaos import Server, leftovers
 from mixed_kills import KINDS, Clients, ask
 from remote import Engine, Wire, cluster, engines_of
 from server import wait_until
@@ -81,10 +81,7 @@ def one(engine, part):
 
 
 def main():
-    parser = arguments(__doc__, 8, "faults")
-    parser.add_argument("--seed", type=int, default=11)
-    options = parser.parse_args()
-    random.seed(options.seed)
+    options = faults.options_of(__doc__, 8)
     with Server(*FLAGS, "--cpu-threads", 1, model=short_model()) as alone:
         expected = [ask(alone, *kind) for kind in ALL]
     folder = pathlib.Path(tempfile.mkdtemp(prefix="troupe-chaos-"))
@@ -92,7 +89,7 @@ def main():
     try:
         wait_until(far.ready, "both engines", 120)
         with Clients(far.front, ALL, expected, computed_anew) as clients:
-            done = faults.run(clients, far.faults, options.count, far.ready)
+            done = faults.run(clients, far.faults, options, far.ready)
         wait_until(far.ready, "both engines", 120)
         for engine in far.engines:
             # A relay knows what an engine has told a front, so each is asked something first.

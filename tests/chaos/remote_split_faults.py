@@ -10,7 +10,7 @@ import tempfile
 import time
 
 import faults
-from chaos import Server, arguments, leftovers, recover
+from chaos import Server, leftovers, recover
 from mixed_kills import Clients, ask
 from remote import Engine, Wire, cluster, engines_of
 from remote_faults import LOST, asked, one
@@ -84,10 +84,7 @@ class FarPair:
 
 
 def main():
-    parser = arguments(__doc__, 8, "faults")
-    parser.add_argument("--seed", type=int, default=11)
-    options = parser.parse_args()
-    random.seed(options.seed)
+    options = faults.options_of(__doc__, 8)
     with Server(*FLAGS, model=short_model()) as alone:
         expected = [ask(alone, *kind) for kind in ALL]
     folder = pathlib.Path(tempfile.mkdtemp(prefix="troupe-chaos-"))
@@ -95,7 +92,7 @@ def main():
     try:
         wait_until(pair.ready, "both", 120)
         with Clients(pair.decode, ALL, expected, computed_anew) as clients:
-            done = faults.run(clients, pair.faults, options.count, pair.ready)
+            done = faults.run(clients, pair.faults, options, pair.ready)
         recover(pair.decode, BLOCKS)
         wait_until(pair.ready, "both", 120)
         # The relay knows what the engine has told a front, so something is asked first.

@@ -9,7 +9,7 @@ import subprocess
 import time
 
 import faults
-from chaos import Server, arguments, leftovers, recover
+from chaos import Server, leftovers, recover
 from mixed_kills import KINDS, Clients, ask
 from server import DEVICE, children_of, free_port
 from short_model import short_model
@@ -94,16 +94,13 @@ def computed_anew(path, body, draw):
 
 
 def main():
-    parser = arguments(__doc__, 8, "faults")
-    parser.add_argument("--seed", type=int, default=11)
-    options = parser.parse_args()
-    random.seed(options.seed)
+    options = faults.options_of(__doc__, 8)
     with Server(*FLAGS, model=short_model()) as alone:
         expected = [ask(alone, *kind) for kind in ALL]
     pair = Pair()
     try:
         with Clients(pair.decode, ALL, expected, computed_anew) as clients:
-            done = faults.run(clients, pair.faults, options.count, lambda: pair.decode.is_ready() and pair.prefill.is_ready())
+            done = faults.run(clients, pair.faults, options, lambda: pair.decode.is_ready() and pair.prefill.is_ready())
         recover(pair.decode, BLOCKS)
         recover(pair.prefill, BLOCKS)
         metrics = pair.decode.metrics()
