@@ -225,9 +225,6 @@ Result<Preflight> preflight_with(const config::Options& options, const GpuProbes
   }
   Result<ModelFiles> files = open(made.shard);
   if (!files) return files.status();
-  if (files->spec.vision && !options.remote.prefill_engines.empty())
-    return not_available(options.split,
-                         "with --prefill-engines and a model that sees images yet; leave that out");
   if (files->spec.vision && made.device == config::Device::cpu) {
     memory.reserved += static_cast<std::uint64_t>(options.media.memory_bytes) / workers;
     made.reserved_bytes = std::min(memory.reserved, memory.available);

@@ -346,7 +346,7 @@ TEST_F(PreflightTest, WhereNoRoleIsAvailable) {
     const auto found = preflight(sees);
     EXPECT_TRUE(found.ok()) << found.status().message;
     sees.remote.prefill_engines = {"127.0.0.1:1"};
-    EXPECT_EQ(preflight(sees).status().code, Code::unsupported);
+    EXPECT_TRUE(preflight(sees).ok()) << "engines of other machines get what images show";
   }
 }
 
