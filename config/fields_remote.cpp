@@ -17,8 +17,7 @@ std::vector<Field> remote_fields(RemoteOptions& o) {
        .help =
            "with --splitwise-role decode: prefill engines on other machines, each HOST:PORT as its `troupe "
            "engine --splitwise-role prefill --listen` names it; up to 4. The KV blocks come over TCP and "
-           "TLS. "
-           "Needs --cluster-keys and --device cpu; see docs/split.md"},
+           "TLS. Needs --cluster-keys; see docs/split.md"},
       {.name = "own-engine",
        .slot = &o.own_engine,
        .help =

@@ -1,9 +1,11 @@
 #pragma once
-// What images and videos add to the names of KV blocks.
+// The names of a prompt's KV blocks, and what images and videos add to them.
 #include <cstdint>
 #include <span>
+#include <string_view>
 #include <vector>
 
+#include "actors/cache/block_hash.h"
 #include "actors/messages.h"
 
 namespace troupe {
@@ -15,5 +17,11 @@ namespace troupe {
 /// `out` is cleared first. Items are in order.
 void media_in_block(std::span<const SequenceItem> items, std::int32_t first, std::int32_t tokens,
                     std::vector<BlockHash>& out);
+
+/// The names of the blocks of a prompt that are full before its last token, which is always computed. `salt`
+/// as BlockHasher::root() takes it.
+std::vector<BlockHash> names_of_prompt(const BlockHasher& hasher, std::string_view salt,
+                                       std::span<const TokenId> prompt, std::span<const SequenceItem> media,
+                                       std::int32_t block_tokens);
 
 }  // namespace troupe

@@ -138,13 +138,15 @@ bool Bridge::collect(const ipc::Received& got, Stream& stream, const std::stop_t
   const auto* message = got.view.as<wire::Message>();
   if (message == nullptr) return true;  // the other end of the link says nothing else
   if (side_ == ipc::Side::upper) {
-    if (names_first_ && names_ && ends_sequence(got.view)) {
-      std::this_thread::sleep_for(kPublishTime);
-      put_names();
+    if (names_first_ && names_) {
+      const bool ends = ends_sequence(got.view);
+      if (ends) std::this_thread::sleep_for(kPublishTime);
+      // With each step, so that blocks are fetched while later ones are computed.
+      if (ends || message->type == static_cast<std::uint32_t>(MessageType::step_stats)) put_names();
     }
     count(got.view);
   } else if (message->type == static_cast<std::uint32_t>(MessageType::submit) &&
-             !send_pixels(got.view, stream, stop)) {
+             !take_request(got.view, stream, stop)) {
     return false;
   }
   put_frame(out_, FrameKind::record, got.view.bytes());
@@ -152,8 +154,8 @@ bool Bridge::collect(const ipc::Received& got, Stream& stream, const std::stop_t
 }
 
 /// What a request's images and videos show goes before the last record of it. False: the connection is over.
-bool Bridge::send_pixels(const wire::RecordView& record, Stream& stream, const std::stop_token& stop) {
-  if (!pixel_source_.sees()) return true;
+bool Bridge::take_request(const wire::RecordView& record, Stream& stream, const std::stop_token& stop) {
+  if (!pixel_source_.sees() && !watch_.submitted) return true;
   const auto& message = *record.as<wire::Message>();
   const auto piece = record.array(message.bytes);
   if (message.first == 0) submit_.clear();
@@ -162,8 +164,10 @@ bool Bridge::send_pixels(const wire::RecordView& record, Stream& stream, const s
   Submit request;
   const bool sound = decode(submit_, request);
   submit_ = {};
+  if (sound && watch_.submitted) watch_.submitted(request);
   // What is not sound the engine finds.
-  return !sound || pixel_source_.put_items(request, out_, [&] { return write_out(stream, stop); });
+  return !sound || !pixel_source_.sees() ||
+         pixel_source_.put_items(request, out_, [&] { return write_out(stream, stop); });
 }
 
 void Bridge::count(const wire::RecordView& record) {
@@ -233,7 +237,7 @@ bool Bridge::take(const Frame& frame) {
       return true;
     }
     case FrameKind::names:
-      return side_ == ipc::Side::lower && (!names_ || apply_names(*names_, frame.payload));
+      return side_ == ipc::Side::lower && (!names_ || apply_names(*names_, frame.payload, watch_.named));
     case FrameKind::pixels: return side_ == ipc::Side::upper && pixel_sink_.take_pixels(frame.payload);
     case FrameKind::pixels_gone: return side_ == ipc::Side::upper && pixel_sink_.take_gone(frame.payload);
     case FrameKind::draining:

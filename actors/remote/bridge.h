@@ -10,12 +10,14 @@
 // so long. Time in which this side does not read, as its ring is full, does not count.
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <stop_token>
 #include <string>
 #include <vector>
 
+#include "actors/messages.h"
 #include "actors/observation_messages.h"
 #include "actors/remote/frames.h"
 #include "actors/remote/name_changes.h"
@@ -42,6 +44,12 @@ struct Pixels {
   std::shared_ptr<PixelStore> store;               ///< beside an engine
 };
 
+/// Beside a front: what the bridge tells of what it carries, on its own threads.
+struct BridgeWatch {
+  std::function<void(const Submit& request)> submitted;             ///< before it goes to the engine
+  std::function<void(BlockId block, const BlockHash& name)> named;  ///< a block of the engine has got a name
+};
+
 class Bridge {
  public:
   /// `side` is the end's own: lower beside a front, where the bridge stands for the engine. The end
@@ -65,6 +73,9 @@ class Bridge {
   /// is handed over to.
   void put_names_first(bool on) { names_first_ = on; }
 
+  /// Beside a front, before run().
+  void watch(BridgeWatch watch) { watch_ = std::move(watch); }
+
   /// Ends the connection, as the peer is of no use. Any thread.
   void leave(const std::string& why) { end_with(why); }
 
@@ -85,7 +96,7 @@ class Bridge {
   void take_beat(std::uint64_t heartbeat);
   void engine_lives();
   bool collect(const ipc::Received& got, Stream& stream, const std::stop_token& stop);
-  bool send_pixels(const wire::RecordView& record, Stream& stream, const std::stop_token& stop);
+  bool take_request(const wire::RecordView& record, Stream& stream, const std::stop_token& stop);
   bool write_out(Stream& stream, const std::stop_token& stop);
   void put_due(TimePoint now);
   void put_names();
@@ -97,6 +108,7 @@ class Bridge {
   const ipc::Side side_;
   const std::shared_ptr<ipc::BlockNames> names_;
   bool names_first_ = false;
+  BridgeWatch watch_;
   std::atomic<bool> draining_{false};
   mutable std::mutex mutex_;  // of counts_ and why_
   EngineCounts counts_;

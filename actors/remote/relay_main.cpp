@@ -97,7 +97,8 @@ Status run_dialer(const supervisor::ChildArguments& arguments, Control& control,
     if (!attached.ok()) return attached.status();
     region = std::make_shared<ipc::PatchRegion>(*std::move(attached));
   }
-  const Dialer dialer(*std::move(setup), *std::move(end), *names, *address, region, *std::move(fetches));
+  const Dialer dialer(*std::move(setup), *std::move(end), *names, *address, region, *std::move(fetches),
+                      options.scheduler.block_size);
   control.tell({{"event", "state"}, {"state", "ready"}});
   PeersReport report(control);
   TimePoint next_beat{};

@@ -132,19 +132,12 @@ std::int64_t EngineRouter::load(std::uint32_t engine) {
   return at(engine).load;
 }
 
-/// Blocks are those of the prompt that are full before its last token, which is always computed.
 EngineRouter::Names EngineRouter::names_of(const Request& request) const {
   Names names;
   if (!hasher_) return names;
-  const auto length = static_cast<std::size_t>(setup_.block_tokens);
-  if (request.prefix != nullptr && request.prefix->enabled && !request.prompt.empty()) {
-    BlockHash last = hasher_->root(request.prefix->salt);
-    std::vector<BlockHash> media;
-    for (std::size_t end = length; end < request.prompt.size(); end += length) {
-      media_in_block(request.media, static_cast<std::int32_t>(end - length), setup_.block_tokens, media);
-      last = hasher_->next(last, request.prompt.subspan(end - length, length), media);
-      names.blocks.push_back(last);
-    }
+  if (request.prefix != nullptr && request.prefix->enabled) {
+    names.blocks =
+        names_of_prompt(*hasher_, request.prefix->salt, request.prompt, request.media, setup_.block_tokens);
   }
   if (!request.together.empty()) names.together = name_of(request.together, setup_.names.front()->key());
   return names;

@@ -344,6 +344,45 @@ class FakeServerTest : public KvBlocksTest {
   std::jthread serving_, fetching_;
 };
 
+TEST_F(FakeServerTest, ABlockOfAPromptThatIsBeingComputedComesBeforeTheWorkerWantsIt) {
+  std::atomic<int> asked{0};
+  serve({answering([&](KvAnswerHead&, std::vector<std::byte>&) { ++asked; })});
+  fetch_from_it();
+  ASSERT_TRUE(soon([&] { return get({9}); }));
+  const int before = asked;
+  const std::vector<BlockHash> names{name_of(3).hash, name_of(4).hash, name_of(5).hash};
+  client_->expect(names);
+  client_->named(6, name_of(6).hash);  // of nobody's prompt
+  for (const BlockId block : {3, 4}) client_->named(block, name_of(static_cast<std::size_t>(block)).hash);
+  ASSERT_TRUE(soon([&] { return asked == before + 2; }));
+  EXPECT_TRUE(get({3, 4, 5}));
+  EXPECT_EQ(asked, before + 3) << "the fifth block had no name before";
+  EXPECT_TRUE(get({3}));
+  EXPECT_EQ(asked, before + 4) << "it is kept until it is wanted";
+}
+
+TEST_F(FakeServerTest, ABlockThatIsOnItsWayIsNotAskedForAgain) {
+  std::atomic<int> asked{0};
+  std::atomic<bool> answers{true};
+  serve({answering([&](KvAnswerHead&, std::vector<std::byte>&) {
+    ++asked;
+    (void)soon([&] { return answers.load(); });
+  })});
+  fetch_from_it();
+  ASSERT_TRUE(soon([&] { return get({9}); }));
+  const int before = asked;
+  answers = false;
+  const std::vector<BlockHash> names{name_of(3).hash, name_of(4).hash};
+  client_->expect(names);
+  for (const BlockId block : {3, 4}) client_->named(block, name_of(static_cast<std::size_t>(block)).hash);
+  ASSERT_TRUE(soon([&] { return asked == before + 1; }));
+  auto getting = std::async(std::launch::async, [&] { return get({4}); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // or it is asked for when it has come already
+  answers = true;
+  EXPECT_TRUE(getting.get());
+  EXPECT_EQ(asked, before + 2);
+}
+
 TEST_F(FakeServerTest, AChecksumThatFailsEndsTheConnectionAndNoByteCounts) {
   expect_second_serves(
       answering([](KvAnswerHead&, std::vector<std::byte>& block) { block[777] ^= std::byte{4}; }));
