@@ -161,7 +161,11 @@ TEST_F(BridgeTest, ARequestFindsItsImageAtTheEngineAlsoWhenItComesInPieces) {
     Bytes whole;
     encode(request, whole);
     std::string got;
-    while (got.size() < whole.size()) got += next(lower.end());
+    while (got.size() < whole.size()) {
+      const std::string piece = next(lower.end());
+      ASSERT_NE(piece.front(), '(') << piece;  // no message
+      got += piece;
+    }
     Submit arrived;
     ASSERT_TRUE(decode(std::as_bytes(std::span(got)), arrived));
     EXPECT_EQ(arrived.sequences[0].prompt, request.sequences[0].prompt);
