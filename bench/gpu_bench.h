@@ -34,11 +34,12 @@ inline bool gpu_is_there(const char* program) {
 }
 
 /// True if the program was called with --quick.
-inline bool is_quick(int argc, char** argv) {
+inline bool has_flag(int argc, char** argv, const char* flag) {
   for (int i = 1; i < argc; ++i) {
-    if (std::strcmp(argv[i], "--quick") == 0) return true;
+    if (std::strcmp(argv[i], flag) == 0) return true;
   }
   return false;
 }
+inline bool is_quick(int argc, char** argv) { return has_flag(argc, argv, "--quick"); }
 
 }  // namespace troupe::bench

@@ -1,6 +1,6 @@
-// Mixture-of-experts layers on the GPU: the 21B's in bf16 and int4, and half of the 300B's in int4, a rank's
-// of two. Decode batches are compared with the copy bandwidth of this run, prefill in floating-point
-// operations per second. Only the weights of experts with rows count as bytes.
+// Mixture-of-experts layers on the GPU: the 21B's in bf16, int4 and wint2, and half of the 300B's in the
+// latter two, a rank's of two. Decode batches are compared with the copy bandwidth of this run, prefill in
+// floating-point operations per second. Only the weights of experts with rows count as bytes.
 #include <algorithm>
 #include <cstdio>
 #include <set>
@@ -28,10 +28,12 @@ struct MoeShape {
   WeightFormat format;
   int hidden, intermediate, experts, shared, top_k;
 };
-constexpr WeightFormat kInt4{WeightKind::int4, DType::bf16};
+constexpr WeightFormat kInt4{WeightKind::int4, DType::bf16}, kWint2{WeightKind::wint2, DType::bf16};
 constexpr MoeShape k21B{"cuda.moe", DType::bf16, 2560, 1536, 64, 2, 6},
     k21BInt4{"cuda.moe.int4", kInt4, 2560, 1536, 64, 2, 6},
-    kHalf300B{"cuda.moe.300b_half.int4", kInt4, 8192, 1792, 64, 0, 8};
+    k21BWint2{"cuda.moe.wint2", kWint2, 2560, 1536, 64, 2, 6},
+    kHalf300B{"cuda.moe.300b_half.int4", kInt4, 8192, 1792, 64, 0, 8},
+    kHalf300BWint2{"cuda.moe.300b_half.wint2", kWint2, 8192, 1792, 64, 0, 8};
 
 class Layers {
  public:
@@ -168,11 +170,12 @@ void measure_prefill(Report& report, Cuda& device, const MoeShape& shape, Layers
   }
 }
 
-void measure(Report& report, bool quick) {
+void measure(Report& report, bool quick, bool codes) {
   Cuda device;
   const double bandwidth = copy_bandwidth(device) * 1e-9;
   report.row({"gpu.copy", bandwidth, "GB/s"});
-  for (const MoeShape* shape : {&k21B, &k21BInt4, &kHalf300B}) {
+  for (const MoeShape* shape : {&k21B, &k21BInt4, &k21BWint2, &kHalf300B, &kHalf300BWint2}) {
+    if (codes && !shape->format.quantised()) continue;
     Layers layers(device, *shape);
     measure_decode(report, device, *shape, layers, bandwidth);
     if (quick) continue;
@@ -184,12 +187,12 @@ void measure(Report& report, bool quick) {
 }  // namespace
 }  // namespace troupe::bench
 
-// --quick: decode batches alone.
+// --quick: decode batches alone; --codes: without bf16.
 int main(int argc, char** argv) {
   using namespace troupe;
   if (!bench::gpu_is_there("kernels_cuda_moe")) return 0;
   bench::Report report(argc, argv);
   const bool quick = bench::is_quick(argc, argv);
-  bench::measure(report, quick);
+  bench::measure(report, quick, bench::has_flag(argc, argv, "--codes"));
   return 0;
 }

@@ -21,14 +21,13 @@ std::vector<Field> quantization_fields(QuantizationOptions& o) {
        .help =
            "how weights are stored: wint8, wint4 (experts in 4 bits, the rest in 8; without experts all in "
            "4), "
-           "block_wise_fp8 (a Hopper GPU) or wint2 (experts in 2 bits, which troupe quantize makes; on the "
-           "CPU); "
+           "block_wise_fp8 (a Hopper GPU) or wint2 (experts in 2 bits, which troupe quantize makes); "
            "or JSON such as "
            "{\"quantization\":\"mix_quant\",\"dense_quant_type\":\"wint8\","
            "\"moe_quant_type\":\"wint4\",\"kv_cache_quant_type\":\"int8\"}. Without it a checkpoint that is "
            "quantised "
-           "already is read as it is: compressed-tensors, fp8, Paddle's wint8 and wint4, and on the CPU "
-           "W4A8C8 and wint2",
+           "already is read as it is: compressed-tensors, fp8, Paddle's wint8, wint4 and wint2, and on the "
+           "CPU W4A8C8",
        .check = check_quantization,
        .refusal = unavailable_quantization,
        .when_unset = "as in the checkpoint"},

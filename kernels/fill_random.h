@@ -5,6 +5,7 @@
 
 #include "gpu/device.h"
 #include "kernels/pack.h"
+#include "kernels/wint2.h"
 
 namespace troupe::kernels {
 
@@ -38,6 +39,28 @@ constexpr std::uint64_t draw_bits(std::uint64_t seed, std::uint32_t output, std:
   z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
   return z ^ (z >> 31);
+}
+
+/// wint2: 8 bytes of one hash, from the lowest, are those of inputs that begin with `input`.
+inline constexpr int kWint2DrawnInputs = 8 * kWint2Inputs;
+constexpr std::uint32_t wint2_draw(int input) {
+  return static_cast<std::uint32_t>(input / kWint2DrawnInputs);
+}
+/// The byte of scales, 8 … 15 each, of the unit-th kWint2Unit inputs.
+constexpr std::uint8_t drawn_wint2_scales(std::uint64_t seed, std::uint32_t output, int unit) {
+  constexpr std::uint64_t kScaleSeed = 0x5ca1e5;
+  return static_cast<std::uint8_t>(draw_bits(seed ^ kScaleSeed, output, static_cast<std::uint32_t>(unit)) |
+                                   0x88);
+}
+/// Of every output. The low bits of its words vary from byte to byte.
+struct Wint2DrawnLine {
+  float scale, zp;
+};
+inline constexpr Wint2DrawnLine kWint2DrawnLine{113.77f, 1000};
+/// Of every output: for weights of that deviation.
+inline float drawn_wint2_super_scale(float deviation) {
+  constexpr float kCodeDeviation = 18.47f, kScaleDeviation = 11.7f;  // of even 64 codes; rms of 8 … 15
+  return bf16_to_float(float_to_bf16(deviation / (kCodeDeviation * kScaleDeviation)));
 }
 
 void run(Cpu& device, const FillRandom& op);

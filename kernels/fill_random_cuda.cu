@@ -4,6 +4,7 @@
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/product/layout.h"
+#include "kernels/cuda/product/pack_codes.h"
 #include "kernels/cuda/product/quantise.h"
 #include "kernels/fill_random.h"
 
@@ -95,6 +96,7 @@ void run(Cuda& device, const FillRandom& op) {
   TROUPE_CHECK(op.part.first % kDrawsPerHash == 0);
   TROUPE_CHECK(op.outputs > 0 &&
                cuda::placed_row(op.place, op.first, op.outputs - 1) < padded(op.into.outputs));
+  if (op.into.format.kind == WeightKind::wint2) return cuda::fill_wint2(device, op);
   if (op.into.format.quantised()) return fill_quantised(device, op);
   auto* quantiles = static_cast<float*>(device.scratch(sizeof(float) * kQuantiles));
   device.upload(quantiles, normal_quantiles().data(), sizeof(float) * kQuantiles);

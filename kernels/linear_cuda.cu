@@ -2,6 +2,7 @@
 #include "base/check.h"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/product/ending.cuh"
+#include "kernels/cuda/product/wint2_layout.h"
 #include "kernels/cuda/scratch.h"
 #include "kernels/quantise_rows.h"
 
@@ -65,6 +66,39 @@ struct CodeRow {
   }
   __device__ static float output_scale(const GenericArgs& a, const char* weight, int output) {
     if (a.format.group != 0) return 1;
+    return reinterpret_cast<const float*>(weight + a.scales_at)[output];
+  }
+};
+
+/// A row of wint2. A code comes with its group's scale, exactly.
+template <class T>
+struct Wint2Row {
+  using X = T;
+  static constexpr bool kScaledBlocks = false;
+  const char* row;
+  const std::uint8_t* groups;  ///< of the output's first kWint2Unit inputs
+  int inputs, pitch;
+  float code_scale, code_zp;
+
+  __device__ Wint2Row(const GenericArgs& a, const char* weight, int output)
+      : row(weight + static_cast<std::size_t>(output) * a.row_bytes),
+        groups(reinterpret_cast<const std::uint8_t*>(weight + a.scales_at) +
+               wint2_groups_at(a.ending.outputs) + output),
+        inputs(static_cast<int>(a.row_bytes) * kWint2Inputs),
+        pitch(a.ending.outputs) {
+    const float* floats = reinterpret_cast<const float*>(weight + a.scales_at) + output;
+    code_scale = floats[a.ending.outputs];
+    code_zp = floats[2 * a.ending.outputs];
+  }
+  __device__ float at(int input) const {
+    if (input >= inputs) return 0;
+    const float byte = static_cast<float>(static_cast<unsigned char>(row[wint2_place(input / kWint2Inputs)]));
+    const int word = __float2int_rd(__fadd_rn(__fmaf_rn(byte, code_scale, code_zp), 0.5f));
+    const int both = groups[static_cast<std::size_t>(input / kWint2Unit) * pitch];
+    return static_cast<float>(wint2_code(word, input % kWint2Inputs) *
+                              (input % kWint2Unit < kWint2Group ? both >> 4 : both & 15));
+  }
+  __device__ static float output_scale(const GenericArgs& a, const char* weight, int output) {
     return reinterpret_cast<const float*>(weight + a.scales_at)[output];
   }
 };
@@ -203,6 +237,8 @@ void run_generic(Cuda& device, const Linear& linear) {
     using T = decltype(element);
     if (fp8) {
       troupe::cuda::launch(device, generic<T, Fp8Row>, shape, a);
+    } else if (weight.format.kind == WeightKind::wint2) {
+      troupe::cuda::launch(device, generic<T, Wint2Row<T>>, shape, a);
     } else if (weight.format.quantised()) {
       troupe::cuda::launch(device, generic<T, CodeRow<T>>, shape, a);
     } else {

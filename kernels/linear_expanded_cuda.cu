@@ -113,7 +113,7 @@ void run_expanded(Cuda& device, const Linear& linear, int tile) {
     const ExpandedWeights expanded{.scales = codes + scales_at, .scales_stride = linear.groups.weight_stride};
     TROUPE_CHECK(with_codes(weight.format, [&](auto kind) {
       using Codes = decltype(kind);
-      if constexpr (Codes::kOperands > 1) {
+      if constexpr (Codes::kOperands > 1 && !Codes::kLines) {
         troupe::cuda::launch(
             device, expand_weights<Codes>,
             {.grid = dim3(unsigned((arguments.outputs + kExpandWarps - 1) / kExpandWarps), unsigned(count)),

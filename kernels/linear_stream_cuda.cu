@@ -6,6 +6,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/product/stream.h"
 #include "kernels/cuda/product/stream_block.cuh"
+#include "kernels/cuda/product/stream_resident.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 #include "kernels/quantise_rows.h"
 
@@ -68,19 +69,20 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     return;
   }
   WholeX whole;
-  if constexpr (Tile::kWholeX) whole = block.place_whole_x();
+  if constexpr (Tile::kWholeX) whole = place_whole_x(block);
   const auto operands = block.place_operands();
   const auto destination = block.place_sums();
   const auto first = block.mine(static_cast<int>(threadIdx.x));
   Four<typename Tile::T> four(a.ending, first.p, first.o);
   const auto scales = first.there ? block.output_scales(first.o) : typename StreamBlock<Tile>::OutputScales{};
-  if constexpr (Tile::Codes::kBlockScales) block.bring_weight_scales();
+  const auto lines = read_lines(block);
+  if constexpr (Tile::Codes::kBlockScales) bring_weight_scales(block);
   troupe::cuda::wait_for_previous();
-  if constexpr (Tile::Codes::kBlockScales) block.bring_x_scales();
-  if constexpr (Tile::kWholeX) block.bring_whole_x(whole);
+  if constexpr (Tile::Codes::kBlockScales) bring_x_scales(block);
+  if constexpr (Tile::kWholeX) bring_whole_x(block, whole);
   if (first.there) four.read();
   typename StreamBlock<Tile>::Sums sums;
-  block.multiply(sums, operands);
+  block.multiply(sums, operands, lines);
   block.hand_over(sums, destination);
   if (block.m_first < Tile::kM) block.finish(first, four, scales);
 }
@@ -102,10 +104,12 @@ void launch_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
                      .row_bytes = static_cast<std::size_t>(row_bytes(weight.format, weight.inputs)),
                      .x_row_bytes = static_cast<std::size_t>(x_row_bytes),
                      .scales_at = weight_bytes(weight.format, weight.outputs, weight.inputs),
-                     .chunks = row_bytes(weight.format, weight.inputs) / kChunkBytes,
+                     .groups_at = weight_bytes(weight.format, weight.outputs, weight.inputs) +
+                                  (Tile::Codes::kLines ? wint2_groups_at(padded(weight.outputs)) : 0),
+                     .chunks = chunks_of(row_bytes(weight.format, weight.inputs)),
                      .rows = linear.rows,
                      .boxes = plan.boxes,
-                     .scale_group = weight.format.group,
+                     .scale_group = scale_line_inputs(weight.format),
                      .block_boxes = plan.block_boxes,
                      .stages = plan.stages,
                      .cluster = plan.cluster,
@@ -159,7 +163,10 @@ void start(Cuda& device, const Linear& linear, const StreamPlan& plan) {
   TROUPE_CHECK(plan.outputs == kOutputs);
   switch (plan.tile_rows) {
     case 8: return launch_tiles<StreamTile<T, Codes, kOutputs, 8, 4, 1>>(device, linear, plan);
-    case 64: return launch_tiles<StreamTile<T, Codes, kOutputs, 64, 4, 2>>(device, linear, plan);
+    case 64:
+      if constexpr (!Codes::kLines)  // experts alone are wint2
+        return launch_tiles<StreamTile<T, Codes, kOutputs, 64, 4, 2>>(device, linear, plan);
+      [[fallthrough]];
     default: return start_tiles<T, Codes, kOutputs>(device, linear, plan);
   }
 }

@@ -46,21 +46,23 @@ void run_unpacked(Cuda& device, const Linear& linear) {
   const Matrix& weight = linear.weight;
   const int outputs = padded(weight.outputs), codes_row = row_bytes(weight.format, weight.inputs);
   const int width = linear.ending == Ending::swiglu ? weight.outputs / 2 : weight.outputs;
-  const UnpackedProduct product{.offsets = linear.groups.offsets,
-                                .gather = linear.groups.gather,
-                                .groups = linear.groups.count,
-                                .x = linear.x_is_interleaved ? linear.x : interleaved_x(device, linear),
-                                .row_chunks = row_stride(weight.inputs) * 2 / 16,
-                                .codes = static_cast<const char*>(weight.data),
-                                .group_bytes = linear.groups.weight_stride,
-                                .scales_at = weight_bytes(weight.format, weight.outputs, weight.inputs),
-                                .row_bytes = codes_row,
-                                .outputs = outputs,
-                                .ending = linear.ending,
-                                .out = static_cast<Bf16*>(linear.out),
-                                .stride = static_cast<std::size_t>(padded(width)),
-                                .scale = linear.scale,
-                                .interleaves_out = linear.interleaves_out};
+  const UnpackedProduct product{
+      .offsets = linear.groups.offsets,
+      .gather = linear.groups.gather,
+      .groups = linear.groups.count,
+      .x = linear.x_is_interleaved ? linear.x : interleaved_x(device, linear),
+      .row_chunks = row_stride(weight.inputs) * 2 / 16,
+      .codes = static_cast<const char*>(weight.data),
+      .group_bytes = linear.groups.weight_stride,
+      .scales_at = weight_bytes(weight.format, weight.outputs, weight.inputs),
+      .groups_at = weight_bytes(weight.format, weight.outputs, weight.inputs) + wint2_groups_at(outputs),
+      .row_bytes = codes_row,
+      .outputs = outputs,
+      .ending = linear.ending,
+      .out = static_cast<Bf16*>(linear.out),
+      .stride = static_cast<std::size_t>(padded(width)),
+      .scale = linear.scale,
+      .interleaves_out = linear.interleaves_out};
   const CUtensorMap codes_map = troupe::cuda::tensor_map(
       {.data = weight.data,
        .dtype = DType::bf16,

@@ -146,6 +146,7 @@ void pack_quantised(Cuda& device, const Pack& op) {
 void run(Cuda& device, const Pack& op) {
   TROUPE_CHECK(op.outputs > 0 && op.first >= 0 &&
                cuda::placed_row(op.place, op.first, op.outputs - 1) < padded(op.into.outputs));
+  if (op.wint2 != nullptr) return cuda::pack_wint2(device, op);
   if (op.scales.file != nullptr) return cuda::pack_codes(device, op);
   op.into.format.quantised() ? pack_quantised(device, op) : pack_floats(device, op);
 }

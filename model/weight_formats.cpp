@@ -79,16 +79,11 @@ Status check_fp8(const ModelSpec& spec, config::Device device, const WeightForma
   return {};
 }
 
-/// Which models wint2 can hold, and that the device multiplies it.
-Status check_wint2(const ModelSpec& spec, config::Device device, const WeightFormats& formats) {
+/// Which models wint2 can hold.
+Status check_wint2(const ModelSpec& spec, const WeightFormats& formats) {
   if (!formats.wint2()) return {};
   const std::string what =
       spec.stored_quantisation ? "The checkpoint's experts are wint2" : "--quantization wint2";
-  if (device == config::Device::cuda) {
-    return failure(Code::unsupported, what +
-                                          ": GPUs do not multiply it yet; it works with --device cpu, and "
-                                          "on a GPU the checkpoint in bfloat16 with --quantization wint4.");
-  }
   for (const auto& [key, width] : {std::pair{"hidden_size", spec.hidden},
                                    std::pair{"moe_intermediate_size", spec.expert_intermediate}}) {
     if (width % kernels::kWint2Unit == 0) continue;
@@ -211,7 +206,7 @@ Result<WeightFormats> choose_formats(const ModelSpec& spec, DType dtype, config:
   }
   if (Status s = check_static(spec, device, formats); !s.ok()) return s;
   if (Status s = check_fp8(spec, device, formats); !s.ok()) return s;
-  if (Status s = check_wint2(spec, device, formats); !s.ok()) return s;
+  if (Status s = check_wint2(spec, formats); !s.ok()) return s;
   if (options.lm_head == LmHeadDType::int8) formats.lm_head = {WeightKind::int8, dtype};
   if (options.lm_head == LmHeadDType::int4) formats.lm_head = {WeightKind::int4, dtype, group};
   formats.draft = formats.attention;
@@ -310,7 +305,7 @@ std::vector<FormatSize> format_sizes(const ModelSpec& spec, const WeightFormats&
   };
   offer(to_string(formats.activations));
   std::vector<const char*> methods{"wint8", "wint4"};
-  if (device == config::Device::cpu && spec.experts > 0) methods.push_back("wint2");
+  if (spec.experts > 0) methods.push_back("wint2");
   if (capability >= kFp8Capability || formats.fp8()) methods.push_back("block_wise_fp8");
   for (const char* method : methods) {
     other.method = method;

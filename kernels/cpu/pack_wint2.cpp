@@ -98,13 +98,9 @@ void pack_wint2(Cpu& device, const Pack& op) {
 }
 
 void fill_wint2(Cpu& device, const FillRandom& op) {
-  constexpr float kCodeScale = 113.77f, kCodeZp = 1000;  // low bits of words then vary from byte to byte
-  constexpr float kCodeDeviation = 18.47f, kScaleDeviation = 11.7f;  // of even 64 codes; rms of 8 … 15
-  constexpr std::uint64_t kScaleSeed = 0x5ca1e5;
-  constexpr int kInputsPerHash = 8 * kWint2Inputs;
   const int inputs = op.into.inputs, first = op.part.first;
   TROUPE_CHECK(inputs % kWint2Unit == 0 && first % kWint2Unit == 0);
-  const float super_scale = bf16_to_float(float_to_bf16(op.deviation / (kCodeDeviation * kScaleDeviation)));
+  const float super_scale = drawn_wint2_super_scale(op.deviation);
   const std::size_t bytes = panel_bytes(op.into.format, inputs);
   device.pool().for_each((op.outputs + kPanel - 1) / kPanel, 1, [&](int begin, int end, int) {
     for (int o = begin * kPanel; o < std::min(op.outputs, end * kPanel); ++o) {
@@ -112,18 +108,14 @@ void fill_wint2(Cpu& device, const FillRandom& op) {
       const auto row = static_cast<std::uint32_t>(op.first_output + o);
       auto* to = static_cast<std::uint8_t*>(op.into.data) +
                  static_cast<std::size_t>(output / kPanel) * bytes + output % kPanel;
-      for (int i = 0; i < inputs; i += kInputsPerHash) {
-        std::uint64_t bits =
-            draw_bits(op.seed, row, static_cast<std::uint32_t>((first + i) / kInputsPerHash));
+      for (int i = 0; i < inputs; i += kWint2DrawnInputs) {
+        std::uint64_t bits = draw_bits(op.seed, row, wint2_draw(first + i));
         for (int b = 0; b < 8; ++b, bits >>= 8, to += kPanel) *to = static_cast<std::uint8_t>(bits);
       }
       std::uint8_t* groups = wint2_scales(op.into, output / kPanel).groups + output % kPanel;
-      for (int i = 0; i < inputs; i += kWint2Unit, groups += kPanel) {
-        const std::uint64_t bits =
-            draw_bits(op.seed ^ kScaleSeed, row, static_cast<std::uint32_t>((first + i) / kWint2Unit));
-        *groups = static_cast<std::uint8_t>(bits | 0x88);
-      }
-      put_line(op.into, output, super_scale, kCodeScale, kCodeZp);
+      for (int i = 0; i < inputs; i += kWint2Unit, groups += kPanel)
+        *groups = drawn_wint2_scales(op.seed, row, (first + i) / kWint2Unit);
+      put_line(op.into, output, super_scale, kWint2DrawnLine.scale, kWint2DrawnLine.zp);
     }
   });
 }

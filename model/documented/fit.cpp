@@ -18,12 +18,6 @@ constexpr int kContext = 2048;
 /// What a process's context takes of a GPU before anything is allocated: an estimate.
 constexpr std::uint64_t kContextBytes = std::uint64_t{600} << 20;
 
-/// True if --quantization asks for experts that no kernel multiplies on a GPU.
-bool for_the_cpu_alone(const std::string& method) {
-  const Result<config::Quantization> asked = config::parse_quantization(method);
-  return asked.ok() && asked->experts == config::WeightQuant::wint2;
-}
-
 /// The probe of one of a machine's cards: as if its driver had been asked and nothing else used it.
 CudaProbe probe_of(const Card& card, int count) {
   CudaProbe probe;
@@ -135,10 +129,6 @@ Fit fit(const FitQuestion& question, const FitMachine& machine, int cards) {
   const std::string& method = options.quantization.method;
   if (const std::string missing = config::unavailable_quantization(method); !missing.empty()) {
     answer.reason = "--quantization " + method + " is not offered yet: " + missing + ".";
-    return answer;
-  }
-  if (machine.device == config::Device::cuda && for_the_cpu_alone(method)) {
-    answer.reason = "--quantization " + method + " is not offered yet on a GPU; --device cpu runs it.";
     return answer;
   }
   options.device.device = machine.device;

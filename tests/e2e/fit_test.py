@@ -76,10 +76,11 @@ class AllModels(unittest.TestCase):
         answers = {(a["model"], a["quantization"]): a for a in json.loads(out)["answers"]}
         self.assertEqual(len(answers), 5 * 4 + 2)
         self.assertTrue(answers["ERNIE-4.5-VL-28B-A3B-Thinking", "bfloat16"]["fits"])
-        self.assertIsNone(answers["ERNIE-4.5-300B-A47B", "wint2"]["fits"])
+        self.assertFalse(answers["ERNIE-4.5-300B-A47B", "wint2"]["fits"])
+        self.assertIsNone(answers["ERNIE-4.5-300B-A47B", "w4a8c8"]["fits"])
         table = fit("--card", "L20", "--cards", "2")[1]
         self.assertIn("L20-48G × 2", table)
-        self.assertIn("wint2 is not offered yet", table)
+        self.assertIn("w4a8c8 is not offered yet", table)
 
     def test_this_machine(self):
         code, out, err = fit("--json", "--quantization", "wint4")

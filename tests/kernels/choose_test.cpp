@@ -12,20 +12,7 @@
 namespace troupe::kernels::cuda {
 namespace {
 
-using test::grouped, test::product;
-
-GpuTraits ampere() {
-  GpuTraits gpu = kH200;
-  gpu.features = {};
-  gpu.block_shared_bytes = 163 << 10;
-  return gpu;
-}
-
-GpuTraits invariant() {
-  GpuTraits gpu = kH200;
-  gpu.batch_invariant = true;
-  return gpu;
-}
+using test::ampere, test::grouped, test::invariant, test::product;
 
 LinearWay way(const LinearShape& shape, const GpuTraits& gpu = kH200) { return choose(shape, gpu).way; }
 

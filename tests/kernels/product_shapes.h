@@ -1,5 +1,6 @@
 #pragma once
-// Products as choosers see them, for tests.
+// Products and GPUs as choosers see them, for tests.
+#include "kernels/cuda/gpu_traits.h"
 #include "kernels/cuda/product/shape.h"
 
 namespace troupe::kernels::cuda::test {
@@ -13,6 +14,20 @@ inline LinearShape grouped(Ending ending, int outputs, int inputs, int rows, int
   LinearShape shape = product(ending, outputs, inputs, rows);
   shape.groups = groups;
   return shape;
+}
+
+/// An A100's features and shared memory.
+inline GpuTraits ampere() {
+  GpuTraits gpu = kH200;
+  gpu.features = {};
+  gpu.block_shared_bytes = 163 << 10;
+  return gpu;
+}
+
+inline GpuTraits invariant() {
+  GpuTraits gpu = kH200;
+  gpu.batch_invariant = true;
+  return gpu;
 }
 
 }  // namespace troupe::kernels::cuda::test

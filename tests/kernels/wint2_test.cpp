@@ -15,56 +15,10 @@
 #include "kernels/moe.h"
 #include "kernels/quantised_weights.h"
 #include "kernels/wint2.h"
+#include "kernels/wint2_file.h"
 
 namespace troupe::kernels {
 namespace {
-
-/// The tensors of a matrix, and of its neighbours: some columns before and behind, as gate|up has them.
-struct Wint2File {
-  Wint2File(int outputs, int inputs, std::uint32_t seed, int before = 0, int behind = 0)
-      : columns(before + outputs + behind), first(before), outputs(outputs), inputs(inputs) {
-    std::mt19937 random(seed);
-    const auto width = std::size_t(columns);
-    codes.resize(std::size_t(inputs / 4) * width);
-    groups.resize(std::size_t(inputs / 128) * width);
-    for (std::uint8_t& b : codes) b = static_cast<std::uint8_t>(random());
-    for (std::uint8_t& b : groups) b = static_cast<std::uint8_t>(random());
-    for (std::size_t c = 0; c < width; ++c) {
-      super_scales.push_back(float_to_bf16(0.001f + 1e-6f * float(random() % 1000)));
-      code_scales.push_back(64 + float(random() % 64000) * 0.001f);
-      code_zps.push_back((32766 - 255 * code_scales.back()) * (float(random() % 1000) * 0.001f));
-    }
-  }
-
-  void pack(DeviceUnderTest& device, const Matrix& into, Place place = Place::rows) const {
-    const MemoryBytes a(codes.data()), b(groups.data()), c(super_scales.data()), d(code_scales.data()),
-        e(code_zps.data());
-    const auto skipped = std::uint64_t(first);
-    const StoredWint2 source{
-        {&b, skipped}, {&c, skipped * 2}, {&d, skipped * 4}, {&e, skipped * 4}, DType::bf16};
-    run(device, Pack{.into = into,
-                     .file = &a,
-                     .offset = skipped,
-                     .source_stride = columns,
-                     .place = place,
-                     .outputs = outputs,
-                     .wint2 = &source});
-  }
-
-  double weight(int output, int input) const {
-    const auto c = std::size_t(first + output), width = std::size_t(columns), i = std::size_t(input);
-    const double line = double(codes[i / 4 * width + c]) * double(code_scales[c]) + double(code_zps[c]);
-    const int word = int(std::floor(float(line) + 0.5f));
-    const std::uint8_t both = groups[i / 128 * width + c];
-    const int scale = i % 128 < 64 ? both / 16 : both % 16;
-    return double((word >> (9 - 3 * (i % 4))) % 64 - 32) * scale * double(bf16_to_float(super_scales[c]));
-  }
-
-  int columns, first, outputs, inputs;
-  std::vector<std::uint8_t> codes, groups;
-  std::vector<std::uint16_t> super_scales;
-  std::vector<float> code_scales, code_zps;
-};
 
 struct Wint2Weight {
   Wint2Weight(DeviceUnderTest& device, const Wint2File& file, DType dtype)

@@ -158,9 +158,10 @@ TEST(WeightFormats, SizesAreListedWithTheOneInUse) {
   EXPECT_TRUE(sizes[2].in_use);
   EXPECT_GT(sizes[0].weight_bytes, sizes[1].weight_bytes);
   const auto on_hopper = format_sizes(spec, chosen(spec, options), true, config::Device::cuda, options, 90);
-  ASSERT_EQ(on_hopper.size(), 4u);
+  ASSERT_EQ(on_hopper.size(), 5u);
   EXPECT_EQ(on_hopper[1].name, "block_wise_fp8");
-  EXPECT_EQ(format_sizes(spec, chosen(spec, options), true, config::Device::cuda, options, 89).size(), 3u);
+  EXPECT_EQ(on_hopper[4].name, "wint2");
+  EXPECT_EQ(format_sizes(spec, chosen(spec, options), true, config::Device::cuda, options, 89).size(), 4u);
   const QuantizationOptions mixed{
       .method = R"({"quantization":"mix_quant","dense_quant_type":"wint4","moe_quant_type":"wint4"})"};
   const auto more = format_sizes(spec, chosen(spec, mixed), true, config::Device::cpu, mixed);

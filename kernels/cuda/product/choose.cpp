@@ -33,14 +33,15 @@ LinearChoice with_tensor_cores(const LinearShape& s, const GpuTraits& gpu) {
     return streamed(s, gpu,
                     s.grouped() ? "few rows in an average group" : "few rows: bound by reading the weights");
   }
-  if (wgmma_takes(s, gpu)) {
+  if (wgmma_takes(s, gpu) && s.format.kind != WeightKind::wint2) {
     return {.way = s.format.quantised() && !s.format.fp8() ? LinearWay::expanded : LinearWay::wgmma,
             .reason = "many rows: bound by arithmetic",
             .wgmma_tile = wgmma_plan(s, gpu)};
   }
   return streamed(s, gpu,
-                  gpu.features.wgmma ? "many rows, but wgmma needs head_dim to be a multiple of 64"
-                                     : "many rows, but the GPU has no wgmma");
+                  s.format.kind == WeightKind::wint2 ? "many rows, but wint2 is not expanded in memory"
+                  : gpu.features.wgmma ? "many rows, but wgmma needs head_dim to be a multiple of 64"
+                                       : "many rows, but the GPU has no wgmma");
 }
 
 std::string number(int n) { return std::to_string(n); }
@@ -69,6 +70,8 @@ LinearChoice choose(const LinearShape& s, const GpuTraits& gpu) {
     return {.reason = "only strips and slabs halve norms"};
   if (s.activations() == DType::f32)
     return {.way = LinearWay::generic, .reason = "float32 has no tensor core kernel"};
+  if (s.format.kind == WeightKind::wint2 && !s.grouped())
+    return {.way = LinearWay::generic, .reason = "experts alone are wint2"};
   if (s.format.quantised() && s.activations() == DType::f16)
     return {.way = LinearWay::generic,
             .reason = "codes are expanded to bfloat16, and the activations are float16"};

@@ -21,10 +21,17 @@ inline constexpr int kHeaderBytes = 1024;  ///< barriers, before the ring; boxes
 
 /// Boxes of a block's inputs, at most, when the blocks of a cluster share `chunks` of them.
 constexpr int boxes_per_block(int chunks, int cluster) { return ((chunks + 1) / 2 + cluster - 1) / cluster; }
-/// Group scales that a box of weights needs, of each output: none, or a line of bf16 for each group of its
-/// inputs.
+/// Chunks of a row of weights; the last one of wint2 may be half a chunk.
+constexpr int chunks_of(int row_bytes) { return (row_bytes + kChunkBytes - 1) / kChunkBytes; }
+/// Inputs of a line of group scales: those of a bf16 of each output, wint2: of a byte. 0: no group has
+/// scales.
+constexpr int scale_line_inputs(const WeightFormat& format) {
+  return format.kind == WeightKind::wint2 ? kWint2Unit : format.group;
+}
+/// Lines of group scales that a box of weights needs.
 constexpr int scale_lines(const WeightFormat& format) {
-  return format.group == 0 ? 0 : kBox * operands_of(format) / format.group;
+  const int inputs = scale_line_inputs(format);
+  return inputs == 0 ? 0 : kBox * operands_of(format) / inputs;
 }
 /// Boxes of x that a box of weights multiplies. fp8 takes x in codes.
 constexpr int boxes_of_x(const WeightFormat& format) { return format.fp8() ? 1 : operands_of(format); }
@@ -107,6 +114,8 @@ constexpr int block_outputs(const LinearShape& shape, const GpuTraits& gpu, int 
 
 /// Stages of a ring, if the inputs and shared memory are enough for them.
 constexpr int wanted_stages(const LinearShape& shape, int outputs, int rows) {
+  // wint2 is bound by decoding, which wants the warps of several blocks on a multiprocessor.
+  if (shape.format.kind == WeightKind::wint2) return rows == 8 ? 3 : 2;
   if (rows == 8) return shape.grouped() && shape.stride() <= kShortInputs ? 5 : 4;
   return outputs == kWideOutputs && rows == 32 ? 2 : 3;
 }
@@ -137,7 +146,7 @@ constexpr StreamPlan stream_plan(const LinearShape& shape, const GpuTraits& gpu)
                   .block_scales = shape.format.fp8()};
   plan.cluster = cluster_size(shape, gpu, plan.tile_rows);
   if (plan.tile_rows == 8 && shape.stride() / plan.cluster > kMaxResidentInputs) plan.tile_rows = 16;
-  plan.block_boxes = boxes_per_block(shape.weight_row_bytes() / kChunkBytes, plan.cluster);
+  plan.block_boxes = boxes_per_block(chunks_of(shape.weight_row_bytes()), plan.cluster);
   plan.boxes = plan.tile_rows == 8 || plan.operands > 1 ? 1 : 2;
   plan.outputs = block_outputs(shape, gpu, plan.tile_rows);
   plan.stages = wanted_stages(shape, plan.outputs, plan.tile_rows);

@@ -57,7 +57,8 @@ struct StreamBlock {
   /// 16-byte pieces of a row of x. A row of codes may cover more inputs, by weights of zero: those of x are
   /// then made zero too.
   const int x_sixteens = static_cast<int>(a.x_row_bytes / 16);
-  const int scale_lines = Codes::kGroupScales ? kBox * kOperands / a.scale_group : 0;
+  static constexpr bool kScaleLines = Codes::kGroupScales || Codes::kLines;
+  const int scale_lines = kScaleLines ? kBox * kOperands / a.scale_group : 0;
   const int stage_bytes = streaming::stage_bytes(kM, Tile::kRingN, a.boxes, kOperands, scale_lines);
   /// Boxes of x: those of the ring's first stage, or all resident ones.
   const ptx::SharedAddress x_at =
@@ -87,7 +88,16 @@ struct StreamBlock {
   __device__ __forceinline__ RowTile* settled_rows() const {
     return reinterpret_cast<RowTile*>(shared + 256);
   }
-  __device__ __forceinline__ int scale_line_bytes() const { return outputs * 2; }  ///< that exist
+  __device__ __forceinline__ int scale_line_bytes() const {  ///< that exist
+    return Codes::kLines ? outputs : outputs * 2;
+  }
+  /// Lines of group scales that box b of a piece has; wint2 may end within a box.
+  __device__ __forceinline__ int scale_lines_of(int piece, int b) const {
+    if constexpr (!Codes::kLines) return scale_lines;
+    constexpr int kOfChunk = kChunkBytes / kWint2PieceBytes;
+    const int chunk = first_chunk + piece * piece_chunks + b * 2;
+    return min(scale_lines, static_cast<int>(a.row_bytes) / kWint2PieceBytes - chunk * kOfChunk);
+  }
   __device__ __forceinline__ int chunks_of(int piece) const {
     return min(piece_chunks, chunks - piece * piece_chunks);
   }
@@ -109,16 +119,21 @@ struct StreamBlock {
   __device__ __forceinline__ void bring_piece(const CUtensorMap* map, int piece, int stage) const {
     const int here = chunks_of(piece), boxes = (here + 1) / 2;
     const ptx::SharedAddress barrier = full + 8 * stage;
-    begin_boxes(barrier, boxes * kM * kRowBytes + boxes * scale_lines * scale_line_bytes(), lane);
+    int lines = 0;
+    if constexpr (kScaleLines) {
+      for (int b = 0; b < boxes; ++b) lines += scale_lines_of(piece, b);
+    }
+    begin_boxes(barrier, boxes * kM * kRowBytes + lines * scale_line_bytes(), lane);
     for (int b = 0; b < boxes; ++b) {
       const int chunk = first_chunk + piece * piece_chunks + b * 2;
-      if constexpr (Codes::kGroupScales) {
-        for (int line = 0; line < scale_lines; ++line) {
+      if constexpr (kScaleLines) {
+        constexpr int kScaleBytes = Codes::kLines ? 1 : 2;
+        for (int line = 0; line < scale_lines_of(piece, b); ++line) {
           const int group = chunk * (kOperands * 32) / a.scale_group + line;
           copy_line(scales_at + at_stage(stage) +
                         static_cast<ptx::SharedAddress>((b * scale_lines + line) * scale_line_pitch(kM)),
-                    weight() + a.scales_at +
-                        (static_cast<std::size_t>(group) * a.ending.outputs + first_output) * 2,
+                    weight() + a.groups_at +
+                        (static_cast<std::size_t>(group) * a.ending.outputs + first_output) * kScaleBytes,
                     scale_line_bytes(), barrier, lane);
         }
       }
@@ -201,63 +216,6 @@ struct StreamBlock {
     }
   }
 
-  __device__ __forceinline__ WholeX place_whole_x() const {
-    const int chunk16 = static_cast<int>(threadIdx.x) % 8, place = static_cast<int>(threadIdx.x) / 8;
-    const int log_rows = rows.count > 4 ? 3 : rows.count > 2 ? 2 : rows.count - 1;
-    const int r = place & ((1 << log_rows) - 1), box = place >> log_rows;
-    WholeX whole{
-        .from = a.x + first_chunk * (kOperands * kChunkBytes) + (box * 8 + chunk16) * 16,
-        .to = x_at + static_cast<ptx::SharedAddress>((box * kN + r) * kRowBytes + (chunk16 ^ r) * 16),
-        .row = r,
-        .sixteen = box * 8 + chunk16,
-        .boxes_a_turn = kWarps * 4 >> log_rows};
-    if (a.groups.gather == nullptr) whole.from += static_cast<std::size_t>(rows.first + r) * a.x_row_bytes;
-    ptx::materialize(whole.from);
-    ptx::materialize(whole.to);
-    return whole;
-  }
-  __device__ __forceinline__ void bring_whole_x(WholeX whole) const {
-    if (whole.row < rows.count) {
-      if (a.groups.gather != nullptr) {
-        whole.from += static_cast<std::size_t>(a.groups.gather[rows.first + whole.row]) * a.x_row_bytes;
-      }
-      const int left = x_sixteens - first_chunk * (kOperands * 4);
-      for (; whole.sixteen < chunks * kOperands * 4; whole.sixteen += whole.boxes_a_turn * 8) {
-        ptx::copy_async_16_or_zero(whole.to, whole.from, whole.sixteen < left);
-        whole.from += whole.boxes_a_turn * kRowBytes;
-        whole.to += static_cast<ptx::SharedAddress>(whole.boxes_a_turn * kN * kRowBytes);
-      }
-    }
-    ptx::copy_async_wait_all();
-    ptx::barrier_sync(1, kWarps * 32);
-  }
-
-  /// fp8: requests the scales of the block's weights, constants. Called by the warps that multiply.
-  __device__ __forceinline__ void bring_weight_scales() const {
-    constexpr int kSixteens = kM / kFp8ScaleOutputs / 4;
-    const auto eights = static_cast<std::size_t>(a.ending.outputs / kFp8ScaleOutputs);
-    const auto* from = reinterpret_cast<const float*>(weight() + a.scales_at) +
-                       static_cast<std::size_t>(first_chunk / 2) * eights + first_output / kFp8ScaleOutputs;
-    for (int i = static_cast<int>(threadIdx.x); i < chunks / 2 * kSixteens; i += kWarps * 32) {
-      const int box = i / kSixteens, four = i % kSixteens * 4;
-      if (four * kFp8ScaleOutputs < outputs)
-        ptx::copy_async_16(weight_scales_at + static_cast<ptx::SharedAddress>(i * 16),
-                           from + static_cast<std::size_t>(box) * eights + four);
-    }
-  }
-  /// Requests the scales of the block's rows of x, and waits for all that these warps requested.
-  __device__ __forceinline__ void bring_x_scales() const {
-    const auto boxes = static_cast<std::size_t>(a.chunks / 2);
-    for (int i = static_cast<int>(threadIdx.x); i < chunks / 2 * kN; i += kWarps * 32) {
-      const int r = i % kN, box = i / kN;
-      if (r >= rows.count) continue;
-      ptx::copy_async_4(x_scales_at + static_cast<ptx::SharedAddress>(i * 4),
-                        a.x_scales + row_of_x(r) * boxes + static_cast<std::size_t>(first_chunk / 2 + box));
-    }
-    ptx::copy_async_wait_all();
-    ptx::barrier_sync(1, kWarps * 32);
-  }
-
   // A lane's part of the operands: row g of A and column g of B, inputs from 8 t of each chunk of 32. Its
   // sums are rows g and g + 8 of columns 2 t and 2 t + 1.
   __device__ __forceinline__ int t() const { return lane % 4; }
@@ -272,6 +230,29 @@ struct StreamBlock {
   }
   __device__ __forceinline__ uint4 load(ptx::SharedAddress at) const {
     return *reinterpret_cast<const uint4*>(shared + (at - full));
+  }
+  using Lines = StreamLines<Tile>;
+
+  /// A lane's 16 bytes of codes of a chunk.
+  __device__ __forceinline__ uint4 load_codes(ptx::SharedAddress at) const {
+    if constexpr (Codes::kLines) {
+      const auto eight = [&](ptx::SharedAddress from) {
+        return *reinterpret_cast<const uint2*>(shared + (from - full));
+      };
+      const uint2 first = eight(at), second = eight(at ^ kWint2PieceBytes);
+      return make_uint4(first.x, first.y, second.x, second.y);
+    } else {
+      return load(at);
+    }
+  }
+  /// wint2: the scales of the first (o: 0) to fourth (6) 64 inputs of a chunk, of the lane's output `output`
+  /// places after its first.
+  __device__ __forceinline__ typename Wint2Codes::Scale wint2_scale(int o, ptx::SharedAddress scales,
+                                                                    int output) const {
+    const auto line = static_cast<ptx::SharedAddress>(o / 4 * scale_line_pitch(kM));
+    const std::uint32_t both =
+        *reinterpret_cast<const std::uint8_t*>(shared + (scales + line - full) + m0() + row() + output);
+    return Wint2Codes::Scale(o % 4 == 0 ? both >> 4 : both);
   }
   /// The operand of the i-th 32 inputs of a chunk, of the lane's output `output` places after its first.
   /// `scales` is the line of the chunk's first group.
@@ -288,10 +269,12 @@ struct StreamBlock {
   /// Multiplies chunk `half` (0 or 1) of a box of weights by its inputs, in the boxes from x_box on. Each
   /// operand covers half a box of x. `scales` is the line of the chunk's first group.
   __device__ __forceinline__ void multiply_chunk(Sums& sums, int half, const Halves& w_box,
-                                                 const Halves& x_box, ptx::SharedAddress scales) const {
+                                                 const Halves& x_box, ptx::SharedAddress scales,
+                                                 const Lines& lines) const {
     const int chain = half * (kChains / 2);
     const ptx::SharedAddress w = w_box.at[half];
     uint4 codes[kTilesM][2];
+    [[maybe_unused]] Wint2Codes::Scale group_scales[kTilesM][2];
 #pragma unroll
     for (int o = 0; o < kOperands; ++o) {
       const int of_box = half * kOperands + o;
@@ -302,11 +285,21 @@ struct StreamBlock {
 #pragma unroll
       for (int i = 0; i < kTilesM; ++i) {
         if (o == 0) {
-          codes[i][0] = load(w + i * 16 * kRowBytes);
-          codes[i][1] = load(w + (i * 16 + 8) * kRowBytes);
+          codes[i][0] = load_codes(w + i * 16 * kRowBytes);
+          codes[i][1] = load_codes(w + (i * 16 + 8) * kRowBytes);
         }
-        const uint4 low = operand(codes[i][0], o, scales, i * 16),
-                    high = operand(codes[i][1], o, scales, i * 16 + 8);
+        uint4 low, high;
+        if constexpr (Codes::kLines) {
+          if (o % 2 == 0) {
+            group_scales[i][0] = wint2_scale(o, scales, i * 16);
+            group_scales[i][1] = wint2_scale(o, scales, i * 16 + 8);
+          }
+          low = Codes::operand(codes[i][0], o, lines.of[i][0], group_scales[i][0]);
+          high = Codes::operand(codes[i][1], o, lines.of[i][1], group_scales[i][1]);
+        } else {
+          low = operand(codes[i][0], o, scales, i * 16);
+          high = operand(codes[i][1], o, scales, i * 16 + 8);
+        }
 #pragma unroll
         for (int j = 0; j < kTilesN; ++j) {
           ptx::mma<typename Tile::Operand>(sums.of[chain][i][j], low.x, high.x, low.y, high.y, b[j].x,
@@ -326,7 +319,9 @@ struct StreamBlock {
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const ptx::SharedAddress chunk = row() * kRowBytes + ((t() + half * 4) ^ row()) * 16;
-      operands.w.at[half] = ring + m0() * kRowBytes + chunk;
+      const ptx::SharedAddress of_codes =
+          Codes::kLines ? row() * kRowBytes + ((t() / 2 + half * 4) ^ row()) * 16 + t() % 2 * 8 : chunk;
+      operands.w.at[half] = ring + m0() * kRowBytes + of_codes;
       operands.x.at[half] = x_at + n0() * kRowBytes + chunk;
       ptx::materialize(operands.w.at[half]);
       ptx::materialize(operands.x.at[half]);
@@ -337,8 +332,8 @@ struct StreamBlock {
   __device__ __forceinline__ void multiply_scaled_box(Sums& sums, int box, const Halves& w,
                                                       const Halves& x) const {
     Sums part;
-    multiply_chunk(part, 0, w, x, 0);
-    multiply_chunk(part, 1, w, x, 0);
+    multiply_chunk(part, 0, w, x, 0, {});
+    multiply_chunk(part, 1, w, x, 0, {});
     const auto* of_x = floats(x_scales_at) + box * kN + n0() + t();
     const auto* of_weight = floats(weight_scales_at) + (box * kM + m0()) / kFp8ScaleOutputs;
 #pragma unroll
@@ -355,7 +350,8 @@ struct StreamBlock {
       }
     }
   }
-  __device__ __forceinline__ void multiply(Sums& sums, const StreamOperands& operands) const {
+  __device__ __forceinline__ void multiply(Sums& sums, const StreamOperands& operands,
+                                           const Lines& lines_of_lane) const {
     Turn turn{a.stages, 0};
     for (int i = 0; i * piece_chunks < chunks; ++i, turn.next()) {
       ptx::mbarrier_wait(full + 8 * turn.stage, turn.parity);
@@ -375,14 +371,16 @@ struct StreamBlock {
         }
         const ptx::SharedAddress lines =
             scales + static_cast<ptx::SharedAddress>(b * scale_lines * scale_line_pitch(kM));
-        multiply_chunk(sums, 0, w_box, x_box, lines);
+        multiply_chunk(sums, 0, w_box, x_box, lines, lines_of_lane);
         multiply_chunk(sums, 1, w_box, x_box,
-                       lines + static_cast<ptx::SharedAddress>(scale_lines / 2 * scale_line_pitch(kM)));
+                       lines + static_cast<ptx::SharedAddress>(scale_lines / 2 * scale_line_pitch(kM)),
+                       lines_of_lane);
       }
       if (here % 2 != 0) {
         const int b = here / 2;
         multiply_chunk(sums, 0, w + b * (kM * kRowBytes), x + b * (kOperands * kN * kRowBytes),
-                       scales + static_cast<ptx::SharedAddress>(b * scale_lines * scale_line_pitch(kM)));
+                       scales + static_cast<ptx::SharedAddress>(b * scale_lines * scale_line_pitch(kM)),
+                       lines_of_lane);
       }
       __syncwarp();
       if (lane == 0) ptx::mbarrier_arrive(empty + 8 * turn.stage);

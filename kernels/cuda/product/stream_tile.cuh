@@ -20,10 +20,11 @@ struct StreamArgs {
   std::size_t row_bytes = 0;        ///< of weight
   std::size_t x_row_bytes = 0;
   std::size_t scales_at = 0;  ///< bytes from a group's weight to its scales
+  std::size_t groups_at = 0;  ///< to its first line of group scales
   int chunks = 0;             ///< of a row of weight
   int rows = 0;
   int boxes = 0;        ///< of weights, of a stage
-  int scale_group = 0;  ///< inputs that share a scale; 0: none do
+  int scale_group = 0;  ///< scale_line_inputs()
   int block_boxes = 0;  ///< of a block's inputs, at most
   int stages = 0;
   int cluster = 1;
@@ -74,7 +75,16 @@ struct SumsPlace {
   ptx::SharedAddress barrier[Tile::kTilesM];
 };
 
-/// Addresses of a lane's operand in a box: chunk t of its row, and chunk t + 4.
+/// wint2: the lines of a lane's outputs.
+template <class Tile, bool = Tile::Codes::kLines>
+struct StreamLines {};
+template <class Tile>
+struct StreamLines<Tile, true> {
+  typename Tile::Codes::Line of[Tile::kTilesM][2];
+};
+
+/// Addresses of a lane's operand in a box: chunk t of its row, and chunk t + 4. wint2: the first 8 of its 16
+/// bytes of each half of the row; the others lie 32 bytes further, or before where the swizzle turns them.
 struct Halves {
   ptx::SharedAddress at[2];
   __device__ __forceinline__ Halves operator+(ptx::SharedAddress bytes) const {
@@ -83,14 +93,6 @@ struct Halves {
 };
 struct StreamOperands {
   Halves w, x;
-};
-
-/// How a thread that multiplies loads its part of a resident x: eight threads for each row of a box, all rows
-/// at a time. Computed before the wait.
-struct WholeX {
-  const char* from = nullptr;  ///< of the thread's first piece; gathered: of row 0
-  ptx::SharedAddress to = 0;
-  int row = 0, sixteen = 0, boxes_a_turn = 0;
 };
 
 /// Position in the ring, for a warp that fills or empties it.

@@ -18,9 +18,9 @@ inline constexpr int kUnpackedPieceBytes = 64;
 /// Rows of an average group from which it beats streams. They expand codes anew for each 32 rows.
 inline constexpr int kManyRowsOfUnpacked = 48;
 
-/// Codes with a scale for each output, multiplied by bf16.
+/// Codes with a scale for each output, or wint2, multiplied by bf16.
 constexpr bool unpacked_takes(const WeightFormat& format) {
-  return format.scales_outputs() && format.activations == DType::bf16;
+  return (format.scales_outputs() || format.kind == WeightKind::wint2) && format.activations == DType::bf16;
 }
 /// Of experts, with their endings.
 constexpr bool unpacked_takes(const LinearShape& shape, const GpuTraits& gpu) {

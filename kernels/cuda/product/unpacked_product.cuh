@@ -12,6 +12,9 @@
 //
 // A lane's 16 bytes of a piece are inputs 8 t … 8 t + 7 of each 32 (layout.h), and a lane of A has inputs 2
 // t, 2 t + 1, 2 t + 8 and 2 t + 9 of each 16. So x is interleaved: see unpacked.h.
+//
+// wint2: the 64 inputs of a slot share a scale. The bytes with two slots' scales are loaded while the two
+// slots before are multiplied.
 #include <cstdint>
 
 #include "kernels/cuda/mma.cuh"
@@ -30,6 +33,7 @@ struct UnpackedProduct {
   const char* codes = nullptr;
   std::size_t group_bytes = 0;  // from a group's codes to the next
   std::size_t scales_at = 0;    // bytes from a group's codes to its scales
+  std::size_t groups_at = 0;    // wint2: to its scales of groups
   int row_bytes = 0;            // of codes
   int outputs = 0;              // padded
   Ending ending = Ending::swiglu;
@@ -71,7 +75,7 @@ template <class Codes>
 inline constexpr int kSlotsOfPiece = Codes::kOperands / 2;
 template <class Codes>
 __device__ __forceinline__ int slots_of_row(const UnpackedProduct& product) {
-  return product.row_bytes / kUnpackedPieceBytes * kSlotsOfPiece<Codes>;
+  return product.row_bytes / (kUnpackedPieceBytes / kSlotsOfPiece<Codes>);
 }
 
 /// A thread's sums: of both operands A, as wgmma leaves them.
@@ -142,41 +146,116 @@ __device__ __forceinline__ void finish_unpacked(const UnpackedProduct& product, 
   }
 }
 
-/// A thread's codes of a piece: rows g and g + 8 of both operands A.
+/// Calls function(m, lower) for rows g (lower: 0) and g + 8 (1) of both operands A.
+template <class Function>
+__device__ __forceinline__ void for_each_row(Function&& function) {
+#pragma unroll
+  for (int m = 0; m < 2; ++m) {
+#pragma unroll
+    for (int lower = 0; lower < 2; ++lower) function(m, lower);
+  }
+}
+
+/// A thread's codes of a piece, of its four rows.
+template <class Codes>
 struct CodesOfLane {
+  static constexpr int kLaneBytes = 16;  ///< of a piece, from a lane's codes to those of the next lane
   uint4 of[2][2];
 
+  /// `output` is the thread's first.
+  __device__ __forceinline__ CodesOfLane(const UnpackedProduct&, const ProductTile&, int) {}
+  /// Before the codes of a slot are read; `step` counts the slots of the row.
+  __device__ __forceinline__ void enter_slot(int) {}
   __device__ __forceinline__ void load(std::uint32_t from) {
-#pragma unroll
-    for (int m = 0; m < 2; ++m) {
-#pragma unroll
-      for (int lower = 0; lower < 2; ++lower)
-        of[m][lower] = ptx::load_shared_16(from + (m * 64 + lower * 8) * kUnpackedPieceBytes);
-    }
+    for_each_row([&](int m, int lower) {
+      of[m][lower] = ptx::load_shared_16(from + (m * 64 + lower * 8) * kUnpackedPieceBytes);
+    });
   }
   /// Moves on to the codes of the next slot.
   __device__ __forceinline__ void next_slot() {
-#pragma unroll
-    for (int m = 0; m < 2; ++m) {
-#pragma unroll
-      for (int lower = 0; lower < 2; ++lower) {
-        of[m][lower].x = of[m][lower].z;
-        of[m][lower].y = of[m][lower].w;
-      }
+    for_each_row([&](int m, int lower) {
+      of[m][lower].x = of[m][lower].z;
+      of[m][lower].y = of[m][lower].w;
+    });
+  }
+  __device__ __forceinline__ uint4 operand(int m, int lower, int half) const {
+    return Codes::operand(of[m][lower], half);
+  }
+};
+
+/// The same of wint2, with the lines of the rows and the scales of a slot.
+template <>
+struct CodesOfLane<Wint2Codes> {
+  static constexpr int kLaneBytes = kWint2PieceBytes / 4;
+  const UnpackedProduct& product;
+  const int output;  ///< the thread's first
+  uint4 of[2][2];
+  Wint2Codes::Line lines[2][2];
+  Wint2Codes::Scale scales[2][2];
+  std::uint32_t both = 0;      ///< a byte of each row: the scales of two slots, one of which is this one
+  std::uint32_t ahead[2][2];   ///< of the next two
+  const std::uint8_t* groups;  ///< the line of scales that is loaded next
+
+  __device__ __forceinline__ CodesOfLane(const UnpackedProduct& product, const ProductTile& tile, int output)
+      : product(product), output(output) {
+    const char* group = product.codes + static_cast<std::size_t>(tile.group) * product.group_bytes;
+    const auto* floats = reinterpret_cast<const float*>(group + product.scales_at);
+    groups = reinterpret_cast<const std::uint8_t*>(group + product.groups_at);
+    for_each_row([&](int m, int lower) {
+      lines[m][lower] = Wint2Codes::Line(floats, product.outputs, row(m, lower));
+    });
+    load_scales();
+  }
+  __device__ __forceinline__ void enter_slot(int step) {
+    if (step % 2 == 0) {
+      both = ahead[0][0] | ahead[0][1] << 8 | ahead[1][0] << 16 | ahead[1][1] << 24;
+      if ((step + 2) * kBytesOfSlot < product.row_bytes) load_scales();
     }
+    for_each_row([&](int m, int lower) {
+      scales[m][lower] = Wint2Codes::Scale(both >> (16 * m + 8 * lower + (step % 2 == 0 ? 4 : 0)));
+    });
+  }
+  __device__ __forceinline__ void load(std::uint32_t from) {
+    for_each_row([&](int m, int lower) {
+      const std::uint32_t at = from + (m * 64 + lower * 8) * kUnpackedPieceBytes;
+      const uint2 low = load_eight(at), high = load_eight(at + kWint2PieceBytes);
+      of[m][lower] = make_uint4(low.x, low.y, high.x, high.y);
+    });
+  }
+  __device__ __forceinline__ void next_slot() {
+    for_each_row([&](int m, int lower) {
+      of[m][lower] = make_uint4(of[m][lower].y, of[m][lower].z, of[m][lower].w, 0);
+    });
+  }
+  __device__ __forceinline__ uint4 operand(int m, int lower, int half) const {
+    return Wint2Codes::operand(of[m][lower], half, lines[m][lower], scales[m][lower]);
+  }
+
+ private:
+  __device__ __forceinline__ static uint2 load_eight(std::uint32_t at) {
+    return *static_cast<const uint2*>(__cvta_shared_to_generic(at));
+  }
+  static constexpr int kBytesOfSlot = kWint2Group / kWint2Inputs;
+
+  __device__ __forceinline__ int row(int m, int lower) const {
+    return min(output + m * 64 + lower * 8, product.outputs - 1);
+  }
+  __device__ __forceinline__ void load_scales() {
+    for_each_row([&](int m, int lower) { ahead[m][lower] = __ldg(groups + row(m, lower)); });
+    groups += product.outputs;
   }
 };
 
 /// Adds the products of a slot with the first kN rows of x. All but the last two of them are complete then,
 /// and so are those of the slot before, which is given back.
 template <class Codes, int kN>
-__device__ __forceinline__ void multiply_slot(const UnpackedShared& shared, const CodesOfLane& codes,
+__device__ __forceinline__ void multiply_slot(const UnpackedShared& shared, const CodesOfLane<Codes>& codes,
                                               std::uint64_t x, bool first, int previous, UnpackedSums& d) {
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
 #pragma unroll
     for (int m = 0; m < 2; ++m) {
-      const uint4 upper = Codes::operand(codes.of[m][0], half), lower = Codes::operand(codes.of[m][1], half);
+      const uint4 upper = codes.operand(m, 0, half), lower = codes.operand(m, 1, half);
       const std::uint32_t a[2][4] = {{upper.x, lower.x, upper.y, lower.y},
                                      {upper.z, lower.z, upper.w, lower.w}};
       auto& sums = reinterpret_cast<float(&)[kN / 2]>(d[m]);
@@ -206,7 +285,7 @@ __device__ __forceinline__ void multiply_tile(const UnpackedProduct& product, co
   const bool first_lane = threadIdx.x % 32 == 0;
   const int rows = UnpackedShape::rows_read(tile.end - tile.row), steps = slots_of_row<Codes>(product);
   UnpackedSums d;
-  CodesOfLane codes;
+  CodesOfLane<Codes> codes(product, tile, output);
   int previous = 0;
 #pragma unroll 1
   for (int step = 0; step < steps; ++step) {
@@ -216,6 +295,7 @@ __device__ __forceinline__ void multiply_tile(const UnpackedProduct& product, co
     } else {
       codes.next_slot();
     }
+    codes.enter_slot(step);
     const int slot = turns.slots.slot;
     ptx::mbarrier_wait(&shared.full[slot], turns.slots.parity);
     const std::uint64_t x = ptx::swizzled_operand(turns.x + slot * UnpackedShape::kSlotBytes);
@@ -226,7 +306,7 @@ __device__ __forceinline__ void multiply_tile(const UnpackedProduct& product, co
     } else {
       multiply_slot<Codes, UnpackedShape::kRows>(shared, codes, x, step == 0, previous, d);
     }
-    if ((step + 1) % kSlotsOfPiece<Codes> == 0) {
+    if ((step + 1) % kSlotsOfPiece<Codes> == 0 || step + 1 == steps) {
       if (first_lane) ptx::mbarrier_arrive(&shared.codes_empty[turns.pieces.slot]);
       turns.pieces.next();
     }
@@ -254,7 +334,8 @@ __device__ __forceinline__ void multiply_tiles(const UnpackedProduct& product, c
   auto walk = walk_of(product, copy_offsets(product, offset_copies));
   UnpackedTurns turns{ptx::shared_address(shared.x(0)),
                       ptx::shared_address(shared.codes(0)) +
-                          static_cast<std::uint32_t>(output * kUnpackedPieceBytes + thread % 4 * 16)};
+                          static_cast<std::uint32_t>(output * kUnpackedPieceBytes +
+                                                     thread % 4 * CodesOfLane<Codes>::kLaneBytes)};
   for (ProductTile tile; walk.next(tile);)
     multiply_tile<Codes>(product, shared, tile, tile.column + output, turns);
 }
