@@ -61,6 +61,7 @@ class CudaQueue final : public Executor {
   wire::Capacity capacity() const override { return capacity_; }
   std::string device() const override { return model_.device->describe(); }
   std::vector<std::string> slow_ways() const override { return model_.slow_ways; }
+  std::string load_note() const override { return model_.decoder->load_note(); }
   Result<bool> prepare() override;
   Status submit(const wire::RecordView& record) override;
   Status encode(const wire::EncodeMedia& command, std::span<const std::byte> patches) override;
