@@ -7,12 +7,14 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <thread>
 
 #include "base/usable_cores.h"
 #include "gpu/architectures.h"
 #include "gpu/cuda_check.h"
 #include "gpu/gpu_checks.h"
+#include "gpu/gpu_like.h"
 #include "gpu/thread_pool.h"
 
 namespace troupe {
@@ -24,6 +26,14 @@ constexpr std::size_t kSmall = 64 << 10;
 
 thread_local unsigned long long current_step = 0;
 std::atomic<bool> initialized{false};
+
+/// What both have.
+GpuFeatures common(const GpuFeatures& a, const GpuFeatures& b) {
+  return {.clusters = a.clusters && b.clusters,
+          .wgmma = a.wgmma && b.wgmma,
+          .programmatic = a.programmatic && b.programmatic,
+          .fp8 = a.fp8 && b.fp8};
+}
 
 }  // namespace
 
@@ -131,9 +141,14 @@ Cuda::Cuda(const CudaOptions& options)
   TROUPE_CUDA(cudaGetDeviceProperties(&properties, ordinal_));
   capability_ = properties.major * 10 + properties.minor;
   features_ = features_of(code_for(TROUPE_CUDA_ARCHITECTURES, capability_), capability_);
-  programmatic_ = options.overlap && features_.programmatic;
   multiprocessors_ = properties.multiProcessorCount;
   block_shared_bytes_ = static_cast<int>(properties.sharedMemPerBlockOptin);
+  if (const std::optional<Card> like = gpu_like()) {
+    features_ = common(features_, features_of({like->capability, like->capability == 90}, like->capability));
+    if (like->multiprocessors > 0) multiprocessors_ = std::min(multiprocessors_, like->multiprocessors);
+    block_shared_bytes_ = std::min(block_shared_bytes_, like->block_shared_kib << 10);
+  }
+  programmatic_ = options.overlap && features_.programmatic;
   const auto attribute = [&](cudaDeviceAttr which) {
     int value = 0;
     TROUPE_CUDA(cudaDeviceGetAttribute(&value, which, ordinal_));

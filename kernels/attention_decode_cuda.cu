@@ -42,6 +42,7 @@ void run_decode_attention(Cuda& device, const Attention& op, DecodeRows rows, vo
                               .pass_tokens = grid.pass_tokens,
                               .first = op.first};
   if (grid.few_kernel >= 0) return launch_few(device, kv, parameters, grid);
+  if (device.block_shared_bytes() < kLargeDecodeBytes) return launch_small(device, kv, parameters, grid);
   with_decode_types(kv, [&]<class Element, class Page>(Element, Page) {
     launch_decode<Element, DecodeLayout<Page::kHeadDim, Page::kFormat>>(device, parameters, grid.blocks);
   });

@@ -1,4 +1,4 @@
-// Prefill attention: launches of the wgmma kernel (cuda/attention/flash.cuh).
+// Prefill attention: launches of the wgmma kernel (cuda/attention/flash.cuh), or of the one with mma.sync.
 #include <algorithm>
 #include <numbers>
 #include <type_traits>
@@ -31,6 +31,7 @@ void with_flash_shape(const Attention& op, Function&& function) {
 
 /// Over a plain cache; `partials` has flash_partial_bytes().
 void run_flash(Cuda& device, const Attention& op, void* partials) {
+  if (!device.features().wgmma) return run_flash_mma(device, op);
   FlashArguments arguments{
       .q = op.q,
       .out = op.out,

@@ -127,14 +127,46 @@ TEST(ChooseByCard, ProductsFindAWayThatTheCardHas) {
   EXPECT_GT(chosen, 20'000);
 }
 
-TEST(ChooseByCard, AttentionNeedsWgmmaForItsTensorCoreKernels) {
+TEST(ChooseByCard, AttentionHasTensorCoreKernelsOnEveryCard) {
   for (const NamedGpu& named : gpus()) {
-    const AttentionShape decode{.dtype = DType::bf16, .heads = 20, .kv_heads = 4, .head_dim = 128};
-    const std::string text = to_string(choose(decode, named.gpu));
-    EXPECT_EQ(text.find("the GPU has no wgmma") == std::string::npos, named.gpu.features.wgmma)
-        << named.name << ": " << text;
+    AttentionShape shape{
+        .dtype = DType::bf16, .heads = 20, .kv_heads = 4, .head_dim = 128, .rows = 300, .sequences = 4};
+    const AttentionChoice both = choose(shape, named.gpu);
+    EXPECT_EQ(both.decodes, AttentionWay::decode) << named.name;
+    EXPECT_EQ(both.pieces, AttentionWay::flash) << named.name;
+    shape.most_tokens = 3;
+    const bool few = named.gpu.block_shared_bytes >= kFewBytes;
+    EXPECT_EQ(choose(shape, named.gpu).decodes, few ? AttentionWay::few : AttentionWay::decode) << named.name;
+    shape.first = 1;
+    const bool skips = named.gpu.block_shared_bytes >= kFewOneTokenBytes;
+    EXPECT_EQ(choose(shape, named.gpu).decodes, few     ? AttentionWay::few
+                                                : skips ? AttentionWay::decode
+                                                        : AttentionWay::generic)
+        << named.name;
     const FrameAttention frame{.dtype = DType::bf16, .rows = 64, .heads = 16, .head_dim = kFrameDim};
     EXPECT_EQ(frame_is_packed(frame, named.gpu), named.gpu.features.wgmma) << named.name;
+  }
+}
+
+// Tiles of many rows where there is no wgmma, if they are enough to keep the card busy; two blocks for each
+// multiprocessor where shared memory has room for them.
+TEST(ChooseByCard, ManyRowsGoInTilesWhereThereIsNoWgmma) {
+  for (const NamedGpu& named : gpus()) {
+    const GpuTraits& gpu = named.gpu;
+    for (const LinearShape& shape : products(8192)) {
+      const StreamPlan plan = choose(shape, gpu).stream;
+      const bool tiles = choose(shape, gpu).way == LinearWay::stream && plan.many_rows;
+      ASSERT_EQ(tiles, !gpu.features.wgmma && !shape.format.fp8()) << named.name;
+      if (!tiles) continue;
+      ASSERT_EQ(plan.tile_rows, shape.format.quantised() ? 64 : 128);
+      ASSERT_LE(plan.shared_bytes, gpu.block_shared_bytes);
+      if (!shape.format.quantised() && gpu.block_shared_bytes == 163 << 10) {
+        ASSERT_LE(2 * (plan.shared_bytes + 1024), 164 << 10);
+      }
+    }
+    for (const LinearShape& shape : products(1)) ASSERT_FALSE(choose(shape, gpu).stream.many_rows);
+    const LinearShape narrow = product(Ending::add, 2560, 2560, 128);
+    EXPECT_FALSE(choose(narrow, gpu).stream.many_rows) << named.name << ": 20 tiles";
   }
 }
 

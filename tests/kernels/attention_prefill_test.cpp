@@ -197,9 +197,13 @@ class PrefillAttention : public OpTest {
   double tolerance() const { return dtype() == DType::f32 ? 1e-4 : 2.5 * rounding_unit(dtype()); }
 };
 INSTANTIATE_TEST_SUITE_P(On, PrefillAttention,
-                         testing::Combine(testing::Values(Where{.cuda = true}),
+                         testing::Combine(testing::Values(Where{.cuda = true},
+                                                          Where{.cuda = true, .like = "A100"}),
                                           testing::ValuesIn(all_dtypes())),
-                         [](const auto& info) { return to_string(std::get<1>(info.param)); });
+                         [](const auto& info) {
+                           return to_string(std::get<0>(info.param)) + "_" +
+                                  to_string(std::get<1>(info.param));
+                         });
 
 TEST_P(PrefillAttention, ShapesAndMixtures) {
   const std::vector<Chunk> mixture{{5, 1, 1},   {70, 129, 2}, {900, 1, 3}, {0, 33, 4},

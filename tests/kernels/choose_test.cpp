@@ -295,7 +295,7 @@ TEST(ChooseAttention, EachPartByTheBestWayThatTakesIt) {
   AttentionShape f32 = attention(4, 128, 40, 4);
   f32.dtype = DType::f32;
   EXPECT_EQ(ways(f32), (Ways{kGeneric, kGeneric}));
-  EXPECT_EQ(ways(attention(4, 128, 40, 4), ampere()), (Ways{kGeneric, kGeneric}));
+  EXPECT_EQ(ways(attention(4, 128, 40, 4), ampere()), (Ways{kDecode, kFlash}));
 }
 
 TEST(ChooseAttention, EightBitKv) {
@@ -304,7 +304,7 @@ TEST(ChooseAttention, EightBitKv) {
     s.kv = format;
     EXPECT_EQ(ways(s), (Ways{kDecode, kFlash}));
     EXPECT_EQ(ways(s, invariant()), (Ways{kDecode, kDecode}));
-    EXPECT_EQ(ways(s, ampere()), (Ways{kGeneric, kGeneric}));
+    EXPECT_EQ(ways(s, ampere()), (Ways{kDecode, kFlash}));
     s.dtype = DType::f16;
     EXPECT_EQ(ways(s), (Ways{kGeneric, kGeneric})) << "codes become bfloat16 in the tensor core kernels";
   }
@@ -345,7 +345,7 @@ TEST(ChooseAttention, AFewTokensOfEverySequenceGoTogether) {
     EXPECT_EQ(ways(of(9, 2, sequences)), (Ways{kGeneric, kFlash}));
   }
   EXPECT_EQ(ways(of(8, 2, 4, 96)), (Ways{kGeneric, kGeneric}));
-  EXPECT_EQ(ways(of(8, 2), ampere()), (Ways{kGeneric, kGeneric}));
+  EXPECT_EQ(ways(of(8, 2), ampere()), (Ways{kDecode, kFlash})) << "no room for the kernels of a few tokens";
   AttentionShape codes = of(8, 2);
   codes.kv = KvFormat::int8;
   EXPECT_EQ(ways(codes), (Ways{kFew, kFew}));

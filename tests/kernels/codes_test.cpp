@@ -274,6 +274,14 @@ TEST_P(CodesTest, EveryWayEqualsSumsInDoublePrecision) {
   if (shape.grouped()) {
     EXPECT_EQ(stream(small), narrow) << "the order of additions is the same";
   }
+  for (const int kib : {99, 163, 227}) {
+    GpuTraits like = gpu;
+    like.block_shared_bytes = std::min(gpu.block_shared_bytes, kib << 10);
+    const std::string name = "tiles for " + std::to_string(kib) + " KiB";
+    check(name.c_str(), [&](Cuda& device, const Linear& l) {
+      run_stream(device, l, streaming::many_rows_plan(shape_of(l), like));
+    });
+  }
   if (!gpu.features.wgmma) return;
   if (unpacked_takes(shape, gpu)) {
     const auto unpacked = [](Cuda& device, const Linear& l) { run_unpacked(device, l); };

@@ -269,10 +269,42 @@ TEST_P(DecodeAttention, PromptsBesideDecodeRows) {
   }
 }
 
+// The small ring, no clusters, prompts by mma.sync.
+TEST_P(DecodeAttention, OnCardsWithoutWgmma) {
+  if (dtype() == DType::f32) GTEST_SKIP() << "fp32 has the generic way alone.";
+  for (const char* card : kCardsWithoutWgmma) {
+    SCOPED_TRACE(card);
+    Cuda& device = cuda_like(card);
+    for (const HeadShape& shape : {HeadShape{8, 1, 128}, HeadShape{5, 1, 128}, HeadShape{20, 4, 128},
+                                   HeadShape{9, 3, 64}, HeadShape{1, 1, 128}, HeadShape{8, 1, 64}}) {
+      for (const auto& pieces : std::vector<std::vector<StepPart>>{
+               {{0}},
+               {{2047}},
+               {{0}, {62}, {63}, {64}, {1}, {700}, {127}, {128}, {14}, {15}, {16}},
+               {{575}, {0}, {6000}},
+               {{200}, {0, 150}, {0}, {77, 70}, {64, 2}, {511}}}) {
+        DecodeScene scene(device, dtype(), shape, pieces, 3);
+        const auto out = scene.run_op();
+        EXPECT_LE(scene.worst(out, 7), scene.tolerance()) << name(shape) << " " << pieces.size();
+        EXPECT_EQ(std::memcmp(out.data(), scene.run_op().data(), out.size()), 0)
+            << "the same bits every time";
+      }
+    }
+    DecodeScene long_past(device, dtype(), {5, 1, 128}, {{40000}, {3}, {90000}});
+    EXPECT_LE(long_past.worst(long_past.run_op()), long_past.tolerance());
+    DecodeScene graph(device, dtype(), {5, 1, 128}, {{3000}, {64}, {900}, {500}, {20}}, 3);
+    EXPECT_LE(graph.worst(graph.replay({{1}, {63}, {777}, {2}})), graph.tolerance());
+    const cuda::AttentionShape asked{
+        .dtype = dtype(), .heads = 5, .kv_heads = 1, .head_dim = 128, .rows = 9, .sequences = 4};
+    const cuda::AttentionChoice choice = choose(asked, cuda::traits_of(device));
+    EXPECT_EQ(choice.decodes, cuda::AttentionWay::decode);
+    EXPECT_EQ(choice.pieces, cuda::AttentionWay::flash);
+  }
+}
+
 // More q heads of a KV head than the decode kernel takes: what decodes is generic, pieces of prompts are not.
 TEST_P(DecodeAttention, PromptsOfWideGroupsGoByFlash) {
   if (dtype() == DType::f32) GTEST_SKIP() << "fp32 has the generic way alone.";
-  if (!usual().features().wgmma) GTEST_SKIP() << "Flash attention needs a GPU of compute capability 9.0.";
   const std::vector<StepPart> pieces{{200}, {0, 150}, {0}, {77, 70}, {64, 2}, {511}};
   for (const HeadShape& shape :
        {HeadShape{12, 1, 128}, HeadShape{24, 2, 128}, HeadShape{9, 1, 64}, HeadShape{48, 1, 64}}) {

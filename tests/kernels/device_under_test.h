@@ -6,7 +6,9 @@
 #include <cmath>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -16,6 +18,7 @@
 #include "gpu/buffer.h"
 #include "gpu/cpu.h"
 #include "gpu/cuda.h"
+#include "gpu/gpu_like.h"
 #include "kernels/matrix.h"
 #include "kernels/pack.h"
 
@@ -240,6 +243,7 @@ struct Weight {
 struct Where {
   bool cuda = false;
   Isa isa{};
+  const char* like = nullptr;  ///< the GPU, taken for this card: see cuda_like()
 };
 
 inline std::vector<Where> everywhere() {
@@ -249,7 +253,10 @@ inline std::vector<Where> everywhere() {
   return all;
 }
 
-inline std::string to_string(Where where) { return where.cuda ? "cuda" : troupe::to_string(where.isa); }
+inline std::string to_string(Where where) {
+  if (where.like != nullptr) return std::string("cuda_like_") + where.like;
+  return where.cuda ? "cuda" : troupe::to_string(where.isa);
+}
 
 /// One device for the whole process, because making a CUDA context takes half a second.
 inline Cuda& shared_cuda(bool batch_invariant) {
@@ -257,6 +264,22 @@ inline Cuda& shared_cuda(bool batch_invariant) {
   static Cuda invariant{CudaOptions{.batch_invariant = true}};
   return batch_invariant ? invariant : usual;
 }
+
+/// The GPU with the features, the shared memory and the multiprocessors of a card (gpu_like.h); one for
+/// each name and process.
+inline Cuda& cuda_like(const std::string& card) {
+  static std::map<std::string, std::unique_ptr<Cuda>> made;
+  std::unique_ptr<Cuda>& device = made[card];
+  if (device == nullptr) {
+    const std::optional<Card> before = gpu_like();
+    if (const Status named = set_gpu_like(card); !named.ok()) throw std::runtime_error(named.message);
+    device = std::make_unique<Cuda>();
+    set_gpu_like(before);
+  }
+  return *device;
+}
+/// With 163 and with 99 KiB of shared memory for a block, 108 and 72 multiprocessors.
+inline constexpr const char* kCardsWithoutWgmma[] = {"A100", "A10"};
 
 /// Tests of a GPU alone, by dtype.
 class OnCuda : public testing::TestWithParam<DType> {
@@ -270,6 +293,7 @@ class OnCuda : public testing::TestWithParam<DType> {
 };
 
 inline std::unique_ptr<DeviceUnderTest> device_at(Where where, int threads, bool batch_invariant = false) {
+  if (where.like != nullptr) return std::make_unique<DeviceUnderTest>(cuda_like(where.like));
   if (where.cuda) return std::make_unique<DeviceUnderTest>(shared_cuda(batch_invariant));
   return std::make_unique<DeviceUnderTest>(
       std::make_unique<Cpu>(CpuOptions{.threads = threads, .pin = false, .isa = where.isa}));

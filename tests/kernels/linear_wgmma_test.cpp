@@ -1,4 +1,5 @@
-// The wgmma product compared with sums in double precision, for each ending. Large results are checked at all
+// Products of many rows, by wgmma and by the tiles for GPUs without it, compared with sums in double
+// precision, for each ending. Large results are checked at all
 // edges and at random places. Nothing outside the rows may be written.
 #include <gtest/gtest.h>
 
@@ -87,8 +88,15 @@ class LinearWgmmaTestBase : public testing::TestWithParam<WgmmaCase> {
   void SetUp() override {
     if (const Status usable = cuda_usable(); !usable.ok()) GTEST_SKIP() << usable.message;
     device_ = std::make_unique<Cuda>();
-    if (!device_->features().wgmma) GTEST_SKIP() << "wgmma needs a GPU of compute capability 9.0";
     make(GetParam());
+  }
+
+  /// By wgmma, or by tiles whose blocks may have so much shared memory.
+  void multiply(const Linear& l) {
+    GpuTraits gpu = traits_of(*device_);
+    if (tiles_shared_bytes_ == 0) return run_wgmma(*device_, l, wgmma_plan(shape_of(l), gpu));
+    gpu.block_shared_bytes = tiles_shared_bytes_;
+    run_stream(*device_, l, streaming::many_rows_plan(shape_of(l), gpu));
   }
 
   void make(const WgmmaCase& c) {
@@ -192,6 +200,7 @@ class LinearWgmmaTestBase : public testing::TestWithParam<WgmmaCase> {
   }
 
   std::unique_ptr<Cuda> device_;
+  int tiles_shared_bytes_ = 0;
   int rows_ = 0, source_rows_ = 0, width_ = 0, failures_ = 0;
   std::vector<std::int32_t> offsets_, gather_;
   std::vector<std::uint16_t> x_, weights_, old_bits_;
@@ -201,19 +210,21 @@ class LinearWgmmaTestBase : public testing::TestWithParam<WgmmaCase> {
   std::unique_ptr<Array<float>> scale_device_;
 };
 
-class LinearWgmmaTest : public LinearWgmmaTestBase {};
+class LinearWgmmaTest : public LinearWgmmaTestBase {
+ protected:
+  void expect_sums();
+};
 
-TEST_P(LinearWgmmaTest, EqualsSumsInDoublePrecision) {
+void LinearWgmmaTest::expect_sums() {
   const WgmmaCase& c = GetParam();
   Linear l = linear(*device_);
-  ASSERT_TRUE(wgmma_takes(shape_of(l), traits_of(*device_)));
   const double unit = c.dtype == DType::bf16 ? 0x1p-8 : 0x1p-11;
   if (c.ending == Ending::store_f32 || c.ending == Ending::add) {
     Array<float> out(*device_, old_f32_), again(*device_, old_f32_);
     l.out = out.data();
-    run_wgmma(*device_, l, wgmma_plan(shape_of(l), traits_of(*device_)));
+    multiply(l);
     l.out = again.data();
-    run_wgmma(*device_, l, wgmma_plan(shape_of(l), traits_of(*device_)));
+    multiply(l);
     const auto got = out.read();
     EXPECT_EQ(std::memcmp(got.data(), again.read().data(), got.size() * sizeof(float)), 0)
         << "not the same bits";
@@ -229,9 +240,9 @@ TEST_P(LinearWgmmaTest, EqualsSumsInDoublePrecision) {
   }
   Array<std::uint16_t> out(*device_, old_bits_), again(*device_, old_bits_);
   l.out = out.data();
-  run_wgmma(*device_, l, wgmma_plan(shape_of(l), traits_of(*device_)));
+  multiply(l);
   l.out = again.data();
-  run_wgmma(*device_, l, wgmma_plan(shape_of(l), traits_of(*device_)));
+  multiply(l);
   const auto got = out.read();
   EXPECT_EQ(std::memcmp(got.data(), again.read().data(), got.size() * 2), 0) << "not the same bits";
   for (const auto& [p, o] : places(width_)) {
@@ -250,9 +261,35 @@ TEST_P(LinearWgmmaTest, EqualsSumsInDoublePrecision) {
   }
 }
 
-class QkvWgmmaTest : public LinearWgmmaTestBase {};
+TEST_P(LinearWgmmaTest, EqualsSumsInDoublePrecision) {
+  if (!device_->features().wgmma) GTEST_SKIP() << "wgmma needs a GPU of compute capability 9.0";
+  ASSERT_TRUE(wgmma_takes(shape_of(linear(*device_)), traits_of(*device_)));
+  expect_sums();
+}
+
+TEST_P(LinearWgmmaTest, TilesEqualSumsInDoublePrecision) {
+  for (const int kib : {99, 163}) {  // three stages and two
+    tiles_shared_bytes_ = kib << 10;
+    expect_sums();
+  }
+}
+
+class QkvWgmmaTest : public LinearWgmmaTestBase {
+ protected:
+  void expect_slots();
+};
 
 TEST_P(QkvWgmmaTest, WritesKeysAndValuesToTheirSlots) {
+  if (!device_->features().wgmma) GTEST_SKIP() << "wgmma needs a GPU of compute capability 9.0";
+  expect_slots();
+}
+
+TEST_P(QkvWgmmaTest, TilesWriteKeysAndValuesToTheirSlots) {
+  tiles_shared_bytes_ = 163 << 10;
+  expect_slots();
+}
+
+void QkvWgmmaTest::expect_slots() {
   const WgmmaCase& c = GetParam();
   const int hd = c.head_dim, blocks = rows_ / kBlockTokens + 2, layers = 2, layer = 1;
   std::vector<float> rope(static_cast<std::size_t>(rows_ * hd));
@@ -279,8 +316,7 @@ TEST_P(QkvWgmmaTest, WritesKeysAndValuesToTheirSlots) {
   l.layer = layer;
   l.heads = c.heads;
   l.slots = slots_device.data();
-  ASSERT_TRUE(wgmma_takes(shape_of(l), traits_of(*device_)));
-  run_wgmma(*device_, l, wgmma_plan(shape_of(l), traits_of(*device_)));
+  multiply(l);
   const auto got_q = q.read(), got_kv = memory.read();
   const double unit = c.dtype == DType::bf16 ? 0x1p-8 : 0x1p-11;
   const int keys_at = c.heads * hd, values_at = keys_at + c.kv_heads * hd;

@@ -45,7 +45,7 @@ def names_of_x86(root, paths):
 
 def command(root, path):
     system = ["/usr/include", "/usr/include/x86_64-linux-gnu"] + [str(CUDA_HEADERS)] * CUDA_HEADERS.is_dir()
-    defines = [f'-D{name}=""' for name in PATHS] + ['-DTROUPE_CUDA_ARCHITECTURES="90a"']
+    defines = [f'-D{name}=""' for name in PATHS] + ['-DTROUPE_CUDA_ARCHITECTURES="90a"', '-DTROUPE_CUDA_LIKE=""']
     xgrammar = [word for folder in XGRAMMAR for word in ("-I", str(root / "build/xgrammar" / folder))]
     return ([COMPILER, "-std=c++20", "-fsyntax-only", "-w", "-Wno-psabi", "-I", str(root), "-I", str(root / "tests"), *xgrammar, *defines]
             + [word for folder in system for word in ("-idirafter", folder)] + [str(path)])

@@ -19,7 +19,10 @@ enum class DecodeRows {
 void run_decode_attention(Cuda& device, const Attention& op, DecodeRows rows, void* working_memory,
                           const int* sequences_left = nullptr);
 void run_generic_attention(Cuda& device, const Attention& op, DecodeRows rows = DecodeRows::all);
-/// Of sequences with several tokens; leaves the rows of all others as they are. There may be none.
+/// Of sequences with several tokens; leaves the rows of all others as they are. There may be none. A plain
+/// cache of 16-bit elements with a head_dim of 64 or 128; by mma.sync, on any GPU.
+void run_flash_mma(Cuda& device, const Attention& op);
+/// The same of any cache that choose() gives to AttentionWay::flash.
 void run_prefill_attention(Cuda& device, const Attention& op, void* working_memory);
 
 }  // namespace troupe::kernels::cuda

@@ -4,8 +4,7 @@ namespace troupe::kernels::cuda {
 namespace {
 
 /// Why neither tensor core kernel takes the shape; null: flash takes it.
-const char* flash_obstacle(const AttentionShape& s, const GpuTraits& gpu) {
-  if (!gpu.features.wgmma) return "the GPU has no wgmma";
+const char* flash_obstacle(const AttentionShape& s) {
   if (size_of(s.dtype) != 2) return "float32 has no tensor core kernel";
   if (s.head_dim != 64 && s.head_dim != 128) return "head_dim is neither 64 nor 128";
   if (s.kv != KvFormat::plain && s.dtype != DType::bf16)
@@ -15,7 +14,9 @@ const char* flash_obstacle(const AttentionShape& s, const GpuTraits& gpu) {
 
 /// Why the decode kernel does not take the shape; null: it does.
 const char* decode_obstacle(const AttentionShape& s, const GpuTraits& gpu) {
-  if (const char* why = flash_obstacle(s, gpu)) return why;
+  if (const char* why = flash_obstacle(s)) return why;
+  if (s.first > 0 && gpu.block_shared_bytes < kFewOneTokenBytes)
+    return "a block has too little shared memory for the kernel that skips token 0";
   return s.group() > kDecodeGroup ? "more than 8 q heads for each KV head" : nullptr;
 }
 
@@ -25,14 +26,14 @@ std::string number(int n, const char* of) { return std::to_string(n) + of; }
 
 AttentionChoice choose(const AttentionShape& s, const GpuTraits& gpu) {
   const char* const no_decode = decode_obstacle(s, gpu);
-  const char* const no_flash = gpu.batch_invariant ? "batch-invariant" : flash_obstacle(s, gpu);
+  const char* const no_flash = gpu.batch_invariant ? "batch-invariant" : flash_obstacle(s);
   const AttentionWay decodes = no_decode == nullptr ? AttentionWay::decode : AttentionWay::generic;
   const char* const decodes_reason = no_decode == nullptr ? "one token each" : no_decode;
   if (gpu.batch_invariant) {
     const char* const why = no_decode == nullptr ? "batch-invariant: each row by itself" : no_decode;
     return {.decodes = decodes, .pieces = decodes, .decodes_reason = why, .pieces_reason = why};
   }
-  if (s.has_few_tokens() && no_decode == nullptr) {
+  if (s.has_few_tokens() && no_decode == nullptr && gpu.block_shared_bytes >= kFewBytes) {
     const char* const why = "a few tokens each";
     return {.decodes = AttentionWay::few,
             .pieces = AttentionWay::few,

@@ -18,7 +18,7 @@ enum class AttentionWay {
   decode,   ///< pages stream once through mma.sync for all q heads of a KV head; a long past is cut among
             ///< blocks
   few,      ///< the same for all tokens of a sequence, up to kMostVerified
-  flash,    ///< tiles of queries, wgmma
+  flash,    ///< tiles of queries: wgmma on Hopper, else mma.sync
   generic,  ///< any dtype, shape and GPU; slow
 };
 
@@ -31,6 +31,7 @@ struct AttentionShape {
   int rows = 0;
   int sequences = 0;
   int most_tokens = 0;  ///< Batch::most_tokens
+  int first = 0;        ///< Attention::first
 
   constexpr int group() const { return heads / kv_heads; }
   /// True if the batch may have a sequence with several tokens.
@@ -51,6 +52,11 @@ struct AttentionChoice {
 
 /// Most q heads of a KV head that the decode kernel takes.
 inline constexpr int kDecodeGroup = 8;
+/// Shared memory of a block of the decode kernel for one token with its large ring, and of the kernels for
+/// several tokens, with columns for one token and for all.
+inline constexpr int kLargeDecodeBytes = 227 << 10;
+inline constexpr int kFewOneTokenBytes = 113 << 10;
+inline constexpr int kFewBytes = 227 << 10;
 
 AttentionChoice choose(const AttentionShape& shape, const GpuTraits& gpu);
 

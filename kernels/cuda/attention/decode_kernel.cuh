@@ -14,7 +14,7 @@ __global__ void __launch_bounds__(L::kThreads, L::kBlocksPerMultiprocessor)
   const int thread = int(threadIdx.x);
   if (thread == 0) {
     for (int i = 0; i < L::kStages; ++i) {
-      ptx::mbarrier_init(&shared.full[i], 1);
+      ptx::mbarrier_init(&shared.full[i], kFullArrivals);
       ptx::mbarrier_init(&shared.empty[i], L::kConsumerThreads);
     }
     if constexpr (L::kFew) {

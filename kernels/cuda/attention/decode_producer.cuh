@@ -1,16 +1,24 @@
 #pragma once
-// The producer warp of a decode attention block: copies KV pages and queries into the ring of stages.
+// The producer warp of a decode attention block: copies KV pages and queries into the ring of stages, by the
+// copy engine or, in code for GPUs without one, by cp.async of all lanes.
 #include "kernels/cuda/attention/decode_shared.cuh"
 #include "kernels/cuda/launch.cuh"
 
 namespace troupe::kernels::cuda::decode {
+
+// Arrivals on a stage's `full` barrier in each phase.
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+inline constexpr int kFullArrivals = 1;
+#else
+inline constexpr int kFullArrivals = 33;  // every lane's copies, and the lane that wrote the PageInfo
+#endif
 
 template <class L>
 class Producer {
  public:
   __device__ Producer(typename L::Shared& shared, const DecodeArgs& p, int lane)
       : shared_(shared), p_(p), lane_(lane) {
-    if (!p.settled) wait_for_previous();
+    if (!p.settled || kFullArrivals > 1) wait_for_previous();  // q has to come before its stage's arrivals
   }
 
   __device__ void operator()(const DecodePart& part, const Shares& shares) {
@@ -40,6 +48,7 @@ class Producer {
       if constexpr (L::kFew) shared_.few[stage_] = {.tokens = item.tokens};
       ptx::mbarrier_arrive(&shared_.full[stage_]);
     }
+    if constexpr (kFullArrivals > 1) ptx::mbarrier_arrive_after_copies(&shared_.full[stage_]);
   }
 
  private:
@@ -58,21 +67,47 @@ class Producer {
       }
     }
   }
-  /// The q of an item of several tokens.
-  __device__ void copy_q(int slot, int stage, int row, int kv_head, int tokens) {
-    for (int column = lane_; column < tokens * p_.group; column += 32) {
-      const int token = column / p_.group, head = kv_head * p_.group + column - token * p_.group;
+  /// `bytes` contiguous bytes, a multiple of 16, by the whole warp with cp.async.
+  __device__ void copy_by_lanes(std::byte* to, const std::byte* from, unsigned bytes) const {
+    const ptx::SharedAddress at = ptx::shared_address(to);
+#pragma unroll 8
+    for (unsigned i = unsigned(lane_) * 16; i < bytes; i += 512) ptx::copy_async_16(at + i, from + i);
+  }
+  /// The first `columns` rows of a slot of q, of the heads of a KV head token by token, with cp.async.
+  __device__ void copy_q_by_lanes(std::byte* to, int row, int kv_head, int columns) const {
+    constexpr int kChunks = int(kRowBytes / 16);
+    for (int i = lane_; i < columns * kChunks; i += 32) {
+      const int column = i / kChunks, token = column / p_.group;
+      const int head = kv_head * p_.group + column - token * p_.group;
       const auto* q = static_cast<const std::byte*>(p_.q) + std::size_t(row + token) * p_.row_elements * 2 +
                       std::size_t(head) * kRowBytes;
-      ptx::bulk_copy(&shared_.q[slot][column * L::kQStride], q, kRowBytes, &shared_.full[stage]);
+      ptx::copy_async_16(to + column * L::kQStride + i % kChunks * 16, q + i % kChunks * 16);
+    }
+  }
+
+  /// The q of an item of several tokens.
+  __device__ void copy_q(int slot, int stage, int row, int kv_head, int tokens) {
+    if constexpr (kFullArrivals > 1) {
+      copy_q_by_lanes(shared_.q[slot], row, kv_head, tokens * p_.group);
+    } else {
+      for (int column = lane_; column < tokens * p_.group; column += 32) {
+        const int token = column / p_.group, head = kv_head * p_.group + column - token * p_.group;
+        const auto* q = static_cast<const std::byte*>(p_.q) + std::size_t(row + token) * p_.row_elements * 2 +
+                        std::size_t(head) * kRowBytes;
+        ptx::bulk_copy(&shared_.q[slot][column * L::kQStride], q, kRowBytes, &shared_.full[stage]);
+      }
     }
   }
   __device__ void copy_q(int stage, int row, int kv_head) {
-    const int head = lane_ - 16;
-    if (head < 0 || head >= p_.group) return;
-    const auto* q = static_cast<const std::byte*>(p_.q) + std::size_t(row) * p_.row_elements * 2 +
-                    std::size_t(kv_head * p_.group + head) * kRowBytes;
-    ptx::bulk_copy(&shared_.q[stage][head * L::kQStride], q, kRowBytes, &shared_.full[stage]);
+    if constexpr (kFullArrivals > 1) {
+      copy_q_by_lanes(shared_.q[stage], row, kv_head, p_.group);
+    } else {
+      const int head = lane_ - 16;
+      if (head < 0 || head >= p_.group) return;
+      const auto* q = static_cast<const std::byte*>(p_.q) + std::size_t(row) * p_.row_elements * 2 +
+                      std::size_t(kv_head * p_.group + head) * kRowBytes;
+      ptx::bulk_copy(&shared_.q[stage][head * L::kQStride], q, kRowBytes, &shared_.full[stage]);
+    }
   }
 
   __device__ void copy_page(const DecodePart& part, const Shares& shares, int page, BlockId block) {
@@ -86,20 +121,9 @@ class Producer {
     }
     Barrier* full = &shared_.full[stage_];
     ptx::mbarrier_wait(&shared_.empty[stage_], parity_ ^ 1);
-    const std::byte* from = p_.kv + std::size_t(block) * p_.block_bytes +
-                            std::size_t(part.kv_head) * L::kPieceBytes +
-                            (lane_ % 2 == 0 ? p_.key_offset : p_.value_offset);
-    std::byte* to = lane_ % 2 == 0 ? shared_.stage[stage_].k : shared_.stage[stage_].v;
-    if (tokens == kBlockTokens) {
-      if (lane_ < 2) ptx::bulk_copy(to, from, L::kPieceBytes, full);
-    } else if constexpr (L::kCodes) {  // a partial page: the valid rows, and all scales
-      if (lane_ < 2) ptx::bulk_copy(to, from, unsigned(tokens) * L::kTokenBytes, full);
-      if (lane_ / 2 == 1)
-        ptx::bulk_copy(to + L::kScalesOffset, from + L::kScalesOffset, L::kScaleBytes, full);
-    } else if (lane_ < 2 * (L::kHeadDim / 64)) {  // a partial page: the valid rows of each half of head_dim
-      const int half = lane_ / 2 * (kBlockTokens * 128);
-      ptx::bulk_copy(to + half, from + half, unsigned(tokens) * 128, full);
-    }
+    const std::byte* page_from =
+        p_.kv + std::size_t(block) * p_.block_bytes + std::size_t(part.kv_head) * L::kPieceBytes;
+    copy_piece(shared_.stage[stage_], page_from, tokens, full);
     if constexpr (L::kFew) {
       if (first && waited_) copy_q(query_slot_, stage_, part.row, part.kv_head, part.tokens);
       if (first && !waited_ && lane_ == query_slot_) {
@@ -135,12 +159,51 @@ class Producer {
                                .queries = query_slot_};
       }
       const unsigned kv_bytes = 2 * (unsigned(tokens) * L::kTokenBytes + L::kScaleBytes);
-      ptx::mbarrier_arrive_expect(full, kv_bytes + (first ? unsigned(own * p_.group) * kRowBytes : 0));
+      if constexpr (kFullArrivals > 1)
+        ptx::mbarrier_arrive(full);
+      else
+        ptx::mbarrier_arrive_expect(full, kv_bytes + (first ? unsigned(own * p_.group) * kRowBytes : 0));
     }
+    if constexpr (kFullArrivals > 1) ptx::mbarrier_arrive_after_copies(full);
     __syncwarp();
     if (++stage_ == L::kStages) {
       stage_ = 0;
       parity_ ^= 1;
+    }
+  }
+
+  /// The first `tokens` tokens of a page's K and V. By the whole warp.
+  __device__ void copy_piece(typename L::Stage& stage, const std::byte* page, int tokens, Barrier* full) {
+    if constexpr (kFullArrivals > 1) {
+      copy_half_by_lanes(stage.k, page + p_.key_offset, tokens);
+      copy_half_by_lanes(stage.v, page + p_.value_offset, tokens);
+    } else {
+      const std::byte* from = page + (lane_ % 2 == 0 ? p_.key_offset : p_.value_offset);
+      std::byte* to = lane_ % 2 == 0 ? stage.k : stage.v;
+      if (tokens == kBlockTokens) {
+        if (lane_ < 2) ptx::bulk_copy(to, from, L::kPieceBytes, full);
+      } else if constexpr (L::kCodes) {  // a partial page: the valid rows, and all scales
+        if (lane_ < 2) ptx::bulk_copy(to, from, unsigned(tokens) * L::kTokenBytes, full);
+        if (lane_ / 2 == 1)
+          ptx::bulk_copy(to + L::kScalesOffset, from + L::kScalesOffset, L::kScaleBytes, full);
+      } else if (lane_ < 2 * (L::kHeadDim / 64)) {  // a partial page: the valid rows of each half of head_dim
+        const int half = lane_ / 2 * (kBlockTokens * 128);
+        ptx::bulk_copy(to + half, from + half, unsigned(tokens) * 128, full);
+      }
+    }
+  }
+  /// The first `tokens` tokens of K or V.
+  __device__ void copy_half_by_lanes(std::byte* to, const std::byte* from, int tokens) const {
+    if (tokens == kBlockTokens) {
+      copy_by_lanes(to, from, L::kPieceBytes);
+    } else if constexpr (L::kCodes) {
+      copy_by_lanes(to, from, unsigned(tokens) * L::kTokenBytes);
+      copy_by_lanes(to + L::kScalesOffset, from + L::kScalesOffset, L::kScaleBytes);
+    } else {
+      for (int half = 0; half < L::kHeadDim / 64; ++half) {
+        copy_by_lanes(to + half * (kBlockTokens * 128), from + half * (kBlockTokens * 128),
+                      unsigned(tokens) * 128);
+      }
     }
   }
 

@@ -87,8 +87,9 @@ struct PageLayout {
   static_assert(sizeof(Stage) >= kMergedBytes);
 };
 
-/// Items of one token: the columns are the q heads of a KV head.
-template <int kDimensions, KvFormat kKvFormat>
+/// Items of one token: the columns are the q heads of a KV head. kSmall: two blocks fit a multiprocessor that
+/// has 164 KiB of shared memory, and one fits 100 KiB.
+template <int kDimensions, KvFormat kKvFormat, bool kSmall = false>
 struct DecodeLayout : PageLayout<kDimensions, kKvFormat> {
   using P = PageLayout<kDimensions, kKvFormat>;
   using P::kCodes, P::kHeadDim, P::kQStride;
@@ -101,7 +102,9 @@ struct DecodeLayout : PageLayout<kDimensions, kKvFormat> {
   static constexpr int kThreads = kConsumerThreads + 32;
   static constexpr int kBlocksPerMultiprocessor = 2;
   static constexpr bool kHoldsQueries = true, kHoldsValues = true;
-  static constexpr int kStages = kCodes ? (kHeadDim == 64 ? 10 : 5) : kHeadDim == 64 ? 6 : 3;
+  static constexpr int kStages = kSmall   ? int((68u << 10) / sizeof(Stage))
+                                 : kCodes ? (kHeadDim == 64 ? 10 : 5)
+                                          : (kHeadDim == 64 ? 6 : 3);
   static constexpr int kQuerySlots = kStages;  // the slot of a part's q is the stage of its first page
   struct Shared {
     Stage stage[kStages];
@@ -194,6 +197,8 @@ struct __align__(4 * kFloats) Floats {
   }
 };
 
+/// Launches the kernel for items of one token with a ring for GPUs with less shared memory than Hopper's.
+void launch_small(Cuda& device, const KvCache& kv, const DecodeArgs& parameters, const DecodeGrid& grid);
 /// Launches the kernel for items of several tokens that `grid` names.
 void launch_few(Cuda& device, const KvCache& kv, const DecodeArgs& parameters, const DecodeGrid& grid);
 

@@ -17,7 +17,8 @@ AttentionShape shape_of(const Attention& op) {
           .head_dim = op.kv.head_dim,
           .rows = op.batch.rows,
           .sequences = op.batch.count,
-          .most_tokens = op.batch.most_tokens};
+          .most_tokens = op.batch.most_tokens,
+          .first = op.first};
 }
 
 namespace {
@@ -34,7 +35,8 @@ int pass_tokens(int most, const Attention& op, const GpuTraits& gpu) {
 
 DecodeGrid decode_grid(DecodeRows rows, const Attention& op, const GpuTraits& gpu) {
   DecodeGrid grid;
-  int most_blocks = kDecodeBlocksPerMultiprocessor, passes = 1;
+  int most_blocks = gpu.block_shared_bytes >= kTwoSmallDecodeBytes ? kDecodeBlocksPerMultiprocessor : 1;
+  int passes = 1;
   if (rows == DecodeRows::few || op.first > 0) {
     if (rows == DecodeRows::few) {
       grid.pass_tokens = pass_tokens(op.batch.most_tokens, op, gpu);
@@ -49,7 +51,8 @@ DecodeGrid decode_grid(DecodeRows rows, const Attention& op, const GpuTraits& gp
   }
   const bool few_sequences = rows != DecodeRows::all && op.batch.count * passes <= kDecodeFewSequences;
   // Blocks that fill a multiprocessor are no clusters: the GPU may not have room for all of them at once.
-  grid.clusters = few_sequences && most_blocks > 1 && gpu.multiprocessors >= kDecodeCluster;
+  grid.clusters =
+      gpu.features.clusters && few_sequences && most_blocks > 1 && gpu.multiprocessors >= kDecodeCluster;
   grid.blocks = grid.clusters ? gpu.multiprocessors / kDecodeCluster * kDecodeCluster
                               : (few_sequences ? 1 : most_blocks) * gpu.multiprocessors;
   return grid;
@@ -61,6 +64,7 @@ std::size_t decode_partial_bytes(const DecodeGrid& grid, int head_dim) {
 }
 
 std::size_t flash_partial_bytes(int head_dim, const GpuTraits& gpu) {
+  if (!gpu.features.wgmma) return 0;  // mma.sync cuts no keys
   return static_cast<std::size_t>(flash_max_pieces(gpu.multiprocessors)) * kFlashWarpgroups *
          static_cast<std::size_t>(flash_partial_floats(head_dim)) * sizeof(float);
 }

@@ -13,6 +13,8 @@ namespace troupe::kernels::cuda {
 /// Blocks of the decode kernel that share a short item.
 inline constexpr int kDecodeCluster = 8;
 inline constexpr int kDecodeBlocksPerMultiprocessor = 2;
+/// With less shared memory for a block a multiprocessor has room for one.
+inline constexpr int kTwoSmallDecodeBytes = 163 << 10;
 /// Up to this many sequences, one block per multiprocessor is faster: there are fewer partial results, and
 /// the next kernel's blocks start before these have ended. With more sequences two are faster in a whole
 /// step, though not in this kernel alone: while the previous kernel ends, a multiprocessor that is free early

@@ -41,7 +41,7 @@ LinearChoice with_tensor_cores(const LinearShape& s, const GpuTraits& gpu) {
   return streamed(s, gpu,
                   s.format.kind == WeightKind::wint2 ? "many rows, but wint2 is not expanded in memory"
                   : gpu.features.wgmma ? "many rows, but wgmma needs head_dim to be a multiple of 64"
-                                       : "many rows, but the GPU has no wgmma");
+                                       : "many rows, and the GPU has no wgmma");
 }
 
 std::string number(int n) { return std::to_string(n); }

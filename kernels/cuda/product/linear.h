@@ -132,6 +132,7 @@ void run(Cuda& device, const Linear& linear, const LinearChoice& choice);
 // The ways. They check nothing; a product without rows is no product.
 void run_generic(Cuda& device, const Linear& linear);
 void run_stream(Cuda& device, const Linear& linear, const StreamPlan& plan);
+void run_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan);  ///< run_stream() of many rows
 void run_strips(Cuda& device, const Linear& linear, const StripPlan& plan);
 void run_slabs(Cuda& device, const Linear& linear, const SlabPlan& plan);
 void run_wgmma(Cuda& device, const Linear& linear, int tile);  ///< index into kWgmmaTiles

@@ -57,7 +57,8 @@ constexpr int log_slice_of(int m, int cluster) {
 
 struct StreamPlan {
   int outputs = streaming::kOutputs;  ///< of a block, or kWideOutputs
-  int tile_rows = 8;                  ///< 8, 16, 32 or 64: rows of x that a block takes at once
+  int tile_rows = 8;                  ///< 8, 16, 32, 64 or 128: rows of x that a block takes at once
+  bool many_rows = false;             ///< kWideOutputs × many_rows_tile() (linear_tiles_cuda.cu)
   int cluster = 1;                    ///< blocks that share a tile's inputs: 1, 2, 4 or 8
   int block_boxes = 0;                ///< of a block's inputs, at most
   int boxes = 4;                      ///< of weights, of a stage
@@ -76,6 +77,19 @@ inline constexpr int kShortInputs = 2048;    ///< a group with fewer gets one st
 inline constexpr int kMaxStageBoxes = 8;
 inline constexpr int kResidentBoxes = 13;        ///< boxes of weights that a multiprocessor holds: 104 KiB
 inline constexpr int kMaxResidentInputs = 4096;  ///< of 8 rows of x in shared memory: 64 KiB
+
+/// Rows of a tile of many rows.
+constexpr int many_rows_tile(bool codes) { return codes ? 64 : 128; }
+
+/// True if tiles of kWideOutputs × many_rows_tile() are filled, and are enough to keep a GPU busy that has no
+/// wgmma for such products.
+constexpr bool has_many_rows(const LinearShape& shape, const GpuTraits& gpu) {
+  if (gpu.features.wgmma || gpu.batch_invariant || shape.format.fp8()) return false;
+  const int tile = many_rows_tile(shape.format.quantised()), rows = shape.average_rows();
+  if (4 * rows <= 3 * tile) return false;
+  const int row_tiles = (rows + tile - 1) / tile * std::max(shape.groups, 1);
+  return (padded(shape.outputs) + kWideOutputs - 1) / kWideOutputs * row_tiles >= gpu.multiprocessors;
+}
 
 constexpr int tile_rows(const LinearShape& shape, const GpuTraits& gpu) {
   if (gpu.batch_invariant) return 32;
@@ -132,6 +146,31 @@ constexpr int shared_bytes(const StreamPlan& plan) {
   return kHeaderBytes + std::max(ring + x + inbox, n * (plan.outputs + 4) * 4) + scales;
 }
 
+/// Three stages if a multiprocessor then still has room for two blocks, else two stages for two blocks, else
+/// as many as one block has room for.
+constexpr StreamPlan many_rows_plan(const LinearShape& shape, const GpuTraits& gpu) {
+  StreamPlan plan{.outputs = kWideOutputs,
+                  .tile_rows = many_rows_tile(shape.format.quantised()),
+                  .many_rows = true,
+                  .block_boxes = boxes_per_block(shape.weight_row_bytes() / kChunkBytes, 1),
+                  .boxes = 1,
+                  .operands = boxes_of_x(shape.format),
+                  .scale_lines = scale_lines(shape.format),
+                  .stages = 3};
+  const int half = (gpu.block_shared_bytes + 1024) / 2 - 1024;
+  plan.shared_bytes = shared_bytes(plan);
+  if (plan.shared_bytes > half) {
+    StreamPlan two = plan;
+    two.stages = 2;
+    two.shared_bytes = shared_bytes(two);
+    if (two.shared_bytes <= half || plan.shared_bytes > gpu.block_shared_bytes) plan = two;
+  }
+  if (plan.shared_bytes > gpu.block_shared_bytes) plan.stages = 1;
+  plan.stages = std::min(plan.stages, plan.block_boxes);
+  plan.shared_bytes = shared_bytes(plan);
+  return plan;
+}
+
 }  // namespace streaming
 
 /// Of any dense or grouped product of 16-bit activations, or of fp8 codes. Found by measurement on an H200:
@@ -139,6 +178,7 @@ constexpr int shared_bytes(const StreamPlan& plan) {
 /// that fits the rings of all multiprocessors is fetched whole before the kernel's turn.
 constexpr StreamPlan stream_plan(const LinearShape& shape, const GpuTraits& gpu) {
   using namespace streaming;
+  if (has_many_rows(shape, gpu)) return many_rows_plan(shape, gpu);
   const int tiles = (padded(shape.outputs) + kOutputs - 1) / kOutputs;
   StreamPlan plan{.tile_rows = tile_rows(shape, gpu),
                   .operands = boxes_of_x(shape.format),

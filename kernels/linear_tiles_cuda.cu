@@ -1,0 +1,162 @@
+// Products of many rows on GPUs without wgmma: a block of the streaming products (stream_block.cuh) with a
+// tile so large that arithmetic bounds it, 128 outputs × 128 rows, or × 64 rows if the weights are codes,
+// since a box of codes needs several boxes of x.
+//
+// Four warps multiply, 64 outputs × 64 or 32 rows each: with less, shared memory could not keep up with the
+// tensor cores. They fill the ring themselves by cp.async. A fifth warp for that would cost the others
+// registers, and with those two blocks on a multiprocessor.
+#include "base/check.h"
+#include "kernels/cuda/product/stream_launch.cuh"
+
+namespace troupe::kernels::cuda {
+namespace {
+
+using namespace streaming;
+
+template <class T, class Codes>
+struct ManyRowsTile : StreamTile<T, Codes, kWideOutputs, many_rows_tile(Codes::kOperands > 1), 2, 2> {
+  using S = StreamTile<T, Codes, kWideOutputs, many_rows_tile(Codes::kOperands > 1), 2, 2>;
+  static constexpr int kThreads = S::kWarps * 32;
+};
+
+/// What a thread copies of each piece of the inputs, a box of weights and the boxes of x that it multiplies:
+/// one 16-byte chunk of every 16th row.
+template <class Tile>
+class TileRing {
+ public:
+  __device__ explicit TileRing(const StreamBlock<Tile>& block) : block_(block) {
+#pragma unroll
+    for (int q = 0; q < kRows; ++q) {
+      const int r = first_row_ + q * kRowsAtATime;
+      if (r < block.rows.count) x_row_[q] = static_cast<int>(block.row_of_x(r));
+    }
+  }
+
+  /// Chunks of 64 bytes of weights that the piece has, at most 2; 0 or less: there is no such piece.
+  __device__ int chunks(int piece) const { return min(2, block_.chunks - piece * 2); }
+
+  /// Starts the copies of a piece into a stage; one group of cp.async, empty if there is no such piece.
+  __device__ void bring(int piece, int stage) const {
+    const int here = chunks(piece);
+    if (here > 0) {
+      const ptx::SharedAddress to = block_.ring + block_.at_stage(stage) + place_;
+      bring_weights(piece, here, to);
+      const StreamArgs& a = block_.a;
+#pragma unroll
+      for (int b = 0; b < kOperands; ++b) {
+        if (b * 2 >= here * kOperands) break;
+        const int sixteen = (piece * kOperands + b) * 8 + chunk_;
+#pragma unroll
+        for (int q = 0; q < kRows; ++q) {
+          if (first_row_ + q * kRowsAtATime >= block_.rows.count) break;
+          ptx::copy_async_16_or_zero(
+              to + static_cast<ptx::SharedAddress>((Tile::kM + b * Tile::kN + q * kRowsAtATime) * kRowBytes),
+              a.x + static_cast<std::size_t>(x_row_[q]) * a.x_row_bytes + sixteen * 16,
+              sixteen < block_.x_sixteens);
+        }
+      }
+    }
+    ptx::copy_async_commit();
+  }
+
+ private:
+  static constexpr int kOperands = Tile::Codes::kOperands;
+  static constexpr int kRowsAtATime = Tile::kThreads / 8;
+  static constexpr int kRows = Tile::kN / kRowsAtATime;
+
+  __device__ void bring_weights(int piece, int here, ptx::SharedAddress to) const {
+    const StreamArgs& a = block_.a;
+    const char* from = block_.weight() +
+                       static_cast<std::size_t>(block_.first_output + first_row_) * a.row_bytes +
+                       piece * kRowBytes + chunk_ * 16;
+#pragma unroll
+    for (int m = 0; m < Tile::kM; m += kRowsAtATime) {
+      if (first_row_ + m >= block_.outputs) break;
+      ptx::copy_async_16_or_zero(to + static_cast<ptx::SharedAddress>(m * kRowBytes),
+                                 from + static_cast<std::size_t>(m) * a.row_bytes, chunk_ < here * 4);
+    }
+    if constexpr (Tile::Codes::kGroupScales) {
+      constexpr int kPitch = scale_line_pitch(Tile::kM);
+      const int group = piece * kBox * kOperands / a.scale_group;
+      const char* scales = block_.weight() + a.scales_at;
+      for (int i = thread_; i < block_.scale_lines * (kPitch / 16); i += Tile::kThreads) {
+        const int line = i / (kPitch / 16), at = i % (kPitch / 16) * 16;
+        if (at >= block_.scale_line_bytes()) continue;
+        ptx::copy_async_16(
+            to - place_ + (block_.scales_at - block_.ring) +
+                static_cast<ptx::SharedAddress>(line * kPitch + at),
+            scales + (static_cast<std::size_t>(group + line) * a.ending.outputs + block_.first_output) * 2 +
+                at);
+      }
+    }
+  }
+
+  const StreamBlock<Tile>& block_;
+  const int thread_ = static_cast<int>(threadIdx.x);
+  const int chunk_ = thread_ % 8, first_row_ = thread_ / 8;
+  /// Of the thread's first chunk in a box; its other rows are whole multiples of eight further on.
+  const ptx::SharedAddress place_ =
+      static_cast<ptx::SharedAddress>(first_row_ * kRowBytes + (chunk_ ^ first_row_ % 8) * 16);
+  int x_row_[kRows] = {};
+};
+
+template <class Tile>
+__global__ void __launch_bounds__(Tile::kThreads, 2)
+    tiles(const StreamArgs a, const __grid_constant__ CUtensorMap, const __grid_constant__ CUtensorMap) {
+  extern __shared__ __align__(1024) char shared[];
+  StreamBlock<Tile> block{.a = a, .shared = shared};
+  troupe::cuda::wait_for_previous();
+  troupe::cuda::let_next_start();  // not earlier: this kernel holds the next one (Groups::settled)
+  block.rows = find_rows(a.groups.offsets, a.groups.count, a.rows, Tile::kN, static_cast<int>(blockIdx.y));
+  if (block.rows.count <= 0) return;
+  typename StreamBlock<Tile>::Sums sums;
+  {
+    const TileRing<Tile> ring(block);
+    const StreamOperands operands = block.place_operands();
+    const int ahead = a.stages - 1;  // pieces on their way while one is multiplied: 0, 1 or 2
+    for (int i = 0; i < ahead; ++i) ring.bring(i, i);
+    int stage = 0, next = ahead;
+    for (int i = 0; ring.chunks(i) > 0; ++i) {
+      if (ahead == 0) ring.bring(i, 0);
+      ahead > 1 ? ptx::copy_async_wait<1>() : ptx::copy_async_wait<0>();
+      __syncthreads();
+      if (ahead > 0) {
+        ring.bring(i + ahead, next);
+        if (++next == a.stages) next = 0;
+      }
+      const Halves w = operands.w + block.at_stage(stage), x = operands.x + block.at_stage(stage);
+      const ptx::SharedAddress scales = block.scales_at + block.at_stage(stage);
+      block.multiply_chunk(sums, 0, w, x, scales);
+      if (ring.chunks(i) > 1)
+        block.multiply_chunk(
+            sums, 1, w, x,
+            scales + static_cast<ptx::SharedAddress>(block.scale_lines / 2 * scale_line_pitch(Tile::kM)));
+      if (ahead == 0) __syncthreads();
+      if (++stage == a.stages) stage = 0;
+    }
+  }
+  block.hand_over(sums, block.place_sums());
+  const auto first = block.mine(static_cast<int>(threadIdx.x));
+  Four<typename Tile::T> four(a.ending, first.p, first.o);
+  if (first.there) four.read();
+  block.finish(first, four,
+               first.there ? block.output_scales(first.o) : typename StreamBlock<Tile>::OutputScales{});
+}
+
+template <class T, class Codes>
+void start(Cuda& device, const Linear& linear, const StreamPlan& plan) {
+  using Tile = ManyRowsTile<T, Codes>;
+  TROUPE_CHECK(plan.tile_rows == Tile::kN && plan.outputs == Tile::kM && plan.cluster == 1 &&
+               plan.boxes == 1 && plan.stages <= 3);
+  launch_stream<Tile>(device, linear, plan, tiles<Tile>);
+}
+
+}  // namespace
+
+void run_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
+  if (linear.weight.activations() == DType::f16) return start<F16, PlainCodes>(device, linear, plan);
+  TROUPE_CHECK(with_codes(linear.weight.format,
+                          [&](auto codes) { start<Bf16, decltype(codes)>(device, linear, plan); }));
+}
+
+}  // namespace troupe::kernels::cuda
