@@ -18,7 +18,7 @@ enum class LinearWay {
   unsupported,  ///< no kernel multiplies these types, or the product needs a halved norm and neither strips
                 ///< nor slabs take it
   generic,      ///< any dtype, shape and GPU; slow
-  stream,       ///< 16-bit types: weights are read once for a few rows (decode); mma.sync
+  stream,       ///< mma.sync: weights read once for a few rows (decode); large tiles where wgmma is missing
   strips,       ///< bf16 on Hopper: up to eight rows, weights of some megabytes
   slabs,        ///< bf16 on Hopper: 9 to 64 rows, weights of some megabytes
   wgmma,        ///< 16-bit types on Hopper: many rows (prefill)

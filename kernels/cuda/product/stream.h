@@ -197,6 +197,12 @@ constexpr StreamPlan stream_plan(const LinearShape& shape, const GpuTraits& gpu)
     whole.stages = 1;
     if (shared_bytes(whole) <= gpu.block_shared_bytes) plan = whole;
   }
+  // Where no clusters share the inputs, few blocks have to keep the memory busy: each asks for as much as fits.
+  if (!gpu.features.clusters && !shape.grouped() &&
+      tiles * ((shape.rows + plan.tile_rows - 1) / plan.tile_rows) <= gpu.multiprocessors) {
+    plan.stages = kMaxStages;
+    plan.boxes = plan.operands > 1 ? 1 : 2;
+  }
   plan.boxes = std::min(plan.boxes, plan.block_boxes);
   plan.stages =
       std::clamp((plan.block_boxes + plan.boxes - 1) / plan.boxes, 1, std::min(plan.stages, kMaxStages));
