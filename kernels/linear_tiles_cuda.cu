@@ -126,11 +126,11 @@ __global__ void __launch_bounds__(Tile::kThreads, 2)
       }
       const Halves w = operands.w + block.at_stage(stage), x = operands.x + block.at_stage(stage);
       const ptx::SharedAddress scales = block.scales_at + block.at_stage(stage);
-      block.multiply_chunk(sums, 0, w, x, scales);
+      block.multiply_chunk(sums, 0, w, x, scales, {});
       if (ring.chunks(i) > 1)
         block.multiply_chunk(
             sums, 1, w, x,
-            scales + static_cast<ptx::SharedAddress>(block.scale_lines / 2 * scale_line_pitch(Tile::kM)));
+            scales + static_cast<ptx::SharedAddress>(block.scale_lines / 2 * scale_line_pitch(Tile::kM)), {});
       if (ahead == 0) __syncthreads();
       if (++stage == a.stages) stage = 0;
     }
@@ -155,8 +155,9 @@ void start(Cuda& device, const Linear& linear, const StreamPlan& plan) {
 
 void run_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
   if (linear.weight.activations() == DType::f16) return start<F16, PlainCodes>(device, linear, plan);
-  TROUPE_CHECK(with_codes(linear.weight.format,
-                          [&](auto codes) { start<Bf16, decltype(codes)>(device, linear, plan); }));
+  TROUPE_CHECK(with_codes(linear.weight.format, [&](auto codes) {
+    if constexpr (!decltype(codes)::kLines) start<Bf16, decltype(codes)>(device, linear, plan);
+  }));
 }
 
 }  // namespace troupe::kernels::cuda

@@ -84,7 +84,10 @@ constexpr int many_rows_tile(bool codes) { return codes ? 64 : 128; }
 /// True if tiles of kWideOutputs × many_rows_tile() are filled, and are enough to keep a GPU busy that has no
 /// wgmma for such products.
 constexpr bool has_many_rows(const LinearShape& shape, const GpuTraits& gpu) {
-  if (gpu.features.wgmma || gpu.batch_invariant || shape.format.fp8()) return false;
+  if (gpu.features.wgmma || gpu.batch_invariant || shape.format.fp8() ||
+      shape.format.kind == WeightKind::wint2) {
+    return false;
+  }
   const int tile = many_rows_tile(shape.format.quantised()), rows = shape.average_rows();
   if (4 * rows <= 3 * tile) return false;
   const int row_tiles = (rows + tile - 1) / tile * std::max(shape.groups, 1);
