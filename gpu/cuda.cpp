@@ -134,7 +134,7 @@ struct Cuda::Staging {
 };
 
 Cuda::Cuda(const CudaOptions& options)
-    : ordinal_(options.ordinal), batch_invariant_(options.batch_invariant) {
+    : ordinal_(options.ordinal), batch_invariant_(options.batch_invariant), avoided_(options.avoided) {
   if (Status usable = cuda_usable(options.ordinal); !usable.ok()) throw CudaError(usable.message);
   TROUPE_CUDA(cudaSetDevice(ordinal_));
   cudaDeviceProp properties{};

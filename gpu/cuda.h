@@ -17,6 +17,7 @@
 #include "gpu/architectures.h"
 #include "gpu/byte_source.h"
 #include "gpu/device.h"
+#include "gpu/kernel_ways.h"
 #include "gpu/overlap_check.h"
 
 struct CUstream_st;  // cudaStream_t
@@ -36,6 +37,8 @@ struct CudaOptions {
   /// A kernel may start while the one before it still runs, where the GPU can do that. Off: plain launches,
   /// in graphs too. The results are the same to the bit.
   bool overlap = true;
+  /// Kernels that do not run here, because the card was found to compute them wrongly (troupe check-gpu).
+  KernelWays avoided{};
 };
 
 /// ok if the GPU can be used; otherwise one sentence that names the reason (no driver, driver too old, no
@@ -126,6 +129,8 @@ class Cuda {
   /// Highest clock of a multiprocessor. 0: the driver does not say.
   double clock_hz() const { return clock_hz_; }
   bool batch_invariant() const { return batch_invariant_; }
+  /// CudaOptions::avoided.
+  const KernelWays& avoided() const { return avoided_; }
   CudaMemory memory() const;
 
   /// Working memory of one op, 256-byte aligned. The next op may overwrite it, so an op's kernels touch it
@@ -168,6 +173,7 @@ class Cuda {
   std::uint64_t step_ = 0;
   std::unique_ptr<Staging> staging_;
   OverlapCheck overlap_check_;  // used by debug builds only
+  KernelWays avoided_;
 };
 static_assert(Device<Cuda>);
 

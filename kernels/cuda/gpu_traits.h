@@ -4,6 +4,7 @@
 #include "gpu/architectures.h"
 #include "gpu/cards.h"
 #include "gpu/cuda.h"
+#include "gpu/kernel_ways.h"
 
 namespace troupe::kernels::cuda {
 
@@ -14,6 +15,9 @@ struct GpuTraits {
   double memory_bytes_per_s = 0;  ///< clock × bus width, not what a copy reaches
   double clock_hz = 0;            ///< of a multiprocessor
   bool batch_invariant = false;   ///< a row's bits may not depend on the other rows
+  KernelWays avoided{};           ///< not to be chosen: they compute wrongly on this card
+
+  constexpr bool may(KernelWay way) const { return !avoided.contains(way); }
 };
 
 /// An H200 as its driver describes it: 3,201 MHz × 6,016 bits, 132 multiprocessors at 1,980 MHz.
@@ -32,7 +36,8 @@ inline GpuTraits traits_of(const Cuda& device) {
           .block_shared_bytes = device.block_shared_bytes(),
           .memory_bytes_per_s = known ? device.memory_bytes_per_s() : kH200.memory_bytes_per_s,
           .clock_hz = known ? device.clock_hz() : kH200.clock_hz,
-          .batch_invariant = device.batch_invariant()};
+          .batch_invariant = device.batch_invariant(),
+          .avoided = device.avoided()};
 }
 
 /// Of a card that runs code of its own capability, "90a" on a Hopper. Its clock is taken to be an H200's.

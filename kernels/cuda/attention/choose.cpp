@@ -12,9 +12,17 @@ const char* flash_obstacle(const AttentionShape& s) {
   return nullptr;
 }
 
+/// Why flash is not taken; null: it is.
+const char* prompt_obstacle(const AttentionShape& s, const GpuTraits& gpu) {
+  if (gpu.batch_invariant) return "batch-invariant";
+  if (!gpu.may(KernelWay::attention_flash)) return "flash computes wrongly on this GPU";
+  return flash_obstacle(s);
+}
+
 /// Why the decode kernel does not take the shape; null: it does.
 const char* decode_obstacle(const AttentionShape& s, const GpuTraits& gpu) {
   if (const char* why = flash_obstacle(s)) return why;
+  if (!gpu.may(KernelWay::attention_decode)) return "the decode kernel computes wrongly on this GPU";
   if (s.first > 0 && gpu.block_shared_bytes < kFewOneTokenBytes)
     return "a block has too little shared memory for the kernel that skips token 0";
   return s.group() > kDecodeGroup ? "more than 8 q heads for each KV head" : nullptr;
@@ -26,14 +34,15 @@ std::string number(int n, const char* of) { return std::to_string(n) + of; }
 
 AttentionChoice choose(const AttentionShape& s, const GpuTraits& gpu) {
   const char* const no_decode = decode_obstacle(s, gpu);
-  const char* const no_flash = gpu.batch_invariant ? "batch-invariant" : flash_obstacle(s);
+  const char* const no_flash = prompt_obstacle(s, gpu);
   const AttentionWay decodes = no_decode == nullptr ? AttentionWay::decode : AttentionWay::generic;
   const char* const decodes_reason = no_decode == nullptr ? "one token each" : no_decode;
   if (gpu.batch_invariant) {
     const char* const why = no_decode == nullptr ? "batch-invariant: each row by itself" : no_decode;
     return {.decodes = decodes, .pieces = decodes, .decodes_reason = why, .pieces_reason = why};
   }
-  if (s.has_few_tokens() && no_decode == nullptr && gpu.block_shared_bytes >= kFewBytes) {
+  if (s.has_few_tokens() && no_decode == nullptr && gpu.may(KernelWay::attention_few) &&
+      gpu.block_shared_bytes >= kFewBytes) {
     const char* const why = "a few tokens each";
     return {.decodes = AttentionWay::few,
             .pieces = AttentionWay::few,

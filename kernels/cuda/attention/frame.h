@@ -38,7 +38,8 @@ constexpr int frame_chunk_at(int row, int chunk) {
 
 /// True if tensor cores run the op; else a plain kernel does, for any head_dim and type.
 constexpr bool frame_is_packed(const FrameAttention& op, const GpuTraits& gpu) {
-  return gpu.features.wgmma && op.dtype != DType::f32 && op.head_dim == kFrameDim;
+  return gpu.features.wgmma && gpu.may(KernelWay::frame_packed) && op.dtype != DType::f32 &&
+         op.head_dim == kFrameDim;
 }
 
 constexpr std::size_t packed_bytes(const FrameAttention& op, const GpuTraits& gpu) {

@@ -36,14 +36,18 @@ struct RoutingChoice {
 constexpr RoutingChoice choose(const RoutingShape& s, const GpuTraits& gpu) {
   if (s.dtype != DType::bf16) return {RoutingWay::generic, "only bfloat16 has a tensor core kernel"};
   const bool few = s.rows <= kRoutingTileRows * kRoutingTilesInOneKernel;
-  if (!few && !gpu.batch_invariant) {
+  if (!few && !gpu.batch_invariant && gpu.may(KernelWay::routing_wide_tiles)) {
     return s.rows <= kRoutingManyRows ? RoutingChoice{RoutingWay::tiles_32, "some hundred rows"}
                                       : RoutingChoice{RoutingWay::tiles_32_wide, "many rows"};
   }
-  if (gpu.features.clusters && s.experts <= 8 * kRoutingMaxCluster &&
+  if (gpu.features.clusters && gpu.may(KernelWay::routing_clusters) && s.experts <= 8 * kRoutingMaxCluster &&
       s.rows <= kRoutingTileRows * kRoutingMaxClusters)
     return {RoutingWay::clusters_16, "few rows"};
-  return {RoutingWay::tiles_16, few ? "few rows" : "batch-invariant"};
+  if (!gpu.may(KernelWay::routing_tiles))
+    return {RoutingWay::generic, "the tensor core kernel computes wrongly on this GPU"};
+  return {RoutingWay::tiles_16, few                   ? "few rows"
+                                : gpu.batch_invariant ? "batch-invariant"
+                                                      : "larger tiles compute wrongly on this GPU"};
 }
 
 constexpr const char* to_string(RoutingWay way) {

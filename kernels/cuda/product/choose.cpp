@@ -19,6 +19,8 @@ bool many_rows(const LinearShape& s) {
 }
 
 LinearChoice streamed(const LinearShape& s, const GpuTraits& gpu, const char* reason) {
+  if (!gpu.may(KernelWay::product_stream))
+    return {.way = LinearWay::generic, .reason = "streams compute wrongly on this GPU"};
   return {.way = LinearWay::stream, .reason = reason, .stream = stream_plan(s, gpu)};
 }
 
@@ -27,14 +29,18 @@ LinearChoice with_tensor_cores(const LinearShape& s, const GpuTraits& gpu) {
   if (s.ending == Ending::qkv && s.head_dim % 4 != 0)
     return {.way = LinearWay::generic, .reason = "head_dim is not a multiple of 4"};
   if (gpu.batch_invariant) return streamed(s, gpu, "batch-invariant: the same sums whatever the rows");
-  if (unpacked_takes(s, gpu) && s.rows > kManyRowsOfUnpacked * s.groups)
+  if (unpacked_takes(s, gpu) && gpu.may(KernelWay::product_unpacked) &&
+      s.rows > kManyRowsOfUnpacked * s.groups)
     return {.way = LinearWay::unpacked, .reason = "many rows in an average group"};
   if (!many_rows(s)) {
     return streamed(s, gpu,
                     s.grouped() ? "few rows in an average group" : "few rows: bound by reading the weights");
   }
+  const bool expands = s.format.quantised() && !s.format.fp8();
+  if (!gpu.may(expands ? KernelWay::product_expanded : KernelWay::product_wgmma))
+    return streamed(s, gpu, "many rows, but wgmma computes wrongly on this GPU");
   if (wgmma_takes(s, gpu) && s.format.kind != WeightKind::wint2) {
-    return {.way = s.format.quantised() && !s.format.fp8() ? LinearWay::expanded : LinearWay::wgmma,
+    return {.way = expands ? LinearWay::expanded : LinearWay::wgmma,
             .reason = "many rows: bound by arithmetic",
             .wgmma_tile = wgmma_plan(s, gpu)};
   }
@@ -56,12 +62,12 @@ LinearChoice choose(const LinearShape& s, const GpuTraits& gpu) {
     if (!gpu.features.fp8) return {.way = LinearWay::generic, .reason = "the GPU has no fp8 tensor cores"};
     return with_tensor_cores(s, gpu);
   }
-  if (const StripPlan plan = strip_plan(s, gpu)) {
+  if (const StripPlan plan = strip_plan(s, gpu); plan && gpu.may(KernelWay::product_strips)) {
     return {.way = LinearWay::strips,
             .reason = "few rows, and its weights nearly fit shared memory",
             .strips = plan};
   }
-  if (const SlabPlan plan = slab_plan(s, gpu)) {
+  if (const SlabPlan plan = slab_plan(s, gpu); plan && gpu.may(KernelWay::product_slabs)) {
     return {.way = LinearWay::slabs,
             .reason = "9 to 64 rows, and its weights nearly fit shared memory",
             .slabs = plan};
