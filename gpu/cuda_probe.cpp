@@ -27,6 +27,7 @@ struct ProbeAnswer {
   std::uint64_t free = 0;
   std::uint64_t total = 0;
   int capability = 0;
+  int accelerated = 0;
   int devices = 0;
   std::uint64_t reaches = 0;
   char text[1024] = {};
@@ -49,6 +50,7 @@ ProbeAnswer look(int ordinal) {
     answer.free = memory.free;
     answer.total = memory.total;
     answer.capability = device.capability();
+    answer.accelerated = device.features().wgmma ? 1 : 0;
     answer.devices = cuda_devices();
     for (int other = 0; other < std::min(answer.devices, 64); ++other) {
       if (cuda_reaches(ordinal, other)) answer.reaches |= std::uint64_t{1} << other;
@@ -82,10 +84,22 @@ bool await(int fd, ProbeAnswer& answer) {
 
 Result<CudaProbe> result_of(const ProbeAnswer& answer) {
   if (answer.code != Code::ok) return failure(answer.code, answer.text);
-  return CudaProbe{answer.text, answer.free, answer.total, answer.capability, answer.devices, answer.reaches};
+  return CudaProbe{.name = answer.text,
+                   .free = answer.free,
+                   .total = answer.total,
+                   .capability = answer.capability,
+                   .accelerated = answer.accelerated != 0,
+                   .devices = answer.devices,
+                   .reaches = answer.reaches};
 }
 
 }  // namespace
+
+std::string card_name(const CudaProbe& gpu) {
+  const std::size_t begin = gpu.name.find(": ");
+  if (begin == std::string::npos) return gpu.name;
+  return gpu.name.substr(begin + 2, gpu.name.find(',') - begin - 2);
+}
 
 Result<CudaProbe> probe_cuda(int ordinal) {
   if (cuda_initialized()) return result_of(look(ordinal));

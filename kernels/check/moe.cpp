@@ -1,0 +1,137 @@
+// Checks of mixtures of experts: every way of the router, and experts in every format at few and many rows.
+#include "kernels/moe.h"
+
+#include "kernels/check/side.h"
+#include "kernels/check/weights.h"
+#include "kernels/cuda/moe/choose.h"
+
+namespace troupe::kernels::check {
+namespace {
+
+constexpr int kMoeHidden = 512, kMoeIntermediate = 256, kTopK = 4, kShared = 1;
+
+/// Logits are sums of multiples of 2^-12 below 2^11, which fp32 holds whatever the order, so that both
+/// devices choose the same experts.
+Numbers router_weights(int experts) {
+  Numbers weights = draw(static_cast<std::size_t>(experts * kMoeHidden), 91, 0.125f);
+  for (float& weight : weights) weight = std::clamp(std::nearbyint(weight * 64), -64.0f, 64.0f) / 64;
+  return weights;
+}
+Numbers routed_rows(int rows) {
+  Numbers numbers = draw(static_cast<std::size_t>(rows * kMoeHidden), 92);
+  for (float& number : numbers) number = std::clamp(std::nearbyint(number * 32), -112.0f, 112.0f) / 32;
+  return numbers;
+}
+
+/// The experts chosen and the residual stream.
+struct MoeResult {
+  std::vector<std::int32_t> chosen;
+  Numbers residual;
+};
+
+template <class D>
+MoeResult mixture(Side<D>& side, const WeightFormat& format, int experts, int rows) {
+  const WeightFormat stored = stored_as(side, format);
+  const int stacked = experts + kShared;
+  MatrixStack gate_up{side.matrix(stored, gate_up_outputs(kMoeIntermediate), kMoeHidden, stacked), stacked};
+  MatrixStack down{side.matrix(stored, kMoeHidden, kMoeIntermediate, stacked), stacked};
+  for (int e = 0; e < stacked; ++e) {
+    const auto seed = static_cast<std::uint64_t>(100 + 3 * (e % 16));  // experts 16 apart are alike
+    side.pack(gate_up.at(e), Place::gate, kMoeIntermediate,
+              exact_weights(format, kMoeIntermediate, kMoeHidden, seed));
+    side.pack(gate_up.at(e), Place::up, kMoeIntermediate,
+              exact_weights(format, kMoeIntermediate, kMoeHidden, seed + 1));
+    side.pack(down.at(e), Place::rows, kMoeHidden,
+              exact_weights(format, kMoeHidden, kMoeIntermediate, seed + 2));
+  }
+  Numbers bias(static_cast<std::size_t>(experts), 0.0f);
+  bias[1] = 0.0625f;
+  float* const residual =
+      side.floats(rows, kMoeHidden, draw(static_cast<std::size_t>(rows * kMoeHidden), 93));
+  std::int32_t* const chosen = side.template room<std::int32_t>(static_cast<std::size_t>(rows * kTopK));
+  run(side.device(), Moe{.residual = residual,
+                         .x = side.rows(format.activations, rows, kMoeHidden, routed_rows(rows)),
+                         .router = side.packed(DType::f32, experts, kMoeHidden, router_weights(experts)),
+                         .bias = side.floats(1, experts, bias),
+                         .gate_up = gate_up,
+                         .down = down,
+                         .experts = experts,
+                         .shared = kShared,
+                         .top_k = kTopK,
+                         .rows = rows,
+                         .chosen = chosen});
+  return {side.get(chosen, static_cast<std::size_t>(rows * kTopK)),
+          side.numbers(DType::f32, residual, rows, kMoeHidden)};
+}
+
+/// The choice of experts alone, so that it does not hang on their products.
+Status check_router(Cpu& cpu, Cuda& cuda, const WeightFormat& format, int experts, int rows) {
+  Side<Cuda> there(cuda);
+  Side<Cpu> here(cpu);
+  return compare_bytes(mixture(there, format, experts, rows).chosen,
+                       mixture(here, format, experts, rows).chosen);
+}
+
+Status check_experts(Cpu& cpu, Cuda& cuda, const WeightFormat& format, int experts, int rows) {
+  Side<Cuda> there(cuda);
+  Side<Cpu> here(cpu);
+  const Numbers got = mixture(there, format, experts, rows).residual,
+                expected = mixture(here, format, experts, rows).residual;
+  return compare(got, expected, format.fp8() ? Bound{0, 0.08} : rounded_between(format.activations));
+}
+
+std::optional<KernelWay> avoidable_routing(cuda::RoutingWay way) {
+  switch (way) {
+    case cuda::RoutingWay::tiles_16: return KernelWay::routing_tiles;
+    case cuda::RoutingWay::clusters_16: return KernelWay::routing_clusters;
+    case cuda::RoutingWay::tiles_32:
+    case cuda::RoutingWay::tiles_32_wide: return KernelWay::routing_wide_tiles;
+    case cuda::RoutingWay::generic: break;
+  }
+  return std::nullopt;
+}
+
+std::string text_of(const WeightFormat& format, int experts, int rows) {
+  return std::to_string(experts) + " experts, " + to_string(format) + ", " + std::to_string(rows) + " rows";
+}
+
+void add_router(Checks& checks, DType dtype, int experts, int rows) {
+  checks.push_back({"Moe",
+                    "router: " + text_of(dtype, experts, rows),
+                    {},
+                    [=](const cuda::GpuTraits& gpu) {
+                      const cuda::RoutingWay way = choose(cuda::RoutingShape{dtype, experts, rows}, gpu).way;
+                      return TakenWay{to_string(way), avoidable_routing(way)};
+                    },
+                    [=](Cpu& cpu, Cuda& cuda) { return check_router(cpu, cuda, dtype, experts, rows); }});
+}
+
+void add_experts(Checks& checks, const WeightFormat& format, int rows) {
+  constexpr int kExperts = 8;
+  const cuda::LinearShape gate_up{.ending = cuda::Ending::swiglu,
+                                  .format = format,
+                                  .outputs = gate_up_outputs(kMoeIntermediate),
+                                  .inputs = kMoeHidden,
+                                  .rows = rows * (kTopK + kShared),
+                                  .groups = kExperts + kShared};
+  checks.push_back({"Moe", text_of(format, kExperts, rows), "Moe", way_of_product(gate_up),
+                    [=](Cpu& cpu, Cuda& cuda) { return check_experts(cpu, cuda, format, kExperts, rows); }});
+}
+
+}  // namespace
+
+void add_moe_checks(Checks& checks) {
+  const WeightFormat int8(WeightKind::int8, DType::bf16), int4(WeightKind::int4, DType::bf16),
+      groups(WeightKind::int4, DType::bf16, 64), fp8(WeightKind::fp8, DType::bf16);
+  add_router(checks, DType::bf16, 64, 5);     // clusters
+  add_router(checks, DType::bf16, 160, 5);    // tiles of 16 rows
+  add_router(checks, DType::bf16, 64, 400);   // of 32
+  add_router(checks, DType::bf16, 64, 2100);  // wide ones
+  add_router(checks, DType::f32, 8, 3);
+  for (const WeightFormat& format : {WeightFormat(DType::bf16), WeightFormat(DType::f16),
+                                     WeightFormat(DType::f32), int8, int4, groups, fp8}) {
+    for (const int rows : {4, 300}) add_experts(checks, format, rows);
+  }
+}
+
+}  // namespace troupe::kernels::check
