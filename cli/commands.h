@@ -11,6 +11,7 @@ int restart_main(int argc, char** argv);
 int logs_main(int argc, char** argv);
 int pull_main(int argc, char** argv);
 int fit_main(int argc, char** argv);
+int check_gpu_main(int argc, char** argv);
 int quantize_main(int argc, char** argv);
 int tokenize_main(int argc, char** argv);
 int cluster_keys_main(int argc, char** argv);

@@ -61,20 +61,13 @@ model::GpuProbes remembered_probes() {
   return probes;
 }
 
-/// "NVIDIA H200" of CudaProbe::name, "cuda: NVIDIA H200, 132 multiprocessors, …".
-std::string driver_name(const std::string& described) {
-  const std::size_t begin = described.find(": ");
-  if (begin == std::string::npos) return described;
-  return described.substr(begin + 2, described.find(',') - begin - 2);
-}
-
 /// The GPUs of this machine, or its CPU with the speeds that it has now.
 FitMachine this_machine(std::string& note) {
   FitMachine machine;
   machine.probes = remembered_probes();
   const Result<CudaProbe> gpu = machine.probes.gpu(0);
   if (gpu.ok()) {
-    machine.name = driver_name(gpu->name);
+    machine.name = card_name(*gpu);
     machine.cards = std::max(1, gpu->devices);
     machine.memory_bytes = gpu->total;
     if (const Card* card = card_of_driver(machine.name, gpu->total); card != nullptr) {

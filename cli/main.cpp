@@ -65,6 +65,7 @@ constexpr Subcommand kSubcommands[] = {
     {"logs", "read the actors' logs", troupe::cli::logs_main},
     {"pull", "fetch a model from a hub", troupe::cli::pull_main},
     {"fit", "say which models fit this machine or a card, and how fast they can be", troupe::cli::fit_main},
+    {"check-gpu", "compare every kernel on a GPU with the CPU", troupe::cli::check_gpu_main},
     {"quantize", "write a quantised copy of a checkpoint", troupe::cli::quantize_main},
     {"tokenize", "encode and decode text with a model's tokenizer", troupe::cli::tokenize_main},
     {"bench", "measure: steps of a model offline, load on a server", troupe::cli::bench_main},

@@ -18,6 +18,7 @@
 #include "base/log.h"
 #include "base/log_directory.h"
 #include "base/usable_cores.h"
+#include "cli/check_gpu.h"
 #include "cli/pull_model.h"
 #include "cli/terminal.h"
 #include "config/address.h"
@@ -28,6 +29,7 @@
 #include "http/server/tls_server.h"
 #include "ipc/memory_file.h"
 #include "ipc/patch_region.h"
+#include "model/card_check/start_check.h"
 #include "model/checkpoint/spec.h"
 #include "model/preflight.h"
 #include "model/ranks/rank_memory.h"
@@ -157,6 +159,21 @@ Result<std::string> prepare_front(config::Options& options, SharedMemory& shared
   return text;
 }
 
+/// Has the kernels checked on the GPU, where that is due. A line of the summary.
+Result<std::string> check_kernels(const CudaProbe& gpu, config::Options& options) {
+  const auto check =
+      model::check_at_start({.when = options.device.check_gpu,
+                             .verified = model::is_verified(gpu),
+                             .only_look = options.dry_run || options.dump_config,
+                             .key = model::key_of(gpu),
+                             .directory = config::default_cache_dir(config::process_environment()),
+                             .start = cli::start_gpu_checks()});
+  if (!check.ok()) return check.status();
+  if (!check->warning.empty()) warn(check->warning);
+  options.device.avoided_kernels = to_string(check->avoided);
+  return check->line + "\n";
+}
+
 /// Checks everything before a port is opened, and sets the options that were left open.
 Result<std::string> prepare(config::Options& options, SharedMemory& shared) {
   if (Status status = read_checked_credentials(options.http); !status.ok()) return status;
@@ -188,6 +205,12 @@ Result<std::string> prepare(config::Options& options, SharedMemory& shared) {
     if (Status status = make_patches(options, fronts, shared); !status.ok()) return status;
   }
   options.device.device = found->device;
+  std::string kernels;
+  if (found->gpu) {
+    auto line = check_kernels(*found->gpu, options);
+    if (!line.ok()) return line.status();
+    kernels = *std::move(line);
+  }
   if (found->device == config::Device::cpu && options.parallel.workers() > 1) {
     options.parallel.found_bytes = static_cast<std::int64_t>(found->available_bytes - found->reserved_bytes);
   }
@@ -200,7 +223,7 @@ Result<std::string> prepare(config::Options& options, SharedMemory& shared) {
   if (options.scheduler.max_prefill_step_ms == 0) {
     options.scheduler.max_prefill_step_ms = config::default_prefill_step_ms(found->device);
   }
-  return "model " + options.model.directory + "\n" + model::summary(*found);
+  return "model " + options.model.directory + "\n" + model::summary(*found) + kernels;
 }
 
 Result<supervisor::RanksMemory> make_ranks_memory(int ranks) {

@@ -131,6 +131,15 @@ FieldList device_fields(DeviceOptions& o) {
        .help =
            "a cuda kernel may start while the one before it ends; off, to tell whether a fault comes from "
            "that: slower, the same answers"},
+      {.name = "check-gpu",
+       .slot = choice(o.check_gpu, {"auto", "always", "never"}),
+       .help =
+           "before the start, compare every kernel with the CPU (troupe check-gpu); auto: on a card that is "
+           "not verified, once for each driver and build"},
+      {.name = "avoided-kernels",
+       .slot = &o.avoided_kernels,
+       .help = "kernels that this check has found to be wrong here",
+       .hidden = true},
   };
 }
 

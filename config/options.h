@@ -152,6 +152,13 @@ struct AnswerOptions {
   std::vector<int> found_thinking_end;  ///< tokens of the text before that tag, found at start
 };
 
+/// When the kernels are checked on the GPU before a start.
+enum class CheckGpu {
+  automatic,  ///< once for each card, driver and build, unless the card is verified
+  always,
+  never,
+};
+
 /// What the model runs on, and how much memory it may take.
 struct DeviceOptions {
   Device device = Device::automatic;
@@ -169,6 +176,8 @@ struct DeviceOptions {
   bool batch_invariant = false;
   /// A GPU kernel may start while the one before it ends. The results are the same without it, to the bit.
   bool overlap_kernels = true;
+  CheckGpu check_gpu = CheckGpu::automatic;
+  std::string avoided_kernels;  ///< names of KernelWays that the check found to be wrong here; found at start
 };
 
 inline constexpr int kMostRanks = 32;

@@ -204,6 +204,16 @@ std::string default_runtime_dir(const Environment& environment) {
   return (given ? runtime->second : "/tmp/troupe-" + std::to_string(::getuid())) + "/troupe";
 }
 
+std::string default_cache_dir(const Environment& environment) {
+  const auto absolute = [&](const char* name) {
+    const auto found = environment.find(name);
+    return found != environment.end() && found->second.starts_with('/') ? found->second : std::string();
+  };
+  if (const std::string cache = absolute("XDG_CACHE_HOME"); !cache.empty()) return cache + "/troupe";
+  if (const std::string home = absolute("HOME"); !home.empty()) return home + "/.cache/troupe";
+  return default_runtime_dir(environment);
+}
+
 std::string service_manager_socket(const Environment& environment) {
   const auto socket = environment.find("NOTIFY_SOCKET");
   return socket == environment.end() ? std::string() : socket->second;

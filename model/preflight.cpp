@@ -205,6 +205,7 @@ Result<Preflight> preflight_with(const config::Options& options, const GpuProbes
     gpus = *std::move(found);
     if (!gpus.absent.ok() && made.device == config::Device::cuda) return gpus.absent;
     made.device = gpus.absent.ok() ? config::Device::cuda : config::Device::cpu;
+    if (gpus.absent.ok()) made.gpu = gpus.each;
   }
   if (Status s = check_speculation(options.speculation, made.device); !s.ok()) return s;
   if (Status s = check_split(options, made.device); !s.ok()) return s;

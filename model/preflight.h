@@ -29,6 +29,7 @@ struct RankShare {
 
 struct Preflight {
   config::Device device = config::Device::cpu;  ///< the device that will be used; never `automatic`
+  std::optional<CudaProbe> gpu;                 ///< the first rank's; on `cuda` alone
   std::optional<ModelSpec> spec;                ///< none for the echo device without a model
   std::uint64_t spec_hash = 0;                  ///< for Hello; 0 without a spec
   WeightFormats formats;                        ///< of weights, activations and KV

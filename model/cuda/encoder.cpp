@@ -37,8 +37,10 @@ Result<std::unique_ptr<CudaEncoder>> CudaEncoder::make(const CudaOptions& option
                                                        std::int64_t kept_tokens, Collective<Cuda>* ranks,
                                                        int least_rows) {
   // An item is encoded alone, so a row's bits hang on its item alone whichever kernels run.
-  auto device = std::make_unique<Cuda>(
-      CudaOptions{.ordinal = options.ordinal, .batch_invariant = false, .overlap = options.overlap});
+  auto device = std::make_unique<Cuda>(CudaOptions{.ordinal = options.ordinal,
+                                                   .batch_invariant = false,
+                                                   .overlap = options.overlap,
+                                                   .avoided = options.avoided});
   device->scratch(kernels::cuda::kBiasedSums);
   Result<Region<Cuda>> memory =
       Region<Cuda>::make(*device, std::max(outputs, kFirstUpload), "embeddings of images and videos");

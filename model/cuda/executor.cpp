@@ -34,10 +34,13 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
   const Result<TensorMap> map = files.map_of(place.shard);
   if (!map) return map.status();
   CudaModel model;
+  const Result<KernelWays> avoided = read_kernel_ways(options.device.avoided_kernels);
+  if (!avoided) return avoided.status();
   model.device =
       std::make_unique<Cuda>(CudaOptions{.ordinal = place.worker() / options.parallel.ranks_per_gpu,
                                          .batch_invariant = options.device.batch_invariant,
-                                         .overlap = options.device.overlap_kernels});
+                                         .overlap = options.device.overlap_kernels,
+                                         .avoided = *avoided});
   Cuda& device = *model.device;
   if (Status s = check_gpu(files.formats, device.capability()); !s.ok()) return s;
   const ExchangeWay way = choose_exchange(options.parallel, cuda_reaches);
@@ -96,11 +99,11 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
   if (!model.ranks || model.ranks->lasting_graphs()) model.steps->capture();
 
   if (spec->vision) {
-    Result<std::unique_ptr<CudaEncoder>> encoder =
-        CudaEncoder::make({.ordinal = device.ordinal(), .overlap = options.device.overlap_kernels}, *spec,
-                          files.formats.activations, model.decoder->vision_weights(), capacity.frame_patches,
-                          encoder_output_bytes(capacity, *spec, files.formats, options),
-                          kept_media_tokens(options, capacity), model.ranks.get());
+    Result<std::unique_ptr<CudaEncoder>> encoder = CudaEncoder::make(
+        {.ordinal = device.ordinal(), .overlap = options.device.overlap_kernels, .avoided = *avoided}, *spec,
+        files.formats.activations, model.decoder->vision_weights(), capacity.frame_patches,
+        encoder_output_bytes(capacity, *spec, files.formats, options), kept_media_tokens(options, capacity),
+        model.ranks.get());
     if (!encoder) return encoder.status();
     model.encoder = std::move(*encoder);
   }

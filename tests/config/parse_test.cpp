@@ -428,6 +428,12 @@ TEST(Parse, HelpOverridesEveryOtherFlag) {
   EXPECT_EQ(parse({"--help=markdown"}, {})->help, "markdown");
 }
 
+TEST(Parse, TheCacheDirectoryIsTheUsers) {
+  EXPECT_EQ(default_cache_dir({{"XDG_CACHE_HOME", "/c"}, {"HOME", "/h"}}), "/c/troupe");
+  EXPECT_EQ(default_cache_dir({{"XDG_CACHE_HOME", "relative"}, {"HOME", "/h"}}), "/h/.cache/troupe");
+  EXPECT_EQ(default_cache_dir({{"XDG_RUNTIME_DIR", "/run/user/7"}}), "/run/user/7/troupe");
+}
+
 TEST(Parse, RuntimeDirectory) {
   EXPECT_EQ(parsed({}, {{"XDG_RUNTIME_DIR", "/run/user/7"}}).process.runtime_dir, "/run/user/7/troupe");
   EXPECT_EQ(parsed({}).process.runtime_dir, "/tmp/troupe-" + std::to_string(::getuid()) + "/troupe");

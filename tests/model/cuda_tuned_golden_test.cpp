@@ -18,8 +18,14 @@ class CudaTunedGoldens : public ::testing::TestWithParam<const char*> {
   void SetUp() override {
     if (const Status usable = cuda_usable(); !usable.ok()) GTEST_SKIP() << usable.message;
     golden = std::make_unique<TunedGolden>(GetParam());
+    make_executor({});
+  }
+
+  /// `avoided`: kernels to do without.
+  void make_executor(const KernelWays& avoided) {
     config::Options options = test::tuned_options(GetParam());
     options.model.dtype = config::DTypeOption::bfloat16;
+    options.device.avoided_kernels = to_string(avoided);
     options.device.num_gpu_blocks_override = test::blocks_of(*golden, test::all_of(*golden));
     options.scheduler.max_num_seqs = golden->sequences();
     options.scheduler.max_num_batched_tokens = 1024;
@@ -65,6 +71,23 @@ TEST_P(CudaTunedGoldens, AllTogetherInChunks) {
   test::run_tuned(*executor, *golden, test::all_of(*golden), 192, 2, report);
   if (HasFailure()) return;
   judge("all together");
+}
+
+// What a server does on a card that computes these wrongly (troupe check-gpu).
+TEST_P(CudaTunedGoldens, WithoutKernelsThatAreWrongOnTheCard) {
+  const KernelWays products{KernelWay::product_strips, KernelWay::product_slabs, KernelWay::product_wgmma,
+                            KernelWay::attention_flash, KernelWay::sample_clusters};
+  KernelWays all;
+  for (int i = 0; i < kKernelWays; ++i) all.add(static_cast<KernelWay>(i));
+  for (const KernelWays& avoided : {products, all}) {
+    executor.reset();
+    make_executor(avoided);
+    if (HasFailure()) return;
+    report = {};
+    test::run_tuned(*executor, *golden, test::all_of(*golden), 192, 2, report);
+    if (HasFailure()) return;
+    judge("without " + to_string(avoided));
+  }
 }
 
 }  // namespace
