@@ -27,7 +27,7 @@ enum class KernelWay : std::uint8_t {
   routing_wide_tiles,  ///< RoutingWay::tiles_32 and tiles_32_wide; without it tiles_16
   routing_clusters,    ///< RoutingWay::clusters_16; without it tiles_16
   routing_tiles,       ///< RoutingWay::tiles_16; without it generic
-  sample_clusters,     ///< a row's logits in the shared memory of a cluster; without it in memory
+  sample_resident,     ///< a row's logits in the shared memory of a cluster; without it in memory
 };
 inline constexpr int kKernelWays = 14;
 
@@ -36,7 +36,7 @@ constexpr std::string_view to_string(KernelWay way) {
   constexpr std::string_view kNames[kKernelWays] = {
       "product.stream",   "product.strips",   "product.slabs", "product.wgmma",   "product.unpacked",
       "product.expanded", "attention.decode", "attention.few", "attention.flash", "frame.packed",
-      "routing.wide",     "routing.clusters", "routing.tiles", "sample.clusters"};
+      "routing.wide",     "routing.clusters", "routing.tiles", "sample.resident"};
   return kNames[static_cast<int>(way)];
 }
 

@@ -70,9 +70,8 @@ std::vector<SampleResult> sampled(Side<D>& side, int vocab) {
 
 TakenWay way_of_sample(const cuda::GpuTraits& gpu, int rows, int vocab) {
   const cuda::SampleChoice choice = choose(cuda::SampleShape{rows, vocab}, gpu);
-  if (choice.blocks == 1) return {"a block for each row", {}};
-  return {choice.resident ? "clusters, logits in shared memory" : "clusters, logits in memory",
-          KernelWay::sample_clusters};
+  if (choice.resident) return {"clusters, logits in shared memory", KernelWay::sample_resident};
+  return {choice.blocks == 1 ? "a block for each row" : "clusters, logits in memory", {}};
 }
 
 void add_sampling(Checks& checks, int vocab) {

@@ -76,7 +76,7 @@ TEST_P(CudaTunedGoldens, AllTogetherInChunks) {
 // What a server does on a card that computes these wrongly (troupe check-gpu).
 TEST_P(CudaTunedGoldens, WithoutKernelsThatAreWrongOnTheCard) {
   const KernelWays products{KernelWay::product_strips, KernelWay::product_slabs, KernelWay::product_wgmma,
-                            KernelWay::attention_flash, KernelWay::sample_clusters};
+                            KernelWay::attention_flash, KernelWay::sample_resident};
   KernelWays all;
   for (int i = 0; i < kKernelWays; ++i) all.add(static_cast<KernelWay>(i));
   for (const KernelWays& avoided : {products, all}) {

@@ -27,14 +27,14 @@ struct SampleChoice {
 
 /// Few rows: many threads for each. Many rows: four blocks of 256 threads fit on a multiprocessor.
 constexpr SampleChoice choose(const SampleShape& s, const GpuTraits& gpu) {
-  const bool clusters = gpu.features.clusters && gpu.may(KernelWay::sample_clusters);
-  SampleChoice c{.blocks = clusters ? kSampleCluster : 1};
+  SampleChoice c{.blocks = gpu.features.clusters ? kSampleCluster : 1};
   c.block_logits = (s.vocab + 4 * c.blocks - 1) / (4 * c.blocks) * 4;
-  c.resident = c.blocks > 1 && c.block_logits <= kSampleMaxResident;
+  const bool fits = c.block_logits <= kSampleMaxResident;
+  c.resident = c.blocks > 1 && fits && gpu.may(KernelWay::sample_resident);
   c.threads = s.rows <= kSampleFewRows || !c.resident ? kSampleManyThreads : kSampleThreads;
   c.reason = c.resident      ? "a row fits the shared memory of its cluster"
-             : c.blocks == 1 ? (gpu.features.clusters ? "clusters compute wrongly on this GPU"
-                                                      : "the GPU has no clusters")
+             : c.blocks == 1 ? "the GPU has no clusters"
+             : fits          ? "logits in shared memory are computed wrongly on this GPU"
                              : "the vocabulary is too long for the shared memory of a cluster";
   return c;
 }
