@@ -200,7 +200,8 @@ constexpr StreamPlan stream_plan(const LinearShape& shape, const GpuTraits& gpu)
     whole.stages = 1;
     if (shared_bytes(whole) <= gpu.block_shared_bytes) plan = whole;
   }
-  // Where no clusters share the inputs, few blocks have to keep the memory busy: each asks for as much as fits.
+  // Where no clusters share the inputs, few blocks have to keep the memory busy: each asks for as much as
+  // fits.
   if (!gpu.features.clusters && !shape.grouped() &&
       tiles * ((shape.rows + plan.tile_rows - 1) / plan.tile_rows) <= gpu.multiprocessors) {
     plan.stages = kMaxStages;
