@@ -36,11 +36,20 @@ __device__ __forceinline__ void copy_box(ptx::SharedAddress to, ptx::SharedAddre
 #if defined(__CUDA_ARCH_FEAT_SM90_ALL)
   if (lane == 0) ptx::bulk_copy_box(to, from.map, barrier, from.column, from.row, from.group);
 #else
-  const int chunk = lane % 8;
-  for (int row = lane / 8; row < from.rows; row += 4) {
-    ptx::copy_async_16_or_zero(to + static_cast<ptx::SharedAddress>(row * 128 + ((chunk ^ (row % 8)) * 16)),
-                               from.first + static_cast<std::size_t>(row) * from.row_bytes + chunk * 16,
-                               chunk * 8 < from.columns);
+  // Every fourth row: row % 8 is lane / 8 or 4 more. One warp fills the whole ring, so the loop is short.
+  const int chunk = lane % 8, first_row = lane / 8;
+  const bool there = chunk * 8 < from.columns;
+  const char* at = from.first + static_cast<std::size_t>(first_row) * from.row_bytes + chunk * 16;
+  ptx::SharedAddress even = to + static_cast<ptx::SharedAddress>(first_row * 128 + (chunk ^ first_row) * 16),
+                     odd = (even ^ 64) + 512;
+#pragma unroll 4
+  for (int row = first_row; row < from.rows; row += 8) {
+    ptx::copy_async_16_or_zero(even, at, there);
+    at += 4 * from.row_bytes;
+    if (row + 4 < from.rows) ptx::copy_async_16_or_zero(odd, at, there);
+    at += 4 * from.row_bytes;
+    even += 1024;
+    odd += 1024;
   }
 #endif
 }
@@ -53,6 +62,16 @@ __device__ __forceinline__ void copy_line(ptx::SharedAddress to, const char* fro
 #else
   if (lane * 16 < bytes)
     ptx::copy_async_16(to + static_cast<ptx::SharedAddress>(lane * 16), from + lane * 16);
+#endif
+}
+
+/// Waits for a phase of boxes. Where a wait cannot sleep by itself, many warps that look all the time would
+/// take the way to shared memory from the copies.
+__device__ __forceinline__ void wait_for_boxes(ptx::SharedAddress barrier, std::uint32_t parity) {
+#if defined(__CUDA_ARCH_FEAT_SM90_ALL)
+  ptx::mbarrier_wait(barrier, parity);
+#else
+  while (!ptx::mbarrier_test_wait(barrier, parity)) __nanosleep(64);
 #endif
 }
 

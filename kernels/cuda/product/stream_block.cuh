@@ -354,7 +354,7 @@ struct StreamBlock {
                                            const Lines& lines_of_lane) const {
     Turn turn{a.stages, 0};
     for (int i = 0; i * piece_chunks < chunks; ++i, turn.next()) {
-      ptx::mbarrier_wait(full + 8 * turn.stage, turn.parity);
+      wait_for_boxes(full + 8 * turn.stage, turn.parity);
       const Halves w = operands.w + at_stage(turn.stage);
       const Halves x =
           operands.x + (Tile::kWholeX
