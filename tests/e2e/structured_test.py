@@ -252,6 +252,8 @@ class Large(ServerCase):
 
 
 class Deaths(ServerCase):
+    flags = ("--grammar-timeout", "30000")
+
     def form_processes(self):
         """Pid → processor time, in seconds, of each process for forms."""
         out = {}
