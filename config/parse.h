@@ -25,8 +25,8 @@ Status read_environment(const Environment& environment, const std::vector<Field>
 /// Directory of the lock files and sockets of running servers: ${XDG_RUNTIME_DIR:-/tmp/troupe-$UID}/troupe.
 std::string default_runtime_dir(const Environment& environment);
 
-/// Directory of what the program keeps for later starts: ${XDG_CACHE_HOME:-$HOME/.cache}/troupe; without a
-/// home default_runtime_dir().
+/// Directory of the files that the program keeps for later starts: ${XDG_CACHE_HOME:-$HOME/.cache}/troupe;
+/// without a home default_runtime_dir().
 std::string default_cache_dir(const Environment& environment);
 
 /// The socket at which a service manager wants to be told of the start, as NOTIFY_SOCKET names it; else

@@ -6,6 +6,7 @@
 // because nothing replaces it.
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -38,6 +39,14 @@ constexpr std::string_view to_string(KernelWay way) {
       "product.expanded", "attention.decode", "attention.few", "attention.flash", "frame.packed",
       "routing.wide",     "routing.clusters", "routing.tiles", "sample.resident"};
   return kNames[static_cast<int>(way)];
+}
+
+/// The inverse; absent for a word that is no way.
+constexpr std::optional<KernelWay> read_kernel_way(std::string_view name) {
+  for (int i = 0; i < kKernelWays; ++i) {
+    if (to_string(static_cast<KernelWay>(i)) == name) return static_cast<KernelWay>(i);
+  }
+  return std::nullopt;
 }
 
 /// A set of them.
@@ -73,15 +82,14 @@ inline Result<KernelWays> read_kernel_ways(std::string_view text) {
     const std::size_t comma = text.find(',');
     const std::string_view word = text.substr(0, comma);
     text.remove_prefix(comma == std::string_view::npos ? text.size() : comma + 1);
-    int i = 0;
-    while (i < kKernelWays && to_string(static_cast<KernelWay>(i)) != word) ++i;
-    if (i == kKernelWays) {
+    const std::optional<KernelWay> way = read_kernel_way(word);
+    if (!way) {
       std::string known;
       for (int k = 0; k < kKernelWays; ++k)
         known += (k == 0 ? "" : ", ") + std::string(to_string(static_cast<KernelWay>(k)));
       return invalid("got \"" + std::string(word.substr(0, 80)) + "\", expected names of " + known);
     }
-    ways.add(static_cast<KernelWay>(i));
+    ways.add(*way);
   }
   return ways;
 }

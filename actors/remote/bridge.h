@@ -44,7 +44,7 @@ struct Pixels {
   std::shared_ptr<PixelStore> store;               ///< beside an engine
 };
 
-/// Beside a front: what the bridge tells of what it carries, on its own threads.
+/// What the bridge beside a front reports, on its own threads.
 struct BridgeWatch {
   std::function<void(const Submit& request)> submitted;             ///< before it goes to the engine
   std::function<void(BlockId block, const BlockHash& name)> named;  ///< a block of the engine has got a name

@@ -190,7 +190,7 @@ std::string KvClient::take(Stream& stream, const KvAnswerHead& head, const Pendi
     if (pending.want) fetches_.answer(*pending.want, false);
     return "";
   }
-  std::vector<std::byte> kept(pending.want ? 0 : head.bytes == block_bytes_ ? block_bytes_ : 0);
+  std::vector<std::byte> kept(pending.want || head.bytes != block_bytes_ ? 0 : block_bytes_);
   const std::span<std::byte> room =
       pending.want ? fetches_.room(pending.want->slot, block_bytes_) : std::span<std::byte>(kept);
   if (head.bytes != block_bytes_ || room.empty()) {

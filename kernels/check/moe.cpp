@@ -9,6 +9,7 @@ namespace troupe::kernels::check {
 namespace {
 
 constexpr int kMoeHidden = 512, kMoeIntermediate = 256, kTopK = 4, kShared = 1;
+constexpr int kDrawnExperts = 16;  // experts so many apart are alike
 
 /// Logits are sums of multiples of 2^-12 below 2^11, which fp32 holds whatever the order, so that both
 /// devices choose the same experts.
@@ -35,14 +36,16 @@ MoeResult mixture(Side<D>& side, const WeightFormat& format, int experts, int ro
   const int stacked = experts + kShared;
   MatrixStack gate_up{side.matrix(stored, gate_up_outputs(kMoeIntermediate), kMoeHidden, stacked), stacked};
   MatrixStack down{side.matrix(stored, kMoeHidden, kMoeIntermediate, stacked), stacked};
-  for (int e = 0; e < stacked; ++e) {
-    const auto seed = static_cast<std::uint64_t>(100 + 3 * (e % 16));  // experts 16 apart are alike
-    side.pack(gate_up.at(e), Place::gate, kMoeIntermediate,
-              exact_weights(format, kMoeIntermediate, kMoeHidden, seed));
-    side.pack(gate_up.at(e), Place::up, kMoeIntermediate,
-              exact_weights(format, kMoeIntermediate, kMoeHidden, seed + 1));
-    side.pack(down.at(e), Place::rows, kMoeHidden,
-              exact_weights(format, kMoeHidden, kMoeIntermediate, seed + 2));
+  for (int drawn = 0; drawn < std::min(stacked, kDrawnExperts); ++drawn) {
+    const auto seed = static_cast<std::uint64_t>(100 + 3 * drawn);
+    const Numbers gate = exact_weights(format, kMoeIntermediate, kMoeHidden, seed),
+                  up = exact_weights(format, kMoeIntermediate, kMoeHidden, seed + 1),
+                  back = exact_weights(format, kMoeHidden, kMoeIntermediate, seed + 2);
+    for (int e = drawn; e < stacked; e += kDrawnExperts) {
+      side.pack(gate_up.at(e), Place::gate, kMoeIntermediate, gate);
+      side.pack(gate_up.at(e), Place::up, kMoeIntermediate, up);
+      side.pack(down.at(e), Place::rows, kMoeHidden, back);
+    }
   }
   Numbers bias(static_cast<std::size_t>(experts), 0.0f);
   bias[1] = 0.0625f;

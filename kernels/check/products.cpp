@@ -40,17 +40,23 @@ void add_linear(Checks& checks, const WeightFormat& format, int outputs, int inp
        on_both(sums(format), [=](auto& side) { return linear_add(side, format, outputs, inputs, rows); })});
 }
 
+/// Of the next seed too.
+template <class S>
+Matrix exact_gate_up(S& side, const WeightFormat& format, int wide, int hidden, std::uint64_t seed) {
+  const Matrix gate_up = side.matrix(stored_as(side, format), gate_up_outputs(wide), hidden);
+  side.pack(gate_up, Place::gate, wide, exact_weights(format, wide, hidden, seed));
+  side.pack(gate_up, Place::up, wide, exact_weights(format, wide, hidden, seed + 1));
+  return gate_up;
+}
+
 template <class S>
 Numbers mlp(S& side, const WeightFormat& format, const Width& width, int rows) {
   const int hidden = width.hidden, wide = width.intermediate;
   float* const residual = side.floats(rows, hidden, draw(static_cast<std::size_t>(rows * hidden), 64));
-  const Matrix gate_up = side.matrix(stored_as(side, format), gate_up_outputs(wide), hidden);
-  side.pack(gate_up, Place::gate, wide, exact_weights(format, wide, hidden, 65));
-  side.pack(gate_up, Place::up, wide, exact_weights(format, wide, hidden, 66));
   run(side.device(), Mlp{.residual = residual,
                          .x = exact_rows(side, format, rows, hidden, 67),
                          .activation = side.rows(format.activations, rows, wide),
-                         .gate_up = gate_up,
+                         .gate_up = exact_gate_up(side, format, wide, hidden, 65),
                          .down = exact_matrix(side, format, hidden, wide, 68),
                          .rows = rows});
   return side.numbers(DType::f32, residual, rows, hidden);
@@ -112,9 +118,7 @@ Numbers dense_tail(S& side, const WeightFormat& format, const Width& width, int 
   op.mlp.norm.weight = side.floats(1, hidden, draw(static_cast<std::size_t>(hidden), 74));
   op.mlp.x = normed;
   op.mlp.activation = side.rows(format.activations, rows, wide);
-  op.mlp.gate_up = side.matrix(stored_as(side, format), gate_up_outputs(wide), hidden);
-  side.pack(op.mlp.gate_up, Place::gate, wide, exact_weights(format, wide, hidden, 75));
-  side.pack(op.mlp.gate_up, Place::up, wide, exact_weights(format, wide, hidden, 76));
+  op.mlp.gate_up = exact_gate_up(side, format, wide, hidden, 75);
   op.mlp.down = exact_matrix(side, format, hidden, wide, 77);
   run(side.device(), op);
   return side.numbers(DType::f32, residual, rows, hidden);

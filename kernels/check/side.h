@@ -108,9 +108,9 @@ class Side {
     pack(made, Place::rows, outputs, values);
     return made;
   }
-  void pack(const Matrix& into, Place place, int outputs, const Numbers& values, std::size_t first = 0) {
+  void pack(const Matrix& into, Place place, int outputs, const Numbers& values) {
     run(device_, Pack{.into = into,
-                      .source = values.data() + first,
+                      .source = values.data(),
                       .source_dtype = DType::f32,
                       .place = place,
                       .outputs = outputs});

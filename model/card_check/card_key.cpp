@@ -8,6 +8,7 @@
 #include <fstream>
 #include <string_view>
 
+#include "base/hex.h"
 #include "gpu/cards.h"
 
 namespace troupe::model {
@@ -15,16 +16,6 @@ namespace {
 
 /// Cards of docs/hardware.md on which all tests of a GPU ran.
 constexpr std::string_view kVerifiedCards[] = {"H100-80G", "H200-141G"};
-
-std::string hexadecimal(const unsigned char* bytes, std::size_t count) {
-  constexpr char kDigits[] = "0123456789abcdef";
-  std::string text;
-  for (std::size_t i = 0; i < count; ++i) {
-    text += kDigits[bytes[i] >> 4];
-    text += kDigits[bytes[i] & 15];
-  }
-  return text;
-}
 
 /// Looks through the notes of the first object, which is the program; stops the walk with 1.
 int find_build_id(dl_phdr_info* program, std::size_t, void* into) {
@@ -43,7 +34,7 @@ int find_build_id(dl_phdr_info* program, std::size_t, void* into) {
       if (next > end || next <= at) break;
       if (note.n_type == NT_GNU_BUILD_ID &&
           std::string_view(reinterpret_cast<const char*>(name), note.n_namesz) == std::string_view("GNU", 4))
-        id = hexadecimal(content, note.n_descsz);
+        id = to_hex({content, note.n_descsz});
       at = next;
     }
   }

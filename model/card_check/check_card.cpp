@@ -159,14 +159,10 @@ class Round {
     const std::vector<std::string>& words = line.words;
     switch (line.event) {
       case CheckEvent::begins: {
-        const auto way = read_kernel_ways(words[5]);
         running_ = true;
         order_.first = number_in(words[0]);
-        current_ = {words[1], words[2], words[4], {}, {}};
+        current_ = {words[1], words[2], words[4], {}, read_kernel_way(words[5])};
         needs_ = words[3];
-        for (int i = 0; way.ok() && i < kKernelWays; ++i) {
-          if (way->contains(static_cast<KernelWay>(i))) current_.avoidable = static_cast<KernelWay>(i);
-        }
         return {};
       }
       case CheckEvent::right:

@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 
+#include "config/json_file.h"
 #include "gpu/gpu_checks.h"
 
 namespace troupe::model {
@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
 constexpr int kVersion = 1;
-constexpr std::uintmax_t kMostBytes = 1 << 20;
+constexpr std::size_t kMostBytes = 1 << 20;
 
 /// FNV-1a: short file names that do not collide by chance. The file itself has the whole key.
 std::uint64_t hash_of(const CardKey& key) {
@@ -66,10 +66,7 @@ std::optional<CardCheck> check_of(const Json& json, const CardKey& key) {
     CheckFailure failure{one.at("op").get<std::string>(), one.at("what").get<std::string>(),
                          one.at("way").get<std::string>(), one.at("reason").get<std::string>()};
     if (one.contains("avoided")) {
-      const std::string name = one.at("avoided").get<std::string>();
-      for (int i = 0; i < kKernelWays; ++i) {
-        if (to_string(static_cast<KernelWay>(i)) == name) failure.avoidable = static_cast<KernelWay>(i);
-      }
+      failure.avoidable = read_kernel_way(one.at("avoided").get<std::string>());
       if (!failure.avoidable) return std::nullopt;
     }
     check.failures.push_back(std::move(failure));
@@ -115,16 +112,10 @@ std::string to_json(const CardCheck& check, const CardKey& key) {
 }
 
 std::optional<CardCheck> kept_check(const std::string& directory, const CardKey& key) {
-  const std::string path = kept_path(directory, key);
-  std::error_code error;
-  if (!fs::is_regular_file(path, error) || fs::file_size(path, error) > kMostBytes || error)
-    return std::nullopt;
-  std::ifstream file(path);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) return std::nullopt;
+  const Result<std::string> text = config::read_small_file(kept_path(directory, key), kMostBytes);
+  if (!text) return std::nullopt;
   try {
-    return check_of(Json::parse(text.str()), key);
+    return check_of(Json::parse(*text), key);
   } catch (const Json::exception&) {
     return std::nullopt;
   }

@@ -3,52 +3,21 @@
 #include <memory>
 #include <utility>
 
-#include "gpu/cuda_copy_stream.h"
-#include "gpu/pinned.h"
+#include "model/cuda/pinned_copies.h"
 
 namespace troupe::model {
-namespace {
-
-/// Copies blocks that lie in page-locked memory into KV memory.
-class BlockUpload {
- public:
-  BlockUpload(Cuda& device, std::byte* kv, std::span<std::byte> memory)
-      : device_(device), kv_(kv), memory_(memory), stream_(device) {}
-
-  /// Returns when the block has been copied. The device may fail, which its own thread reports.
-  bool put(BlockId to, std::span<const std::byte> block) {
-    try {
-      device_.use_on_this_thread();
-      stream_.copy(kv_ + static_cast<std::size_t>(to) * block.size(), block.data(), block.size());
-      stream_.sync();
-      return true;
-    } catch (const CudaError&) {
-      return false;
-    }
-  }
-
- private:
-  Cuda& device_;
-  std::byte* const kv_;
-  PinnedMapping memory_;
-  CudaCopyStream stream_;
-};
-
-}  // namespace
 
 CudaRemoteCopies::CudaRemoteCopies(Cuda& device, const KvPart& kv, const RemotePeers& remotes)
-    : device_(device),
-      kv_(static_cast<std::byte*>(kv.shape.data)),
-      bytes_(kv.shape.block_bytes()),
-      copier_(nullptr, remotes) {
+    : device_(device), kv_(static_cast<std::byte*>(kv.shape.data)), copier_(nullptr, remotes) {
   copier_.set_memory(kv);
 }
 
 void CudaRemoteCopies::attach(std::uint32_t peer, FetchBlocks fetch, std::span<std::byte> memory) {
-  auto upload = std::make_shared<BlockUpload>(device_, kv_, memory);
-  (void)copier_.set_remote_peer(
-      peer, std::move(fetch),
-      [upload](BlockId to, std::span<const std::byte> block) { return upload->put(to, block); });
+  auto copies = std::make_shared<PinnedCopies>(device_, memory);
+  const auto put = [copies, kv = kv_](BlockId to, std::span<const std::byte> block) {
+    return copies->copy(kv + static_cast<std::size_t>(to) * block.size(), block.data(), block.size());
+  };
+  (void)copier_.set_remote_peer(peer, std::move(fetch), put);
 }
 
 void CudaRemoteCopies::submit(const wire::CacheCommand& command, std::span<const wire::BlockCopy> copies) {

@@ -43,7 +43,6 @@ class CudaRemoteCopies {
  private:
   Cuda& device_;
   std::byte* const kv_;
-  const std::size_t bytes_;              // of a block
   std::vector<std::uint64_t> open_ids_;  // ascending
   SwapCopier copier_;
 };

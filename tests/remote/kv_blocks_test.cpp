@@ -362,7 +362,7 @@ TEST_F(FakeServerTest, ABlockOfAPromptThatIsBeingComputedComesBeforeTheWorkerWan
   ASSERT_TRUE(soon([&] { return get({9}); }));
   const std::vector<BlockHash> names{name_of(3).hash, name_of(4).hash, name_of(5).hash};
   client_->expect(names);
-  client_->named(6, name_of(6).hash);  // of nobody's prompt
+  client_->named(6, name_of(6).hash);  // which no prompt has
   for (const BlockId block : {3, 4}) client_->named(block, name_of(static_cast<std::size_t>(block)).hash);
   ASSERT_TRUE(soon([&] { return asked({3, 4}) == 2; }));
   EXPECT_TRUE(get({3, 4, 5}));

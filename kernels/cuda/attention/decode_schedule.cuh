@@ -21,6 +21,7 @@
 #include <cstring>
 
 #include "kernels/batch.h"
+#include "kernels/cuda/warp_scan.cuh"
 
 namespace troupe::kernels::cuda {
 
@@ -138,16 +139,6 @@ struct Shares {
     return page < border ? page / (pages + 1) : larger + (page - border) / pages;
   }
 };
-
-/// Inclusive prefix sum over the lanes.
-__device__ __forceinline__ unsigned inclusive_sum(unsigned value, int lane) {
-#pragma unroll
-  for (int step = 1; step < 32; step *= 2) {
-    const unsigned other = __shfl_up_sync(~0u, value, unsigned(step));
-    if (lane >= step) value += other;
-  }
-  return value;
-}
 
 /// If items have more pages than this on average, a share has at least two pages: merging so many parts
 /// costs more than it saves.

@@ -21,6 +21,7 @@
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/warp_scan.cuh"
 
 namespace troupe::kernels::cuda {
 
@@ -71,12 +72,7 @@ __device__ __forceinline__ FlashMmaTile find_flash_mma_tile(const SequenceRows* 
   for (int base = (count - 1) / 32 * 32; base >= 0; base -= 32) {
     const int s = base + 31 - lane;  // lane 0 has the last sequence
     const int mine = tiles_of(s);
-    int upto = mine;
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-      const int other = __shfl_up_sync(~0u, upto, step);
-      if (lane >= step) upto += other;
-    }
+    const int upto = inclusive_sum(mine, lane);
     const unsigned holds = __ballot_sync(~0u, index < upto);
     if (holds == 0) {
       index -= __shfl_sync(~0u, upto, 31);

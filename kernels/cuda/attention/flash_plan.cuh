@@ -9,6 +9,7 @@
 // keys are cut into pieces of about equal length, so that each block gets one, two or three pieces, whichever
 // takes least time. The block that finishes a tile's last piece merges all pieces, always in key order.
 #include "kernels/cuda/attention/flash_shape.cuh"
+#include "kernels/cuda/warp_scan.cuh"
 
 namespace troupe::kernels::cuda {
 
@@ -72,12 +73,7 @@ __device__ __forceinline__ void prefix_sum(int* values, int count) {
   const int lane = int(threadIdx.x % 32);
   int before = 0;
   for (int i = 0; i < count; i += 32) {
-    int sum = i + lane < count ? values[i + lane + 1] : 0;
-#pragma unroll
-    for (int d = 1; d < 32; d *= 2) {
-      const int other = __shfl_up_sync(~0u, sum, d);
-      if (lane >= d) sum += other;
-    }
+    const int sum = inclusive_sum(i + lane < count ? values[i + lane + 1] : 0, lane);
     if (i + lane < count) values[i + lane + 1] = before + sum;
     before += __shfl_sync(~0u, sum, 31);
   }

@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/moe/routing_choice.cuh"
+#include "kernels/cuda/warp_scan.cuh"
 
 namespace troupe::kernels::cuda::routing {
 
@@ -28,12 +29,7 @@ struct ExpertColumns {
     for (int first = 0; first <= experts; first += 32) {
       const int e = first + lane;
       const int own = a.holds(e) ? total[e] : 0;
-      int sum = own;
-#pragma unroll
-      for (int distance = 1; distance < 32; distance *= 2) {
-        const int other = __shfl_up_sync(kWholeWarp, sum, distance);
-        if (lane >= distance) sum += other;
-      }
+      const int sum = inclusive_sum(own, lane);
       if (e <= experts) first_place[e] = carry + sum - own;
       carry += __shfl_sync(kWholeWarp, sum, 31);
     }

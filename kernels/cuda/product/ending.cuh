@@ -7,6 +7,7 @@
 #include "kernels/cuda/product/layout.h"
 #include "kernels/cuda/product/linear.h"
 #include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/warp_scan.cuh"
 
 namespace troupe::kernels::cuda {
 
@@ -224,12 +225,7 @@ __device__ __forceinline__ RowTile find_rows(const std::int32_t* offsets, int gr
       tiles[i] = (at[i + 1] - at[i] + size - 1) / size;
       sum += tiles[i];
     }
-    int before = sum;  // then: tiles of the lanes up to this one
-#pragma unroll
-    for (int step = 1; step < 32; step *= 2) {
-      const int other = __shfl_up_sync(~0u, before, step);
-      if (lane >= step) before += other;
-    }
+    const int before = inclusive_sum(sum, lane);  // tiles of the lanes up to this one
     const unsigned here = __ballot_sync(~0u, before > tile);
     if (here == 0) {
       tile -= __shfl_sync(~0u, before, 31);

@@ -12,6 +12,7 @@
 #include <type_traits>
 
 #include "kernels/cuda/ptx.cuh"
+#include "kernels/cuda/warp_scan.cuh"
 #include "kernels/sample.h"
 
 namespace troupe::kernels::cuda {
@@ -217,12 +218,7 @@ __device__ __forceinline__ Tally warp_sum(Tally t) {
 
 /// Inclusive prefix sum over the lanes.
 __device__ __forceinline__ unsigned long long warp_scan(unsigned long long v) {
-#pragma unroll
-  for (int offset = 1; offset < 32; offset *= 2) {
-    const unsigned long long below = __shfl_up_sync(kAll, v, offset);
-    if (lane() >= offset) v += below;
-  }
-  return v;
+  return inclusive_sum(v, lane());
 }
 
 __device__ __forceinline__ Tally warp_scan(Tally t) {
