@@ -2,6 +2,7 @@
 import json
 import pathlib
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -368,6 +369,28 @@ class TidyRules(unittest.TestCase):
         status, output = self.look("int x;\n", "--files", "base/b.cpp")
         self.assertEqual(status, 1, output)
         self.assertIn("base/b.cpp: ", output)
+
+
+@unittest.skipUnless(shutil.which("systemd-analyze"), "needs systemd-analyze")
+class UnitRules(unittest.TestCase):
+    UNIT = (TOOLS.parent / "packaging" / "troupe.service.in").read_text(encoding="utf-8")
+
+    def look(self, unit):
+        return run("check_units.py", {"tools/packaging/troupe.service.in": unit})
+
+    def test_the_unit_is_confined(self):
+        self.assertEqual(self.look(self.UNIT)[0], 0)
+
+    def test_one_that_confines_nothing_is_found(self):
+        bare = self.UNIT[:self.UNIT.index("NoNewPrivileges")]
+        status, output = self.look(bare)
+        self.assertEqual(status, 1, output)
+        self.assertRegex(output, r"^tools/packaging/troupe\.service\.in:1: its exposure is \d")
+
+    def test_a_misspelt_setting_is_found(self):
+        status, output = self.look(self.UNIT.replace("ProtectProc=", "ProtectProcs="))
+        self.assertEqual(status, 1, output)
+        self.assertIn("ProtectProcs", output)
 
 
 if __name__ == "__main__":
