@@ -121,7 +121,7 @@ constexpr int strip_weights_offset(int cluster) {
 }
 
 /// The interval at which blocks, one on each multiprocessor, together request exactly the memory's bandwidth,
-/// times a factor that measurements on an H200 found best (docs/performance.md). There it gives 53 cycles,
+/// times a factor that measurements on an H200 found best (kernels/tried.md). There it gives 53 cycles,
 /// and 70, 85 and 60 behind a halved norm: a step is shorter when its x is not held up by the next product's
 /// weights.
 inline int strip_copy_interval(const GpuTraits& gpu, bool consumes_halved_norm, int rows) {
