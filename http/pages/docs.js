@@ -66,10 +66,33 @@ function routeElement(path, method, route, api) {
   return details;
 }
 
+/** What a search looks through: the route, what its answers mean, and names and descriptions of the fields of its bodies. */
+function searchText(path, method, route, api) {
+  const answers = Object.values(route.responses ?? {}).map((answer) => resolved(answer, api));
+  const contents = [route.requestBody, ...answers].flatMap((part) => Object.values(part?.content ?? {}));
+  const fields = contents.flatMap(({ schema }) => Object.entries(resolved(schema, api).properties ?? {}));
+  return [method, path, route.summary, ...answers.map(({ description }) => description),
+    ...fields.flatMap(([name, field]) => [name, resolved(field, api).description])].join(" ").toLowerCase();
+}
+
+/** Shows the routes in which every word of the search occurs. */
+function search(routes) {
+  const words = byId("search").value.toLowerCase().split(/\s+/).filter(Boolean);
+  let shown = 0;
+  for (const { view, text } of routes) {
+    view.hidden = !words.every((word) => text.includes(word));
+    shown += !view.hidden;
+  }
+  byId("found").textContent = words.length === 0 ? "" : `${shown} of ${routes.length} routes`;
+}
+
 try {
   const api = await getJson("/openapi.json");
-  const routes = Object.entries(api.paths).flatMap(([path, methods]) => Object.entries(methods).map(([method, route]) => routeElement(path, method, route, api)));
-  byId("routes").replaceChildren(...routes);
+  const routes = Object.entries(api.paths).flatMap(([path, methods]) => Object.entries(methods).map(([method, route]) =>
+    ({ view: routeElement(path, method, route, api), text: searchText(path, method, route, api) })));
+  byId("routes").replaceChildren(...routes.map(({ view }) => view));
+  byId("search").addEventListener("input", () => search(routes));
+  search(routes);  // a browser that goes back keeps what was typed
 } catch (problem) {
   notice(problem.message);
 }

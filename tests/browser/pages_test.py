@@ -191,6 +191,17 @@ class Chat(BrowserCase):
         page.wait("document.querySelectorAll('#routes details').length > 10")
         page.eval("document.querySelector('#routes details').open = true")
         page.wait("document.querySelector('#routes table')?.textContent.includes('messages')")
+        shown = "[...document.querySelectorAll('#routes details:not([hidden])')].map(route => route.id)"
+        everything = page.eval(shown)
+        page.eval("document.getElementById('search').focus()")
+        page.type("detokenize")
+        self.assertEqual(page.wait(f"({shown}).length < {len(everything)} && {shown}"), ["post-/detokenize"])
+        self.assertEqual(page.eval("document.getElementById('found').textContent"), f"1 of {len(everything)} routes")
+        page.type(" nowhere")
+        page.wait(f"({shown}).length === 0")
+        page.eval("document.getElementById('search').select()")
+        page.type("logprobs")
+        page.wait(f"({shown}).includes('post-/v1/chat/completions') && !({shown}).includes('post-/tokenize')")
         self.sound(page)
 
 
