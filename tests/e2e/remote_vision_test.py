@@ -7,7 +7,7 @@ import signal
 import tempfile
 import unittest
 
-from pictures import ANSWERS, noise_png, part, text, vision_model, with_data
+from pictures import ANSWERS, noise_png, part, solid_png, text, vision_model, with_data
 from remote import Engine, cluster, engines_of
 from server import ROOT, Server, wait_until
 from streams import Stream, check_whole
@@ -15,6 +15,10 @@ from streams import Stream, check_whole
 FLAGS = ("--dtype", "float32", "--max-model-len", 2048, "--limit-mm-per-prompt", '{"image": 4, "video": 4}', "--device", "cpu")
 KV = ("--cpu-threads", 1, "--cpu-kv-bytes", "64MiB")
 CHAT = "/v1/chat/completions"
+# An engine has less room for images than its front keeps.
+SMALL_MEMORY = ("--media-memory", "64MiB")
+LARGE_MEMORY = ("--media-memory", "1GiB", "--max-processor-cache", 0.5)
+MOST_LARGE = 40
 CLIP = ROOT / "tests" / "data" / "videos" / "h264.mp4"
 
 
@@ -22,6 +26,13 @@ def seen(number, **more):
     """A question about a picture of its own, whose answer takes a while."""
     return {"messages": [{"role": "user", "content": [part(noise_png(196, 140, number)), text("What?")]}], "max_tokens": 200,
             "temperature": number % 2, "seed": number, "ignore_eos": True} | more
+
+
+def large(number, **more):
+    """A question about four pictures of its own, each of one colour, which take some 2.4 MB."""
+    pictures = [part(solid_png(448, 448, (number, i, 200))) for i in range(4)]
+    return {"messages": [{"role": "user", "content": [*pictures, text("What?")]}], "max_tokens": 4, "temperature": 0,
+            "ignore_eos": True} | more
 
 
 def said(server, body):
@@ -123,6 +134,23 @@ class RemoteVision(unittest.TestCase):
             for i in range(3):
                 said(other, seen(30 + i, max_tokens=4))
             wait_until(lambda: self.held(self.engines[1]) == before, "the room of images of requests that have ended")
+
+    def test_an_engine_whose_media_memory_is_full_refuses_in_one_sentence(self):
+        engine = Engine(self.keys / "a", *FLAGS, *KV, "--model", self.model, *SMALL_MEMORY)
+        self.addCleanup(engine.stop)
+        with self.front(*LARGE_MEMORY, engines=[engine]) as front:
+            self.joined(front)
+            for number in range(MOST_LARGE):
+                answer = front.post(CHAT, large(number))
+                if answer.status != 200:
+                    break
+            self.assertEqual(answer.status, 429, answer.text)
+            error = answer.json["error"]
+            self.assertEqual(error["code"], "media_memory_full")
+            self.assertIn("found no room in the engine's memory for images (--media-memory); try again later", error["message"])
+            self.assertGreater(self.held(engine), 32 << 20)
+            self.assertEqual(front.post("/v1/completions", {"prompt": "Once", "max_tokens": 2}).status, 200, "text needs no room")
+            self.assertEqual(front.post(CHAT, large(0)).status, 200, "what is there is used again")
 
 
 if __name__ == "__main__":
