@@ -183,7 +183,8 @@ Status Front::Impl::build(const FrontFds& fds) {
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
           .count();
   const std::vector<http::ModelCard> cards{{names.front(), options.model.model, created,
-                                            files->sessions->max_model_len, files->spec.vision.has_value()}};
+                                            files->sessions->max_model_len, files->spec.vision.has_value(),
+                                            setup.model.sampling}};
   http_side = std::make_unique<HttpSide>(cards, health, deliver, start_log);
   server = std::make_unique<http::Server>(setup, *http_side);
 

@@ -243,10 +243,16 @@ const char* const kAnswerSchemas = R"json({
   "properties": {"input_tokens": {"$ref": "#/components/schemas/Count"}}},
 
 "Model": {"type": "object", "additionalProperties": false,
-  "required": ["id", "object", "created", "owned_by", "root", "parent", "max_model_len", "permission"], "properties": {
+  "required": ["id", "object", "created", "owned_by", "root", "parent", "max_model_len", "sampling_defaults",
+    "permission"], "properties": {
     "id": {"type": "string"}, "object": {"const": "model"}, "created": {"type": "integer"},
     "owned_by": {"type": "string"}, "root": {"type": "string"}, "parent": {"type": "null"},
     "max_model_len": {"type": "integer", "minimum": 1}, "permission": {"type": "array", "maxItems": 0},
+    "sampling_defaults": {"type": "object", "additionalProperties": false,
+      "description": "what a request that says nothing is sampled with; a top_k of 0 is off",
+      "properties": {"temperature": {"type": "number"}, "top_p": {"type": "number"}, "top_k": {"type": "integer"},
+        "min_p": {"type": "number"}, "repetition_penalty": {"type": "number"},
+        "presence_penalty": {"type": "number"}, "frequency_penalty": {"type": "number"}}},
     "capabilities": {"type": "object", "additionalProperties": false, "properties": {"vision": {"const": true}},
       "description": "vision: messages may hold images and videos"}}},
 "Models": {"type": "object", "additionalProperties": false, "required": ["object", "data"], "properties": {

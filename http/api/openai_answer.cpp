@@ -1,4 +1,6 @@
 // Whole answers: chat, completions, the model list, tokenize and detokenize. See openai_response.h.
+#include <charconv>
+
 #include "http/api/json_text.h"
 #include "http/api/openai_logprobs.h"
 #include "http/api/openai_usage.h"
@@ -80,6 +82,12 @@ void append_choice(std::string& out, Api api, const AnswerChoice& choice) {
   append_choice_end(out, choice);
 }
 
+/// The shortest text that reads back as `value`, which is finite.
+void append_float(std::string& out, float value) {
+  char digits[32];
+  out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+}
+
 void append_model(std::string& out, const ModelCard& model) {
   out.append(R"({"id":)");
   append_json_string(out, model.id);
@@ -90,7 +98,21 @@ void append_model(std::string& out, const ModelCard& model) {
   out.append(R"(,"parent":null,"max_model_len":)");
   append_integer(out, model.max_model_len);
   if (model.sees) out.append(R"(,"capabilities":{"vision":true})");
-  out.append(R"(,"permission":[]})");
+  out.append(R"(,"sampling_defaults":{"temperature":)");
+  append_float(out, model.sampling.temperature);
+  out.append(R"(,"top_p":)");
+  append_float(out, model.sampling.top_p);
+  out.append(R"(,"top_k":)");
+  append_integer(out, model.sampling.top_k);
+  out.append(R"(,"min_p":)");
+  append_float(out, model.sampling.min_p);
+  out.append(R"(,"repetition_penalty":)");
+  append_float(out, model.sampling.repetition_penalty);
+  out.append(R"(,"presence_penalty":)");
+  append_float(out, model.sampling.presence_penalty);
+  out.append(R"(,"frequency_penalty":)");
+  append_float(out, model.sampling.frequency_penalty);
+  out.append(R"(},"permission":[]})");
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 
 #include "base/ids.h"
 #include "http/api/api.h"
+#include "ipc/wire.h"
 
 namespace troupe::http {
 
@@ -137,7 +138,8 @@ struct ModelCard {
   std::string root;  ///< the --model string
   std::int64_t created_s = 0;
   std::int64_t max_model_len = 0;
-  bool sees = false;  ///< it reads images and videos
+  bool sees = false;          ///< it reads images and videos
+  wire::Sampling sampling{};  ///< of a request that says nothing
 };
 
 std::string format_models(std::span<const ModelCard> models);

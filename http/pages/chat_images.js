@@ -62,14 +62,13 @@ export function addImages(files) {
 /** Resolves when every file given so far is among the images, or has been refused. */
 export const imagesRead = () => reading;
 
-export const hasImages = () => chosen.length > 0;
+/** The images of the question. */
+export const chosenImages = () => [...chosen];
 
-/** The images of the question, which has none afterwards. */
-export function takeImages() {
-  const taken = chosen;
+/** Leaves all images of the question out. */
+export function clearImages() {
   chosen = [];
   showChosen();
-  return taken;
 }
 
 /** `card`: the model as /v1/models has it, or null. */

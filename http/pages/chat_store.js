@@ -1,8 +1,12 @@
-// The chats of this browser, in its IndexedDB. Where that cannot be used they live as long as the page.
+// The chats of this browser, in its IndexedDB, and the news between tabs. Chats and messages are kept apart, and every change is
+// one transaction that touches nothing else: what two tabs do to a chat adds up. Where the database cannot be used everything
+// lives as long as the page.
+import { fromList, isChat, isMessage } from "./chat_tree.js";
 
-const kStore = "chats";
+const kChats = "chats", kMessages = "messages";
 let database = null;
-let memory = null;  // instead of the database
+let memory = null;  // instead of the database: {chats, messages}, Maps by id
+const channel = "BroadcastChannel" in window ? new BroadcastChannel("troupe.chats") : null;
 
 function done(request) {
   return new Promise((resolve, reject) => {
@@ -12,48 +16,165 @@ function done(request) {
   });
 }
 
+/** Gives the messages of chats that an older page kept a store of their own. What is no chat of this program stays as it is. */
+function upgrade({ result: opened, transaction }, version) {
+  if (version < 1) opened.createObjectStore(kChats, { keyPath: "id" });
+  opened.createObjectStore(kMessages, { keyPath: "id" }).createIndex("chat", "chat");
+  transaction.objectStore(kChats).openCursor().onsuccess = ({ target: { result: cursor } }) => {
+    if (!cursor) return;
+    const old = fromList(cursor.value);
+    if (old) {
+      for (const message of old.messages) transaction.objectStore(kMessages).put(message);
+      cursor.update(old.chat);
+    }
+    cursor.continue();
+  };
+}
+
 /** True when chats are kept beyond this page. */
 export async function openStore() {
   try {
-    const request = indexedDB.open("troupe", 1);
-    request.onupgradeneeded = () => request.result.createObjectStore(kStore, { keyPath: "id" });
+    const request = indexedDB.open("troupe", 2);
+    request.onupgradeneeded = (event) => upgrade(request, event.oldVersion);
     database = await done(request);
+    database.onversionchange = () => database.close();
     return true;
   } catch {
-    memory = new Map();
+    memory = { chats: new Map(), messages: new Map() };
     return false;
   }
 }
 
-const store = (mode) => database.transaction(kStore, mode).objectStore(kStore);
-
-const areTexts = (list) => Array.isArray(list) && list.every((text) => typeof text === "string");
-
-/** True for what a chat of this program looks like; anything else that lies in the store is left alone and not shown. */
-function isChat(value) {
-  return typeof value === "object" && value !== null && typeof value.id === "string" && Array.isArray(value.messages) &&
-    value.messages.every((m) => typeof m === "object" && m !== null && typeof m.role === "string" && typeof m.content === "string" &&
-      (m.images === undefined || areTexts(m.images)));
+/** Runs `work` with the stores of one transaction; resolves to its result when all of it is kept. */
+function inTransaction(mode, work) {
+  return new Promise((resolve, reject) => {
+    const transaction = database.transaction([kChats, kMessages], mode);
+    let result;
+    transaction.oncomplete = () => resolve(result);
+    transaction.onerror = transaction.onabort = () => reject(transaction.error ?? new Error("The browser kept nothing."));
+    work(transaction.objectStore(kChats), transaction.objectStore(kMessages), (value) => { result = value; });
+  });
 }
 
-/** Every chat, the last used first. */
+const asShown = (chat) => ({ named: false, used: 0, ...chat, messages: null });
+
+/** Every chat without its messages, the last used first. */
 export async function allChats() {
-  const all = memory ? [...memory.values()] : await done(store("readonly").getAll());
-  return all.filter(isChat).sort((a, b) => (b.used || 0) - (a.used || 0));
+  const all = memory ? [...memory.chats.values()] : await done(database.transaction(kChats).objectStore(kChats).getAll());
+  return all.filter(isChat).map(asShown).sort((a, b) => b.used - a.used);
 }
 
-/** Rejects when the browser has no room; the chat stays on the page. */
-export async function keepChat(chat) {
-  const copy = structuredClone(chat);
-  if (memory) memory.set(copy.id, copy);
-  else await done(store("readwrite").put(copy));
+/** The chat without its messages, or null. */
+export async function chatOf(id) {
+  const found = memory ? memory.chats.get(id) : await done(database.transaction(kChats).objectStore(kChats).get(id));
+  return isChat(found) ? asShown(found) : null;
+}
+
+/** The messages of a chat. */
+export async function messagesOf(id) {
+  const all = memory ? [...memory.messages.values()].filter((m) => m.chat === id)
+    : await done(database.transaction(kMessages).objectStore(kMessages).index("chat").getAll(id));
+  return all.filter(isMessage);
+}
+
+export async function messageOf(id) {
+  const found = memory ? memory.messages.get(id) : await done(database.transaction(kMessages).objectStore(kMessages).get(id));
+  return isMessage(found) ? found : null;
+}
+
+/** The ids of the chats in whose messages `text` occurs, in any case. */
+export async function chatsWith(text) {
+  const found = new Set();
+  const wanted = text.toLowerCase();
+  const look = (m) => { if (!found.has(m.chat) && typeof m.content === "string" && m.content.toLowerCase().includes(wanted)) found.add(m.chat); };
+  if (memory) {
+    for (const message of memory.messages.values()) look(message);
+  } else {
+    await inTransaction("readonly", (_, messages) => {
+      messages.openCursor().onsuccess = ({ target: { result: cursor } }) => { if (cursor) { look(cursor.value); cursor.continue(); } };
+    });
+  }
+  return found;
+}
+
+function patched(kept, chat, change) {
+  const { messages, fresh, ...own } = chat;
+  const base = kept ?? own;
+  return { ...base, ...change, settings: { ...base.settings, ...change.settings }, chosen: { ...base.chosen, ...change.chosen } };
+}
+
+/** Keeps the fields in `change` of a chat, of settings and chosen those that are named. A chat that another tab has deleted stays
+    deleted. Rejects when the browser has no room. */
+export async function changeChat(chat, change) {
+  const fresh = chat.fresh;
+  chat.fresh = false;
+  const put = (kept, keep) => { if (kept || fresh) keep(structuredClone(patched(kept, chat, change))); };
+  if (memory) put(memory.chats.get(chat.id), (value) => memory.chats.set(chat.id, value));
+  else {
+    await inTransaction("readwrite", (chats) => {
+      chats.get(chat.id).onsuccess = ({ target }) => put(target.result, (value) => chats.put(value));
+    }).catch((problem) => { chat.fresh = fresh; throw problem; });
+  }
+  tell({ chat: chat.id });
+}
+
+/** Keeps messages of a chat, and says so to the other tabs. One whose kept state is newer stays. */
+export async function keepMessages(...messages) {
+  const copies = messages.map((message) => { message.rev = (message.rev ?? 0) + 1; return structuredClone(message); });
+  if (memory) {
+    for (const copy of copies) memory.messages.set(copy.id, copy);
+    return;
+  }
+  await inTransaction("readwrite", (chats, store) => {
+    for (const copy of copies) {
+      chats.getKey(copy.chat).onsuccess = ({ target }) => {
+        if (target.result === undefined) return;  // deleted by another tab
+        store.get(copy.id).onsuccess = ({ target: { result: kept } }) => { if (!kept || (kept.rev ?? 0) <= copy.rev) store.put(copy); };
+      };
+    }
+  });
+  for (const { id, chat } of copies) tell({ chat, message: id });
+}
+
+const kHaste = "troupe.haste.";
+
+/** Keeps messages of a chat when the page is about to end, which may be before a transaction does. takeHaste() puts them into the
+    store when a page is opened. Messages for which there is no room are left out. */
+export function keepInHaste(chat, messages) {
+  const { messages: others, fresh, ...own } = chat;
+  try { localStorage.setItem(kHaste + messages.at(-1).id, JSON.stringify({ chat: own, messages })); } catch { /* no room, or not allowed */ }
+}
+
+/** Takes what pages that ended have kept in haste into the store. */
+export async function takeHaste() {
+  let keys = [];
+  try { keys = Object.keys(localStorage).filter((key) => key.startsWith(kHaste)); } catch { /* not allowed: there is nothing */ }
+  for (const key of keys) {
+    const { chat, messages } = JSON.parse(localStorage.getItem(key)) ?? {};
+    localStorage.removeItem(key);
+    if (!isChat(chat) || !Array.isArray(messages) || !messages.every(isMessage)) continue;
+    await changeChat({ ...chat, fresh: true }, { used: chat.used, chosen: chat.chosen });
+    await keepMessages(...messages);
+  }
 }
 
 export async function forgetChat(id) {
-  if (memory) memory.delete(id);
-  else await done(store("readwrite").delete(id));
+  if (memory) {
+    memory.chats.delete(id);
+    for (const message of [...memory.messages.values()]) if (message.chat === id) memory.messages.delete(message.id);
+    return;
+  }
+  await inTransaction("readwrite", (chats, messages) => {
+    chats.delete(id);
+    messages.index("chat").openKeyCursor(id).onsuccess = ({ target: { result: cursor } }) => {
+      if (cursor) { messages.delete(cursor.primaryKey); cursor.continue(); }
+    };
+  });
+  tell({ gone: id });
 }
 
-export function newChat() {
-  return { id: crypto.getRandomValues(new Uint32Array(4)).join("-"), title: "New chat", used: Date.now(), settings: {}, messages: [] };
-}
+/** To the other tabs: {chat} has changed, {chat, message} has, {gone: a chat}, {asks: true}, {writes: a message's id, ends: bool}. */
+export function tell(news) { channel?.postMessage(news); }
+
+/** Calls `hear` with the news of other tabs. */
+export function onNews(hear) { channel?.addEventListener("message", ({ data }) => hear(data)); }

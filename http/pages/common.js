@@ -20,6 +20,25 @@ export function notice(text) {
   place.hidden = !text;
 }
 
+// ---- The theme --------------------------------------------------------------------------------------
+
+const kTheme = "troupe.theme";
+const kThemes = { "": "Theme: system", light: "Theme: light", dark: "Theme: dark" };
+
+function offerThemes() {
+  const root = document.documentElement;
+  const choose = element("select", { id: "theme", ariaLabel: "Theme" }, ...Object.entries(kThemes).map(([value, textContent]) => element("option", { value, textContent })));
+  const use = (theme) => { root.dataset.theme = choose.value = theme in kThemes ? theme : ""; };
+  try { use(localStorage.getItem(kTheme) || ""); } catch { use(""); }
+  choose.addEventListener("change", () => {
+    use(choose.value);
+    try { localStorage.setItem(kTheme, choose.value); } catch { /* without storage it lasts as long as the page */ }
+  });
+  window.addEventListener("storage", (event) => { if (event.key === kTheme) use(event.newValue || ""); });
+  document.querySelector("header").append(choose);
+}
+offerThemes();
+
 // ---- The key ----------------------------------------------------------------------------------------
 
 const kKey = "troupe.key";
@@ -71,13 +90,31 @@ async function whyAnotherKey(response, used) {
   return body?.error?.code === "admin_key_required" ? "This needs an admin key of the server (--admin-api-key)." : "";
 }
 
-/** fetch() with the key; asks for one when the server wants it. Throws as fetch() does, also when the question is declined. */
+/** The server cannot be reached, or its answer broke off. */
+export class ServerAway extends Error {
+  constructor(text = "The server does not answer. It may have been stopped or is starting.") {
+    super(text);
+    this.name = "ServerAway";
+  }
+}
+
+/** Throws what a browser throws for a connection that failed as a ServerAway, whose sentence people understand. */
+function explain(problem, text) {
+  throw problem instanceof TypeError ? new ServerAway(text) : problem;
+}
+
+/** fetch() with the key, which is never asked for. Throws a ServerAway when there is no answer. */
+export function requestQuietly(path, options = {}) {
+  const headers = key ? { ...options.headers, Authorization: `Bearer ${key}` } : options.headers;
+  return fetch(path, { ...options, headers, cache: "no-store" }).catch((problem) => explain(problem));
+}
+
+/** fetch() with the key; asks for one when the server wants it. Throws a ServerAway when there is no answer, and an Error when
+    no key is given. */
 export async function request(path, options = {}) {
   for (let tries = 0; ; ++tries) {
     const used = key;
-    const headers = { ...options.headers };
-    if (used) headers.Authorization = `Bearer ${used}`;
-    const response = await fetch(path, { ...options, headers, cache: "no-store" });
+    const response = await requestQuietly(path, options);
     const why = await whyAnotherKey(response, used);
     if (!why) return response;
     byId("key").hidden = false;
@@ -103,13 +140,23 @@ export async function getJson(path) {
   return response.json();
 }
 
-/** Yields {event, data} for each server-sent event of a response. */
+/** Resolves when the server is ready. Rejects when `signal` is aborted. */
+export async function serverReady(signal) {
+  for (;;) {
+    const response = await fetch("/health/ready", { cache: "no-store", signal }).catch(() => null);
+    signal?.throwIfAborted();
+    if (response?.ok) return;
+    await new Promise((resolve) => setTimeout(resolve, 1000));
+  }
+}
+
+/** Yields {event, data} for each server-sent event of a response. Throws a ServerAway when it breaks off. */
 export async function* eventsOf(response) {
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   try {
     for (;;) {
-      const { value, done } = await reader.read();
+      const { value, done } = await reader.read().catch((problem) => explain(problem, "The connection to the server was lost."));
       if (done) return;
       const frames = (rest + value).split("\n\n");
       rest = frames.pop();
@@ -127,18 +174,23 @@ export async function* eventsOf(response) {
   }
 }
 
-/** Names the served model in the header; resolves to the model, or to null when it cannot be had. */
+/** Names the served model in the header; resolves to the model, or to null when the server does not tell. A server that is away
+    is waited for. */
 export async function showModel() {
   byId("key").addEventListener("click", () => askForKey());
   byId("key").hidden = !key;
-  try {
-    const models = await getJson("/v1/models");
-    const model = models.data?.[0] || null;
-    byId("model").textContent = model?.id || "";
-    return model;
-  } catch (problem) {
-    notice(problem.message);
-    return null;
+  for (;;) {
+    try {
+      const models = await getJson("/v1/models");
+      const model = models.data?.[0] || null;
+      byId("model").textContent = model?.id || "";
+      return model;
+    } catch (problem) {
+      notice(problem.message);
+      if (!(problem instanceof ServerAway)) return null;
+      await serverReady();
+      if (byId("notice").textContent === problem.message) notice("");
+    }
   }
 }
 

@@ -8,7 +8,13 @@ const kPlaces = {
   HTTP: [0, 0], gateway: [1, 0], session: [2, 0], tokenizer: [3, 0], metrics: [1, 1], engine_link: [2, 1], media: [3, 1], front_link: [2, 2],
   grammar: [4, 2], scheduler: [3, 2], cache: [3, 3], worker_link: [4, 3], worker: [5, 3],
 };
+// The same where the window is narrow: two columns.
+const kNarrowPlaces = {
+  HTTP: [0, 0], gateway: [1, 0], tokenizer: [0, 1], session: [1, 1], media: [0, 2], engine_link: [1, 2], metrics: [0, 3], front_link: [1, 3],
+  grammar: [0, 4], scheduler: [1, 4], cache: [0, 5], worker_link: [1, 5], worker: [1, 6],
+};
 const kWidth = 130, kHeight = 56, kColumn = 165, kRow = 96;
+const narrow = matchMedia("(max-width: 44rem)");
 
 let opening = null;   // who there is
 let last = null;      // the last state
@@ -30,11 +36,13 @@ const nodes = new Map();  // name → {box, below}
 function drawGraph() {
   nodes.clear();
   const names = ["HTTP", ...opening.actors.map((actor) => actor.name), "worker"];
-  const unknown = names.filter((name) => !kPlaces[name]);
-  const place = (name) => kPlaces[name] ?? [unknown.indexOf(name) % 6, 3 + Math.floor(unknown.indexOf(name) / 6)];
+  const places = narrow.matches ? kNarrowPlaces : kPlaces;
+  const columns = narrow.matches ? 2 : 6, free = narrow.matches ? 7 : 3;  // the first row for those that are not known
+  const unknown = names.filter((name) => !places[name]);
+  const place = (name) => places[name] ?? [unknown.indexOf(name) % columns, free + Math.floor(unknown.indexOf(name) / columns)];
   const rows = 1 + Math.max(...names.map((name) => place(name)[1]));
   const centre = (name) => [kWidth / 2 + 6 + place(name)[0] * kColumn, kHeight / 2 + 6 + place(name)[1] * kRow];
-  const picture = svg("svg", { viewBox: `0 0 ${5 * kColumn + kWidth + 12} ${(rows - 1) * kRow + kHeight + 12}`, role: "img", "aria-label": "The actors and who sends to whom" },
+  const picture = svg("svg", { viewBox: `0 0 ${(columns - 1) * kColumn + kWidth + 12} ${(rows - 1) * kRow + kHeight + 12}`, role: "img", "aria-label": "The actors and who sends to whom" },
     svg("defs", {}, svg("marker", { id: "tip", viewBox: "0 0 8 8", refX: 8, refY: 4, markerWidth: 7, markerHeight: 7, orient: "auto-start-reverse" }, svg("path", { d: "M0 0L8 4L0 8z" }))));
   const links = [{ from: "engine_link", to: "front_link", both: true }, { from: "worker_link", to: "worker", both: true }];
   // Without an engine its actors are not known, nor is what links them.
@@ -59,6 +67,11 @@ function drawGraph() {
   }
   byId("graph").replaceChildren(picture);
 }
+narrow.addEventListener("change", () => {
+  if (!opening) return;
+  drawGraph();
+  if (last) colourGraph(last);
+});
 
 /** Of the actors of one name: the worst of them, and what they have together. */
 function together(name, actors) {
@@ -97,7 +110,12 @@ function colourGraph(state) {
 // ---- Tables -----------------------------------------------------------------------------------------
 
 function fill(table, heads, rows) {
-  const cell = (name, value, head) => element(name, { className: head.startsWith("#") ? "number" : "" }, value);
+  const cell = (name, value, head) => {
+    const node = element(name, { className: head.startsWith("#") ? "number" : "" }, value);
+    if (name === "td") node.dataset.head = head.replace("#", "");  // shown beside the value where the window is narrow
+    else node.scope = "col";
+    return node;
+  };
   table.replaceChildren(
     element("thead", {}, element("tr", {}, ...heads.map((head) => cell("th", head.replace("#", ""), head)))),
     element("tbody", {}, ...rows.map((row) => element("tr", {}, ...row.map((value, i) => cell("td", value, heads[i]))))));

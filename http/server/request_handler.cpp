@@ -177,7 +177,10 @@ Admission RequestHandler::admit(const HeadView& head, const Entrance& entrance, 
   admission.tail = events ? query_value(head.target, "request") : percent_decoded(match.tail);
   admission.match.tail = {};  // a view of the head
   admission.head_only = head.method == "HEAD";
-  if (match.serves(Handler::page)) admission.if_none_match = head.if_none_match;
+  if (match.serves(Handler::page)) {
+    admission.if_none_match = head.if_none_match;
+    admission.takes_gzip = accepts_gzip(head.accept_encoding);
+  }
   admission.allow_origin = origins_.answer_to(head.origin);
   admission.vary_origin = origins_.vary();
   admission.preflight = !admission.allow_origin.empty() && !head.preflight_method.empty();
@@ -247,7 +250,8 @@ std::variant<Call, Output> RequestHandler::handle(const Admission& admission, st
       output.body = openapi_;
       return output;
     }
-    case Handler::page: return page_output(*find_page(admission.tail), admission.if_none_match);
+    case Handler::page:
+      return page_output(*find_page(admission.tail), admission.if_none_match, admission.takes_gzip);
     case Handler::health:
     case Handler::live: break;
   }

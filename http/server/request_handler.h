@@ -32,6 +32,7 @@ struct Admission {
   std::string tail;  ///< of the match, percent-decoded; of InfoRequest::Kind::events the query's request
   bool head_only = false;     ///< the method is HEAD
   std::string if_none_match;  ///< of Handler::page
+  bool takes_gzip = false;    ///< of Handler::page: the client reads gzip
   std::string allow_origin;   ///< of Origins::answer_to()
   bool vary_origin = false;
   bool preflight = false;     ///< of OPTIONS: asked by a browser for a page of an allowed origin

@@ -10,6 +10,7 @@ namespace {
 constexpr std::size_t kMaxLine = 60 << 10;  // independent of the limits
 
 constexpr std::pair<std::string_view, Header> kHeaders[] = {
+    {"accept-encoding", Header::accept_encoding},
     {"access-control-request-headers", Header::preflight_headers},
     {"access-control-request-method", Header::preflight_method},
     {"authorization", Header::authorization},
@@ -239,6 +240,7 @@ HeadView HeadParser::view(std::string_view head) const {
           .x_api_key = value(Header::x_api_key),
           .content_type = value(Header::content_type),
           .if_none_match = value(Header::if_none_match),
+          .accept_encoding = value(Header::accept_encoding),
           .host = value(Header::host),
           .host_optional = facts_.http10,
           .origin = value(Header::origin),

@@ -37,6 +37,7 @@ struct HeadView {
   std::string_view x_api_key;
   std::string_view content_type;
   std::string_view if_none_match;
+  std::string_view accept_encoding;
   std::string_view host;
   bool host_optional = false;  ///< HTTP/1.0
   std::string_view origin;
@@ -49,6 +50,7 @@ struct HeadView {
 
 /// The headers that the server reads; others are checked and passed over.
 enum class Header : std::uint8_t {
+  accept_encoding,
   authorization,
   connection,
   content_encoding,

@@ -7,9 +7,11 @@ import threading
 import time
 import unittest
 
+from accessible_test import Accessible  # noqa: F401  (run with those below, as those of the next two)
 from browser_case import ADMIN_KEY, HOSTILE, KEY, BrowserCase, answers, picture
+from chats_test import Collection, Interrupted, Looks, Narrow, Tabs  # noqa: F401
 from chromium import Chromium, binary
-from images_test import SeeingModel, TextModel  # noqa: F401  (run with those below)
+from images_test import SeeingModel, TextModel  # noqa: F401
 from server import Server, wait_until
 
 
@@ -49,9 +51,9 @@ class Chat(BrowserCase):
         page.wait(answers(1))
         self.assertEqual(page.eval("document.querySelectorAll('article').length"), 2)
         self.assertIn("Hello world", page.eval("document.querySelector('article.assistant .body').innerText"))
-        page.eval("document.querySelector('article.assistant').before(Object.assign(document.createElement('i'), {id: 'mark'}))")
+        page.eval("window.answerBefore = document.querySelector('article.assistant'); 0")
         page.eval(press.format("assistant", "Regenerate"))
-        page.wait("!document.getElementById('mark')")
+        page.wait("!window.answerBefore.isConnected")
         page.wait(answers(1))
         self.sound(page)
 
@@ -123,8 +125,8 @@ class Chat(BrowserCase):
         self.ask(page, "Qa")
         page.wait("!document.getElementById('notice').hidden")
         page.eval("(() => { const f = document.getElementById('max_tokens'); f.value = '3'; f.dispatchEvent(new Event('change')); })()")
-        page.eval("[...document.querySelectorAll('article.user .tools button')].find(b => b.textContent === 'Edit').click()")
-        page.eval("[...document.querySelectorAll('article.user .tools button')].find(b => b.textContent === 'Ask again').click()")
+        page.eval("document.getElementById('question').focus()")
+        page.enter()
         page.wait(answers(1))
         self.assertIn("limit of tokens", page.eval("document.querySelector('article.assistant').textContent"))
         self.assertIn("3 tokens", page.eval("document.querySelector('.figures-of-answer').textContent"))
@@ -134,7 +136,7 @@ class Chat(BrowserCase):
         page.wait(answers(1))
         page.reload()
         page.wait("document.querySelectorAll('#chats li').length === 2")
-        page.eval("document.querySelectorAll('#chats li button')[2].click()")
+        page.eval("[...document.querySelectorAll('#chats li button')].find(b => b.textContent === 'Qa').click()")
         page.wait("document.getElementById('max_tokens').value === '3'")
         page.eval("document.querySelector('#chats [aria-label=\"Delete the chat Qa second\"]').click()")
         page.wait("document.querySelectorAll('#chats li').length === 1")

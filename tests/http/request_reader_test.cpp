@@ -69,6 +69,7 @@ TEST(RequestReader, ReadsWhatARequestIsAdmittedBy) {
   const std::string bytes =
       "POST /v1/x?y HTTP/1.1\r\nhOST:  a:1\t\r\nAuthorization: Bearer k\r\nauthorization: Bearer second\r\n"
       "X-Api-Key: x\r\nContent-Type: application/json\r\nIf-None-Match: \"e\"\r\nOrigin: http://o\r\n"
+      "Accept-Encoding: br, gzip\r\n"
       "Sec-Fetch-Site: none\r\nAccess-Control-Request-Method: POST\r\nAccess-Control-Request-Headers: a, "
       "b\r\n"
       "X-Request-Id: 7\r\nX-Forwarded-For: 1, 2\r\nx-forwarded-for: 3\r\nContent-Encoding: gzip\r\n"
@@ -83,6 +84,7 @@ TEST(RequestReader, ReadsWhatARequestIsAdmittedBy) {
   EXPECT_EQ(head.x_api_key, "x");
   EXPECT_EQ(head.content_type, "application/json");
   EXPECT_EQ(head.if_none_match, "\"e\"");
+  EXPECT_EQ(head.accept_encoding, "br, gzip");
   EXPECT_EQ(head.origin, "http://o");
   EXPECT_EQ(head.fetch_site, "none");
   EXPECT_EQ(head.preflight_method, "POST");

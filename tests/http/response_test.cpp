@@ -255,6 +255,11 @@ TEST(Answer, CompletionModelsAndTokens) {
   EXPECT_EQ(json::parse(format_model(cards[0])), models["data"][0]);
   EXPECT_FALSE(models["data"][0].contains("capabilities"));
   ModelCard seeing = cards[0];
+  seeing.sampling.temperature = 0.7f;
+  seeing.sampling.top_k = 20;
+  EXPECT_EQ(json::parse(format_model(seeing))["sampling_defaults"],
+            json::parse(R"({"temperature":0.7,"top_p":1,"top_k":20,"min_p":0,"repetition_penalty":1,)"
+                        R"("presence_penalty":0,"frequency_penalty":0})"));
   seeing.sees = true;
   EXPECT_EQ(json::parse(format_model(seeing))["capabilities"], json({{"vision", true}}));
   const std::vector<TokenId> ids = {4, 5};
