@@ -26,20 +26,23 @@ void pause(Duration length, const std::stop_token& stop) {
 
 Dialer::Dialer(RelaySetup setup, ipc::LowerEnd end, std::shared_ptr<ipc::BlockNames> names,
                config::Address engine, std::shared_ptr<const ipc::PatchRegion> region,
-               std::vector<ipc::BlockFetches> fetches, std::int32_t block_tokens)
+               std::vector<ipc::BlockFetches> fetches, std::int32_t block_tokens,
+               std::shared_ptr<const ipc::BlockNames> own_names)
     : setup_(std::move(setup)),
       end_(std::move(end)),
       engine_(std::move(engine)),
       hasher_(names ? HashKey{names->key().low, names->key().high} : HashKey{}),
       block_tokens_(block_tokens),
+      own_blocks_({std::move(own_names)}),
       bridge_(end_, ipc::Side::lower, names, {std::move(region), nullptr}),
       peer_{fetches.empty() ? "engine" : "prefill", config::to_string(engine_), "joining", ""} {
   end_.beat_elsewhere();
   end_.heartbeat().store(0, std::memory_order_relaxed);  // no engine is attached
   for (std::size_t rank = 0; rank < fetches.size(); ++rank) {
     clients_.emplace_back(
-        KvClient::Setup{setup_.own, setup_.keys.tls, engine_, static_cast<std::int32_t>(rank), setup_.log,
-                        names, [this](const std::string& why) { kv_refused(why); }},
+        KvClient::Setup{setup_.own, setup_.keys.tls, engine_, static_cast<std::int32_t>(rank),
+                        static_cast<std::int32_t>(fetches.size()), setup_.log, names,
+                        [this](const std::string& why) { kv_refused(why); }},
         std::move(fetches[rank]));
   }
   if (!clients_.empty()) {
@@ -115,12 +118,18 @@ std::string Dialer::visit(const std::stop_token& stop) {
   return "";
 }
 
-/// Blocks of its prompts that the engine names from now on will be wanted.
+/// Blocks of its prompts that the engine names from now on will be wanted, but for those that are here.
 void Dialer::expect(const Submit& request) {
   if (!request.prefix.enabled) return;
+  own_blocks_.refresh();
   for (const SequenceSpec& sequence : request.sequences) {
-    const auto names =
+    auto names =
         names_of_prompt(hasher_, request.prefix.salt, sequence.prompt, sequence.media, block_tokens_);
+    std::erase_if(names, [this](const BlockHash& name) {
+      bool is_here = false;
+      own_blocks_.for_each_holder(name, [&](const CachedNames::Holder&) { is_here = true; });
+      return is_here;
+    });
     for (KvClient& client : clients_) client.expect(names);
   }
 }

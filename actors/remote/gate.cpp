@@ -35,7 +35,8 @@ Gate::Gate(RelaySetup setup, std::vector<ipc::UpperEnd> ends, const std::shared_
       listen_(listen),
       name_(std::move(name)),
       kv_(kv),
-      most_visits_(ends.size() * (1 + (kv == nullptr ? 0 : kv->ranks())) + kMostStrangers) {
+      most_visits_(ends.size() * (1 + (kv == nullptr ? 0 : std::size_t{model::kMostRanks})) +
+                   kMostStrangers) {
   for (ipc::UpperEnd& end : ends) {
     places_.emplace_back(std::move(end), names, pixels);
     places_.back().end.beat_elsewhere();
@@ -111,10 +112,10 @@ void Gate::serve_kv(Stream& stream, const RelayGreeting& greeting, const std::st
     return refuse(stream, name_ + " " + why, deadline, stop);
   }
   RelayGreeting answer = setup_.own;
-  answer.kv = kv_->part(greeting.kv->rank);
+  answer.kv = greeting.kv;
   setup_.log.info("kv_joined", {kv("node", greeting.node), kv("rank", greeting.kv->rank)});
   why = "did not take the welcome";
-  if (welcome(stream, answer, deadline, stop)) why = kv_->serve(stream, greeting.kv->rank, stop);
+  if (welcome(stream, answer, deadline, stop)) why = kv_->serve(stream, *greeting.kv, stop);
   setup_.log.info("kv_left", {kv("node", greeting.node), kv("rank", greeting.kv->rank), kv("why", why)});
 }
 

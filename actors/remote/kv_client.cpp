@@ -49,7 +49,7 @@ std::string KvClient::visit(const std::stop_token& stop) {
   auto stream = Stream::connect(setup_.engine, setup_.tls, deadline, stop);
   if (!stream.ok()) return stream.status().message;
   RelayGreeting own = setup_.own;
-  own.kv = KvPart{setup_.rank, block_bytes_};
+  own.kv = KvPart{setup_.rank, setup_.ranks, block_bytes_};
   FrameReader reader;
   const auto answer = greet(**stream, reader, own, deadline, stop);
   if (!answer.ok() && answer.status().code == Code::forbidden) setup_.refused(answer.status().message);

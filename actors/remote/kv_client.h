@@ -1,6 +1,6 @@
 #pragma once
-// The decode side of KV connections: one for each rank, beside the connection that carries the link. It asks
-// the prefill engine's relay for what this machine's worker wants, and puts the answers where the worker
+// The decode side of KV connections: one for each rank here, beside the connection that carries the link. It
+// asks the prefill engine's relay for what this machine's worker wants, and puts the answers where the worker
 // takes them (ipc/block_fetches.h). Blocks of prompts that the engine is computing it asks for as soon as
 // they have names, and keeps them until the worker wants them.
 #include <array>
@@ -35,6 +35,7 @@ class KvClient {
     http::TlsContext tls;
     config::Address engine;
     std::int32_t rank = 0;
+    std::int32_t ranks = 1;  ///< of this instance; the engine may have another number
     Log log;
     /// The copy of the engine's table: under which name a block that is wanted is asked for.
     std::shared_ptr<const ipc::BlockNames> names;

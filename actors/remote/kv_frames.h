@@ -13,10 +13,12 @@
 
 namespace troupe::remote {
 
-/// Which KV memory a connection is about, in its greeting; in the answer of the other side.
+/// The rank of the decode instance for which a connection carries KV blocks, in its greeting; the answer
+/// repeats it. What several ranks of the engine hold of such a block is gathered by the engine's relay.
 struct KvPart {
   std::int32_t rank = 0;
-  std::uint64_t block_bytes = 0;  ///< in the answer 0: not known yet
+  std::int32_t ranks = 1;
+  std::uint64_t block_bytes = 0;  ///< of that rank
 };
 
 enum class KvAnswer : std::uint32_t {

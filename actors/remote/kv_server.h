@@ -1,7 +1,8 @@
 #pragma once
 // The prefill side of KV connections: gives blocks out of the workers' KV memory, which it has mapped to
-// read, or of which the workers copy blocks for it. The engine may reuse a block at any time: a copy counts
-// only if the block had its name before and after.
+// read, or of which the workers copy blocks for it. Where the decode instance has another number of ranks,
+// the block of one of its ranks is put together here, so that no other byte is sent (model/swap/kv_layout.h).
+// The engine may reuse a block at any time: a copy counts only if the block had its name before and after.
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -18,31 +19,31 @@
 #include "base/status.h"
 #include "ipc/block_names.h"
 #include "model/sealed_memory.h"
+#include "model/swap/kv_layout.h"
 
 namespace troupe::remote {
 
 /// Any thread may call any function.
 class KvServer {
  public:
-  /// `names` is the engine's table. `ranks` 0: there are no blocks for others here. `staged`: by rank, for
-  /// memory that cannot be mapped.
-  KvServer(std::size_t ranks, std::shared_ptr<const ipc::BlockNames> names,
+  /// `names` is the engine's table. `ranks` 0: there are no blocks for others here. `layout` is that of the
+  /// blocks. `staged`: by rank, for memory that cannot be mapped.
+  KvServer(std::size_t ranks, const model::KvLayout& layout, std::shared_ptr<const ipc::BlockNames> names,
            std::vector<ipc::BlockFetches> staged = {});
 
   std::size_t ranks() const { return memories_.size(); }
 
-  /// The memory of a rank from now on. Not ok: it cannot be mapped, and its blocks are gone.
+  /// The memory of a rank from now on. Not ok: it cannot be mapped, or its blocks do not have the layout;
+  /// they are gone.
   Status set_memory(std::size_t rank, const supervisor::KvMemory& memory);
   /// The memory of a rank has ended.
   void forget_memory(std::size_t rank);
 
   /// Why a connection for this part cannot be served, in words that follow "the engine at …"; "": it can.
   std::string refusal(const KvPart& asked) const;
-  /// What is said in the answer to its greeting.
-  KvPart part(std::int32_t rank) const;
-
-  /// Answers wants for a rank until the connection ends or asked to stop. Returns why it has ended.
-  std::string serve(Stream& stream, std::int32_t rank, const std::stop_token& stop);
+  /// Answers wants of a part that is not refused until the connection ends or asked to stop. Returns why it
+  /// has ended.
+  std::string serve(Stream& stream, const KvPart& asked, const std::stop_token& stop);
 
  private:
   struct Memory {
@@ -53,11 +54,18 @@ class KvServer {
     std::size_t blocks = 0;
     std::size_t block_bytes = 0;
   };
-  std::shared_ptr<const Memory> memory(std::int32_t rank) const;
-  static bool copy(const Memory& from, BlockId block, std::span<std::byte> into);
-  bool read_block(const KvWant& want, const Memory& memory, std::span<std::byte> into) const;
-  void put_answer(const KvWant& want, std::int32_t rank, std::vector<std::byte>& out) const;
+  /// A slice of a decode rank's block, and where its bytes are.
+  struct Source {
+    model::KvSlice slice;
+    std::shared_ptr<const Memory> memory;
+  };
+  std::vector<Source> sources(std::span<const model::KvSlice> slices) const;
+  static bool copy(std::span<const Source> sources, BlockId block, std::span<std::byte> into);
+  bool read_block(const KvWant& want, std::span<const Source> sources, std::span<std::byte> into) const;
+  void put_answer(const KvWant& want, std::span<const Source> sources, std::size_t bytes,
+                  std::vector<std::byte>& out) const;
 
+  const model::KvLayout layout_;
   const std::shared_ptr<const ipc::BlockNames> names_;
   std::deque<StagedBlocks> staged_;  // by rank
   mutable std::mutex mutex_;

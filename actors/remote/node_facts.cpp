@@ -24,8 +24,6 @@ constexpr const char* kVocabulary = "model's vocabulary";
 constexpr const char* kWeights = "model's weights";
 
 constexpr const char* kRole = "--splitwise-role";
-/// Flags that decide what part of a KV block a rank has. They count only where blocks go between machines.
-constexpr const char* kRanks[] = {"--tensor-parallel-size", "--enable-expert-parallel"};
 
 /// Of each file of weights its name, its size, its first bytes and its last ones are looked at: tensors'
 /// names and places, and some numbers. The whole may take minutes to read.
@@ -115,16 +113,11 @@ std::string node_difference(supervisor::PeerFacts engine, const std::string& eng
     engine.erase(kWeights);
     front.erase(kWeights);
   }
-  const bool hands_over = is_decode_instance(front);
-  if (hands_over && engine[kRole] != to_string(config::SplitRole::prefill)) {
+  if (is_decode_instance(front) && engine[kRole] != to_string(config::SplitRole::prefill)) {
     return engine_name + " computes no prompts for others, as " + front_name +
            " needs it to: it does not have --splitwise-role prefill";
   }
-  for (supervisor::PeerFacts* facts : {&engine, &front}) {
-    facts->erase(kRole);
-    if (hands_over) continue;
-    for (const char* flag : kRanks) facts->erase(flag);
-  }
+  for (supervisor::PeerFacts* facts : {&engine, &front}) facts->erase(kRole);
   return supervisor::difference({engine, engine_name}, {front, front_name});
 }
 

@@ -13,8 +13,8 @@ Result<supervisor::PeerFacts> node_facts(const config::Options& options, int voc
 bool is_decode_instance(const supervisor::PeerFacts& front);
 
 /// In one sentence with both names; "" when nothing does. A front needs no weights, so that they are
-/// compared only where both have them. Ranks may differ unless the front is that of a decode instance, which
-/// needs the KV blocks of a prefill engine.
+/// compared only where both have them. The front of a decode instance needs a prefill engine. Ranks may
+/// differ.
 std::string node_difference(supervisor::PeerFacts engine, const std::string& engine_name,
                             supervisor::PeerFacts front, const std::string& front_name);
 

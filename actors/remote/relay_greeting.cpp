@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kLongestName = 100;
 constexpr std::size_t kLongestRefusal = 1000;
 constexpr std::size_t kMostFacts = 100;
-constexpr std::int64_t kMostRank = 1 << 20;
+constexpr std::int64_t kMostRanks = 1 << 20;
 
 /// What another machine has said, to be shown: cut, and without control characters.
 std::string shown(std::string text, std::size_t most) {
@@ -37,7 +37,10 @@ std::vector<std::byte> frame_of(FrameKind kind, const RelayGreeting& greeting) {
   Json facts = Json::object();
   for (const auto& [name, value] : greeting.facts) facts[name] = value;
   Json members{{"node", greeting.node}, {"facts", facts}, {"server", greeting.server}};
-  if (greeting.kv) members["kv"] = {{"rank", greeting.kv->rank}, {"block_bytes", greeting.kv->block_bytes}};
+  if (greeting.kv)
+    members["kv"] = {{"rank", greeting.kv->rank},
+                     {"ranks", greeting.kv->ranks},
+                     {"block_bytes", greeting.kv->block_bytes}};
   return frame_of(kind, json::to_text(members));
 }
 
@@ -52,9 +55,11 @@ std::optional<RelayGreeting> read_greeting(std::string_view text) {
       const Json* const value = json::member(*part, name);
       return value == nullptr ? std::nullopt : json::integer(*value);
     };
-    const auto rank = number("rank"), bytes = number("block_bytes");
-    if (!rank || !bytes || *rank < 0 || *rank > kMostRank || *bytes < 0) return std::nullopt;
-    greeting.kv = KvPart{static_cast<std::int32_t>(*rank), static_cast<std::uint64_t>(*bytes)};
+    const auto rank = number("rank"), ranks = number("ranks"), bytes = number("block_bytes");
+    if (!rank || !ranks || !bytes || *rank < 0 || *rank >= *ranks || *ranks > kMostRanks || *bytes < 0)
+      return std::nullopt;
+    greeting.kv = KvPart{static_cast<std::int32_t>(*rank), static_cast<std::int32_t>(*ranks),
+                         static_cast<std::uint64_t>(*bytes)};
   }
   if (const std::string* server = json::text(json::member(*value, "server")))
     greeting.server = shown(*server, kLongestName);

@@ -11,6 +11,7 @@
 #include "actors/remote/node_facts.h"
 #include "actors/remote/relay.h"
 #include "actors/supervisor/kv_memory.h"
+#include "model/swap/kv_layout.h"
 
 namespace troupe::remote {
 namespace {
@@ -35,11 +36,11 @@ Result<RelaySetup> read_setup(const supervisor::ChildArguments& arguments, const
   return RelaySetup{{node, *std::move(facts)}, *std::move(keys), log.ok() ? *log : Log()};
 }
 
-/// Null where none was handed over.
+/// The table of that index; null where none was handed over.
 Result<std::shared_ptr<ipc::BlockNames>> open_names(const supervisor::ChildArguments& arguments,
-                                                    ipc::Access access) {
-  if (arguments.names_fds.empty()) return std::shared_ptr<ipc::BlockNames>();
-  auto table = ipc::BlockNames::attach(arguments.names_fds.front(), access);
+                                                    ipc::Access access, std::size_t index = 0) {
+  if (arguments.names_fds.size() <= index) return std::shared_ptr<ipc::BlockNames>();
+  auto table = ipc::BlockNames::attach(arguments.names_fds[index], access);
   if (!table.ok()) return table.status();
   return std::make_shared<ipc::BlockNames>(*std::move(table));
 }
@@ -89,6 +90,8 @@ Status run_dialer(const supervisor::ChildArguments& arguments, Control& control,
   const auto names = open_names(arguments, ipc::Access::write);
   if (!names.ok()) return names.status();
   if (*names) (*names)->distrust();  // what a relay before this one has entered
+  const auto own_names = open_names(arguments, ipc::Access::read, 1);
+  if (!own_names.ok()) return own_names.status();
   auto fetches = attach_fetches(arguments.fetch_fds);
   if (!fetches.ok()) return fetches.status();
   std::shared_ptr<const ipc::PatchRegion> region;
@@ -98,7 +101,7 @@ Status run_dialer(const supervisor::ChildArguments& arguments, Control& control,
     region = std::make_shared<ipc::PatchRegion>(*std::move(attached));
   }
   const Dialer dialer(*std::move(setup), *std::move(end), *names, *address, region, *std::move(fetches),
-                      options.scheduler.block_size);
+                      options.scheduler.block_size, *own_names);
   control.tell({{"event", "state"}, {"state", "ready"}});
   PeersReport report(control);
   TimePoint next_beat{};
@@ -222,7 +225,9 @@ Status run_gate(const supervisor::ChildArguments& arguments, Control& control,
   const bool gives = options.split.role == config::SplitRole::prefill;
   auto staged = attach_fetches(arguments.give_fds);
   if (!staged.ok()) return staged.status();
-  KvServer kv(gives ? static_cast<std::size_t>(options.parallel.tensor_parallel_size) : 0, *names,
+  const auto layout = gives ? model::kv_layout_of(options) : model::KvLayout();
+  if (!layout.ok()) return layout.status();
+  KvServer kv(gives ? static_cast<std::size_t>(options.parallel.tensor_parallel_size) : 0, *layout, *names,
               *std::move(staged));
   const Log log = setup->log;
   Gate gate(*std::move(setup), std::move(ends), *names, arguments.listen_fd, name, pixels,

@@ -34,7 +34,7 @@ struct ChildArguments {
   int vocabulary_fd = -1;      ///< front, engine, text: what the model's tokens print
   int patches_fd = -1;         ///< front, relay, worker of a model that sees: an ipc::PatchRegion
   int engine = 0;              ///< index of the engine, or of the one that the worker serves
-  std::vector<int> names_fds;  ///< tables of the names of KV blocks: an engine's own; the front's, by engine
+  std::vector<int> names_fds;  ///< names of KV blocks: an engine's own; the front's, by engine; a relay's
   std::vector<int> peer_names_fds;  ///< engine of a decode instance: those of the prefill instances
   /// Memory through which KV blocks come from prefill engines on other machines (ipc/block_fetches.h): a
   /// worker's by engine, a relay's by rank.

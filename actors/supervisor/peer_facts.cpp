@@ -21,8 +21,6 @@ constexpr const char* kDraftLayer = "draft layer";
 constexpr const char* kFlags[] = {"device",        "model-config-name", "load-choices",
                                   "dtype",         "quantization",      "quantization-group",
                                   "lm-head-dtype", "kv-cache-dtype",    "block-size"};
-// And what of one is on a rank.
-constexpr const char* kRankFlags[] = {"tensor-parallel-size", "enable-expert-parallel"};
 
 // In the order in which they are compared.
 constexpr const char* kFirst[] = {kBuild, kWire, kMessages, kModel};
@@ -81,7 +79,6 @@ PeerFacts facts_of(const config::Options& options) {
 PeerFacts facts_across_machines(const config::Options& options) {
   PeerFacts facts = facts_of(options);
   facts.erase(kModel);
-  add_flags(facts, options, kRankFlags);
   return facts;
 }
 

@@ -14,8 +14,8 @@ using PeerFacts = std::map<std::string, std::string>;
 /// Of an instance with these options, as they are after preflight.
 PeerFacts facts_of(const config::Options& options);
 
-/// Likewise, of instances on different machines: without paths, and with the ranks, as only whole KV blocks
-/// of a rank go between machines.
+/// Likewise, of instances on different machines: without what each machine has of its own, as the path of the
+/// model.
 PeerFacts facts_across_machines(const config::Options& options);
 
 /// One side of a comparison.

@@ -3,48 +3,80 @@
 #include <algorithm>
 #include <cstring>
 
+#include "model/checkpoint/model_files.h"
+#include "model/swap/kv_layout.h"
+
 namespace troupe::model {
 namespace {
 
-kernels::KvCache shape_of(const KvPart& part, int ranks) {
-  kernels::KvCache shape = part.shape;
-  shape.kv_heads = kv_heads_of(part.kv_heads, {.ranks = ranks}).count;
-  return shape;
+int heads_of_rank(const KvLayout& layout, int ranks) {
+  return kv_heads_of(layout.kv_heads, {.ranks = ranks}).count;
 }
 
-/// The rank among `ranks` from which this rank reads a head that it holds.
-int holder_of(int head, const KvPart& part, int ranks) {
-  const int first = ranks * head / part.kv_heads;
-  const int holders = std::max(1, ranks / part.kv_heads);
-  const int readers = std::max(1, part.shard.ranks / part.kv_heads);
-  const int reader = readers == 1 ? 0 : part.shard.rank % readers;
+/// Of the keys and values of one layer.
+std::size_t layer_bytes(const KvLayout& layout, int ranks) {
+  return 2 * static_cast<std::size_t>(heads_of_rank(layout, ranks)) * layout.piece_bytes;
+}
+
+/// Of the keys and values of all layers: where the rest begins.
+std::size_t heads_bytes(const KvLayout& layout, int ranks) {
+  return static_cast<std::size_t>(layout.layers) * layer_bytes(layout, ranks);
+}
+
+/// The rank among `ranks` from which rank `to` reads a head that it holds.
+int holder_of(int head, const KvLayout& layout, const Shard& to, int ranks) {
+  const int first = ranks * head / layout.kv_heads;
+  const int holders = std::max(1, ranks / layout.kv_heads);
+  const int readers = std::max(1, to.ranks / layout.kv_heads);
+  const int reader = readers == 1 ? 0 : to.rank % readers;
   return first + reader * holders / readers;
 }
 
 }  // namespace
 
-std::size_t kv_block_bytes(const KvPart& part, int ranks) { return shape_of(part, ranks).block_bytes(); }
+std::size_t KvLayout::block_bytes(int ranks) const { return heads_bytes(*this, ranks) + rest_bytes; }
+
+KvLayout layout_of(const KvPart& part) {
+  const kernels::KvCache& kv = part.shape;
+  return {kv.layers, part.kv_heads, kv.piece_bytes(), kv.block_bytes() - kv.id_offset()};
+}
+
+Result<KvLayout> kv_layout_of(const config::Options& options) {
+  const Shard shard{0, options.parallel.tensor_parallel_size, options.parallel.enable_expert_parallel};
+  Result<ModelFiles> files = open_model(options.model, shard, options.speculation);
+  if (!files) return files.status();
+  const config::Device device = options.device.device;
+  if (Status s = files->choose(device, options.quantization); !s.ok()) return s;
+  const kernels::KvCache shape = device == config::Device::cuda ? cuda_kv_shape(files->spec, files->formats)
+                                                                : kv_shape(files->spec, files->formats);
+  return layout_of({shape, files->spec.kv_heads, {}});
+}
+
+std::size_t kv_block_bytes(const KvPart& part, int ranks) { return layout_of(part).block_bytes(ranks); }
 
 std::vector<KvSlice> kv_slices(const KvPart& part, int ranks) {
-  const kernels::KvCache& to = part.shape;
-  const kernels::KvCache from = shape_of(part, ranks);
-  const KvHeads own = kv_heads_of(part.kv_heads, part.shard);
+  return kv_slices(layout_of(part), part.shard, ranks);
+}
+
+std::vector<KvSlice> kv_slices(const KvLayout& layout, const Shard& to, int ranks) {
+  const KvHeads own = kv_heads_of(layout.kv_heads, to);
+  const auto offset = [&](int heads) { return static_cast<std::size_t>(heads) * layout.piece_bytes; };
   std::vector<KvSlice> slices;
   for (int head = own.first; head < own.first + own.count;) {
-    const int rank = holder_of(head, part, ranks);
-    const KvHeads theirs = kv_heads_of(part.kv_heads, {rank, ranks});
+    const int rank = holder_of(head, layout, to, ranks);
+    const KvHeads theirs = kv_heads_of(layout.kv_heads, {rank, ranks});
     const int end = std::min(own.first + own.count, theirs.first + theirs.count);
-    if (own.count == theirs.count && end - head == own.count) return {{rank, 0, 0, to.block_bytes()}};
-    slices.push_back({rank, from.key_offset(0, 0, head - theirs.first), to.key_offset(0, 0, head - own.first),
-                      static_cast<std::size_t>(end - head) * to.piece_bytes(),
-                      2 * static_cast<std::size_t>(to.layers),
-                      static_cast<std::size_t>(from.kv_heads) * from.piece_bytes(),
-                      static_cast<std::size_t>(to.kv_heads) * to.piece_bytes()});
+    if (own.count == theirs.count && end - head == own.count)
+      return {{rank, 0, 0, layout.block_bytes(to.ranks)}};
+    slices.push_back({rank, offset(head - theirs.first), offset(head - own.first), offset(end - head),
+                      2 * static_cast<std::size_t>(layout.layers), offset(theirs.count), offset(own.count)});
     head = end;
   }
   // Ids and the draft layer's row are the same on all ranks.
-  if (const std::size_t rest = to.block_bytes() - to.id_offset(); rest > 0)
-    slices.push_back({slices.front().rank, from.id_offset(), to.id_offset(), rest});
+  if (layout.rest_bytes > 0) {
+    slices.push_back(
+        {slices.front().rank, heads_bytes(layout, ranks), heads_bytes(layout, to.ranks), layout.rest_bytes});
+  }
   return slices;
 }
 

@@ -27,6 +27,7 @@ namespace {
 constexpr std::size_t kBlockBytes = 20'000;
 constexpr std::size_t kBlocks = 40;
 constexpr std::uint64_t kLife = 0x1234567890abcdef;
+constexpr model::KvLayout kLayout{2, 5, kBlockBytes / 20, 0};
 
 template <class Condition>
 bool soon(Condition condition) {
@@ -126,7 +127,7 @@ class KvBlocksTest : public ::testing::Test {
   ipc::Fd fetches_fd_ = *ipc::BlockFetches::create(5 * 20'480);  // room for five at a time
   FetchBlocks fetch_;
   std::atomic<bool> stop_{false};
-  KvServer server_{1, engine_names_};
+  KvServer server_{1, kLayout, engine_names_};
   ipc::LinkFds at_front_, at_engine_;
   std::unique_ptr<Gate> gate_;
   std::unique_ptr<Dialer> dialer_;
@@ -249,7 +250,7 @@ class StagedBlocksTest : public KvBlocksTest {
   std::atomic<bool> fails_{false};
   std::function<void()> before_;
   ipc::Fd gives_ = *ipc::BlockFetches::create(20'480);
-  KvServer staged_server_{1, engine_names_, one(*ipc::BlockFetches::attach(gives_.get()))};
+  KvServer staged_server_{1, kLayout, engine_names_, one(*ipc::BlockFetches::attach(gives_.get()))};
   std::unique_ptr<Gate> staged_gate_;
 };
 
@@ -333,7 +334,7 @@ class FakeServerTest : public KvBlocksTest {
     worker_comes();
     const RelaySetup own = setup("decode");
     client_ = std::make_unique<KvClient>(
-        KvClient::Setup{own.own, own.keys.tls, address_, 0, Log(), names_, [](const std::string&) {}},
+        KvClient::Setup{own.own, own.keys.tls, address_, 0, 1, Log(), names_, [](const std::string&) {}},
         fetches());
     fetching_ = std::jthread([this](const std::stop_token& stop) { client_->run(stop); });
   }
@@ -445,7 +446,7 @@ TEST_F(KvBlocksTest, WhoSendsTheEngineWhatIsNoWantLosesTheConnection) {
   auto stream = Stream::connect(address_, own.keys.tls, deadline, {});
   ASSERT_TRUE(stream.ok());
   RelayGreeting greeting = own.own;
-  greeting.kv = KvPart{0, kBlockBytes};
+  greeting.kv = KvPart{0, 1, kBlockBytes};
   FrameReader reader;
   ASSERT_TRUE(greet(**stream, reader, greeting, deadline, {}).ok());
   const std::vector<std::byte> garbage(sizeof(KvWant), std::byte{0x5a});
@@ -454,36 +455,17 @@ TEST_F(KvBlocksTest, WhoSendsTheEngineWhatIsNoWantLosesTheConnection) {
   EXPECT_NE(read_all(**stream, byte, {}), "") << "nothing is answered";
 }
 
-TEST_F(KvBlocksTest, ARankThatTheEngineDoesNotHaveIsRefused) {
-  open_gate();
-  const RelaySetup own = setup("decode");
-  const TimePoint deadline = Clock::now() + test::kPatience;
-  auto stream = Stream::connect(address_, own.keys.tls, deadline, {});
-  ASSERT_TRUE(stream.ok());
-  RelayGreeting greeting = own.own;
-  greeting.kv = KvPart{3, kBlockBytes};
-  FrameReader reader;
-  const auto answer = greet(**stream, reader, greeting, deadline, {});
-  EXPECT_EQ(answer.status().code, Code::forbidden);
-  EXPECT_NE(answer.status().message.find("no rank 3"), std::string::npos) << answer.status().message;
-}
-
-TEST(NodeFacts, ADecodeInstanceNeedsAPrefillEngineOfItsRanks) {
+TEST(NodeFacts, ADecodeInstanceNeedsAPrefillEngine) {
   using supervisor::PeerFacts;
-  const auto facts = [](const char* role, const char* ranks) {
-    return PeerFacts{{"build", "1"}, {"--splitwise-role", role}, {"--tensor-parallel-size", ranks}};
+  const auto differs = [](const char* engine, const char* front) {
+    return node_difference({{"build", "1"}, {"--splitwise-role", engine}}, "the engine",
+                           {{"build", "1"}, {"--splitwise-role", front}}, "the front");
   };
-  const auto differs = [&](const PeerFacts& engine, const PeerFacts& front) {
-    return node_difference(engine, "the engine", front, "the front");
-  };
-  EXPECT_EQ(differs(facts("prefill", "2"), facts("decode", "2")), "");
-  EXPECT_EQ(differs(facts("mixed", "4"), facts("mixed", "1")), "");
-  EXPECT_EQ(differs(facts("prefill", "4"), facts("mixed", "1")), "") << "it answers as any engine does";
-  const std::string role = differs(facts("mixed", "2"), facts("decode", "2"));
+  EXPECT_EQ(differs("prefill", "decode"), "");
+  EXPECT_EQ(differs("mixed", "mixed"), "");
+  EXPECT_EQ(differs("prefill", "mixed"), "") << "it answers as any engine does";
+  const std::string role = differs("mixed", "decode");
   EXPECT_NE(role.find("--splitwise-role prefill"), std::string::npos) << role;
-  const std::string ranks = differs(facts("prefill", "4"), facts("decode", "2"));
-  EXPECT_NE(ranks.find("--tensor-parallel-size differs: the engine has 4, the front 2"), std::string::npos)
-      << ranks;
 }
 
 }  // namespace
