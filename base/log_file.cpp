@@ -13,6 +13,7 @@
 
 #include "base/log_directory.h"
 #include "base/owned_fd.h"
+#include "base/trial.h"
 
 namespace troupe {
 namespace {
@@ -124,6 +125,12 @@ Result<std::shared_ptr<LogSink>> open_log_file(const std::string& path, const Lo
   auto file = std::make_shared<RotatingFile>(path, options);
   if (Status status = file->open(); !status.ok()) return status;
   return std::shared_ptr<LogSink>(std::move(file));
+}
+
+Status try_log_file(const std::string& actor, const LogOptions& options) {
+  const std::string path = log_path(actor, options);
+  const TrialCleanup cleanup(path);
+  return open_log_file(path, options).status();
 }
 
 }  // namespace troupe

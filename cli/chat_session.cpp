@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <vector>
 
 #include "cli/command_line.h"
 #include "cli/terminal.h"
@@ -39,6 +40,28 @@ void ChatSession::set_system(const std::string& text) {
 
 void ChatSession::clear() {
   std::erase_if(chat_.messages, [](const ChatMessage& message) { return message.role != "system"; });
+}
+
+void ChatSession::set_temperature(std::optional<double> value) {
+  parameters_.erase("temperature");
+  if (value) parameters_["temperature"] = *value;
+}
+
+std::optional<double> ChatSession::temperature() const {
+  const auto found = parameters_.find("temperature");
+  return found == parameters_.end() ? std::nullopt : std::optional(found->get<double>());
+}
+
+Status ChatSession::regenerate() {
+  std::vector<ChatMessage>& messages = chat_.messages;
+  const std::size_t count = messages.size();
+  if (count < 2 || messages[count - 1].role != "assistant" || messages[count - 2].role != "user")
+    return invalid("there is no answer yet that could be made again");
+  const std::vector<ChatMessage> before = messages;
+  messages.resize(count - 2);
+  Status status = ask(before[count - 2].content);
+  if (!status.ok()) messages = before;
+  return status;
 }
 
 std::string ChatSession::request_body(const std::string& question) const {

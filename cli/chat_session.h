@@ -13,6 +13,9 @@
 
 namespace troupe::cli {
 
+/// What requests may ask for.
+inline constexpr double kLeastTemperature = 0, kMostTemperature = 2;
+
 class ChatSession {
  public:
   /// `parameters`: members of every request beside model and messages. `show_rate`: a line with tokens and
@@ -29,6 +32,14 @@ class ChatSession {
   void set_system(const std::string& text);
   /// Removes every message but the system prompt.
   void clear();
+
+  /// Of the requests from now on; nothing: the server's.
+  void set_temperature(std::optional<double> value);
+  std::optional<double> temperature() const;
+
+  /// Asks the last question again and prints the new answer, which replaces the old one. invalid_argument if
+  /// there is no answer yet; a failed request leaves the old answer.
+  Status regenerate();
 
   /// Sends the question and prints the answer to the standard output as it arrives; notes (cut, stopped,
   /// rate) go to the standard error. Both are added to the history unless the request failed. Ctrl-C ends the

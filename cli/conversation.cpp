@@ -2,9 +2,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <cstdio>
 #include <cstring>
+#include <optional>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -18,12 +21,15 @@ namespace {
 
 constexpr const char* kChatHelp =
     "  /help          this list\n"
+    "  /regenerate    asks the last question again; the new answer takes the place of the old one\n"
     "  /clear         forgets the conversation, not the system prompt\n"
     "  /system TEXT   sets the system prompt; without TEXT removes it\n"
     "  /model NAME    asks another model; without NAME shows the present one\n"
+    "  /temperature T sets the temperature, 0 to 2; without T shows it, with default the server's is taken\n"
     "  /save FILE     writes the conversation as JSON\n"
     "  /load FILE     goes on with a saved conversation\n"
     "  /quit          ends, like Ctrl-D\n"
+    "A message that begins with a slash has a space before it: \" /etc/hosts is a file\".\n"
     "Ctrl-C stops an answer or drops the line being typed. Several lines pasted at once are one message.\n";
 
 void say_line(const std::string& text) { std::printf("%s\n", printable(text).c_str()); }
@@ -38,9 +44,31 @@ Status load_into(ChatSession& session, const std::string& path) {
   return {};
 }
 
+Status set_temperature(ChatSession& session, const std::string& text) {
+  if (text.empty()) {
+    const auto now = session.temperature();
+    char line[64];
+    if (now) std::snprintf(line, sizeof line, "%g", *now);
+    return say_line(now ? line : "the server's"), Status{};
+  }
+  if (text == "default") return session.set_temperature(std::nullopt), Status{};
+  double value = -1;
+  const char* end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc() || stop != end || !(value >= kLeastTemperature && value <= kMostTemperature)) {
+    return invalid("/temperature: got \"" + text.substr(0, 40) +
+                   "\", expected a number from 0 to 2, or default");
+  }
+  return session.set_temperature(value), Status{};
+}
+
 /// Runs "/name rest". A failed command changes nothing.
 Status run_command(ChatSession& session, std::string_view name, const std::string& rest) {
   if (name == "/help") return std::printf("%s", kChatHelp), Status{};
+  if (name == "/temperature") return set_temperature(session, rest);
+  if ((name == "/regenerate" || name == "/clear") && !rest.empty())
+    return invalid(std::string(name) + " takes nothing behind it, got \"" + rest.substr(0, 40) + "\"");
+  if (name == "/regenerate") return session.regenerate();
   if (name == "/clear") return session.clear(), Status{};
   if (name == "/system") return session.set_system(rest), Status{};
   if (name == "/model") {
@@ -63,8 +91,9 @@ std::string trimmed(std::string_view text) {
 }  // namespace
 
 int converse(const Synopsis& synopsis, ChatSession& session) {
-  static const std::vector<std::string_view> commands = {"/help", "/clear", "/system", "/model",
-                                                         "/save", "/load",  "/quit",   "/exit"};
+  static const std::vector<std::string_view> commands = {"/help",  "/regenerate",  "/clear", "/system",
+                                                         "/model", "/temperature", "/save",  "/load",
+                                                         "/quit",  "/exit"};
   std::printf("/help lists the commands, /quit ends\n");
   std::fflush(stdout);
   int code = 0;
@@ -75,16 +104,15 @@ int converse(const Synopsis& synopsis, ChatSession& session) {
     const std::string message = trimmed(line.text);
     if (message.empty()) continue;
     const std::string name = message.substr(0, message.find_first_of(" \t\n"));
-    if (name == "/quit" || name == "/exit") return code;
-    bool known = false;
-    for (const std::string_view command : commands) known = known || command == name;
+    const bool is_command = line.text.starts_with('/');  // with a blank before the slash it is a message
+    if (is_command && (name == "/quit" || name == "/exit")) return code;
     Status status;
-    if (known) {
+    if (is_command && std::ranges::find(commands, name) != commands.end()) {
       status = run_command(session, name, trimmed(std::string_view(message).substr(name.size())));
-    } else if (message == name && name.starts_with('/') && name.find('/', 1) == std::string::npos) {
-      // A slash before several words, or a path, is text like any other.
-      status = invalid("there is no command " + name + config::did_you_mean(name, commands) +
-                       " (/help lists them)");
+      if (!status.ok() && status.code != Code::invalid_argument && name == "/regenerate") code = 1;
+    } else if (is_command) {
+      status = invalid("there is no command " + name.substr(0, 40) + config::did_you_mean(name, commands) +
+                       " (/help lists them; a message that begins with a slash has a space before it)");
     } else {
       status = session.ask(message);
       if (!status.ok()) code = 1;

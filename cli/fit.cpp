@@ -2,30 +2,23 @@
 // 0 it fits, 1 it does not, 2 that cannot be said.
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
-#include <map>
-#include <memory>
 
-#include "base/usable_cores.h"
 #include "cli/command_line.h"
 #include "cli/commands.h"
+#include "cli/fit_machine.h"
 #include "cli/fit_report.h"
 #include "cli/version.h"
 #include "config/fields.h"
 #include "config/quantization.h"
 #include "config/validate.h"
 #include "gpu/architectures.h"
-#include "gpu/ceilings.h"
 #include "gpu/gpu_checks.h"
-#include "model/host_memory.h"
 
 namespace troupe::cli {
 namespace {
 
 using model::Fit, model::FitMachine, model::FitQuestion, model::FitVerdict;
 
-/// A table names needs up to this many cards.
-constexpr int kMostCards = 16;
 constexpr int kFits = 0, kDoesNotFit = 1, kCannotSay = 2;
 
 /// The flags of serve that change what a model takes.
@@ -50,75 +43,6 @@ std::vector<std::string> documented_formats(const model::DocumentedModel& docume
   return formats;
 }
 
-/// Asks the driver once for each GPU: every answer needs them all.
-model::GpuProbes remembered_probes() {
-  model::GpuProbes probes;
-  auto known = std::make_shared<std::map<int, Result<CudaProbe>>>();
-  probes.gpu = [known](int ordinal) {
-    const auto found = known->find(ordinal);
-    return found != known->end() ? found->second : known->emplace(ordinal, probe_cuda(ordinal)).first->second;
-  };
-  return probes;
-}
-
-/// The GPUs of this machine, or its CPU with the speeds that it has now.
-FitMachine this_machine(std::string& note) {
-  FitMachine machine;
-  machine.probes = remembered_probes();
-  const Result<CudaProbe> gpu = machine.probes.gpu(0);
-  if (gpu.ok()) {
-    machine.name = card_name(*gpu);
-    machine.cards = std::max(1, gpu->devices);
-    machine.memory_bytes = gpu->total;
-    if (const Card* card = card_of_driver(machine.name, gpu->total); card != nullptr) {
-      machine.card = std::string(card->name);
-      machine.ceilings = model::Ceilings{card->memory_tb_per_s * 1e12, card->bf16_tflops * 1e12};
-      machine.fp8_flops_per_s = card->fp8_tflops * 1e12;
-    }
-    return machine;
-  }
-  note = gpu.status().message;
-  machine.device = config::Device::cpu;
-  machine.name = "CPU with " + std::to_string(usable_cores()) + " cores";
-  machine.memory_bytes = model::host_memory().available;
-  Cpu cpu({.pin = false});
-  machine.ceilings = model::Ceilings{read_bandwidth(cpu), dot_peak(cpu)};
-  return machine;
-}
-
-/// Bytes of the weights in a directory, 0 if it has none.
-std::uint64_t stored_bytes(const std::filesystem::path& directory) {
-  std::uint64_t bytes = 0;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
-    if (entry.path().extension() == ".safetensors" && entry.is_regular_file(error))
-      bytes += entry.file_size(error);
-  }
-  return bytes;
-}
-
-Result<FitQuestion> question_about(const std::string& model, const FitMachine& machine,
-                                   const config::Options& options) {
-  if (const model::DocumentedModel* known = model::find_documented(model); known != nullptr) {
-    const Result<model::ModelSpec> spec = model::spec_of(*known);
-    if (!spec.ok()) return spec.status();
-    return model::question_of(*known, *spec, machine, options);
-  }
-  std::error_code error;
-  if (!std::filesystem::is_directory(model, error)) {
-    std::string names;
-    for (const model::DocumentedModel& one : model::documented_models())
-      names += (names.empty() ? "" : ", ") + std::string(one.name);
-    return invalid(
-        "MODEL: got \"" + model.substr(0, 200) + "\", expected the directory of a model or one of " + names,
-        "model");
-  }
-  const Result<model::ModelSpec> spec = model::read_spec(model);
-  if (!spec.ok()) return spec.status();
-  const std::uint64_t stored = stored_bytes(model);
-  return FitQuestion{model, "", *spec, options, stored > 0 ? stored : model::published_bytes(*spec)};
-}
-
 /// What keeps this very binary from running on the card; empty: nothing.
 std::string missing_code(const Card& card) {
   if (code_for(gpu_architectures(), card.capability).capability != 0) return {};
@@ -140,12 +64,9 @@ int answer_one(const Synopsis& synopsis, const FitMachine& machine, const std::s
     complain(synopsis, question.status().message);
     return kCannotSay;
   }
-  const FitRow row{question->name, options.quantization.method, question->download_bytes,
-                   model::fit(*question, machine, machine.cards)};
-  const bool may_need_more =
-      row.fit.verdict == FitVerdict::does_not_fit && machine.device == config::Device::cuda;
-  const Fit least = may_need_more ? model::fit_least(*question, machine, kMostCards) : Fit{};
-  const Fit* elsewhere = least.verdict == FitVerdict::fits ? &least : nullptr;
+  const FitAnswer answer = answer_to(*question, machine);
+  const FitRow& row = answer.row;
+  const Fit* elsewhere = answer.elsewhere ? &*answer.elsewhere : nullptr;
   std::fputs((json ? fit_json : fit_text)(row, machine, elsewhere).c_str(), stdout);
   switch (row.fit.verdict) {
     case FitVerdict::fits: return kFits;
@@ -167,7 +88,7 @@ int answer_all(const Synopsis& synopsis, const FitMachine& machine, const config
       config::Options with = options;
       with.quantization.method = method;
       const FitQuestion question = model::question_of(known, *spec, machine, with);
-      const int most = machine.device == config::Device::cuda ? kMostCards : 1;
+      const int most = machine.device == config::Device::cuda ? kMostFitCards : 1;
       rows.push_back({question.name, method, question.download_bytes, fit_least(question, machine, most)});
     }
   }
@@ -224,7 +145,7 @@ int fit_main(int argc, char** argv) {
     if (const std::string missing = missing_code(*card); !missing.empty()) complain(synopsis, missing);
   } else {
     std::string note;
-    machine = this_machine(note);
+    machine = this_machine(true, note);
     if (!note.empty()) complain(synopsis, note);
     if (cards > 0 && machine.device == config::Device::cpu)
       return fail(synopsis, invalid("--cards: there is no GPU here; --card names one", "cards"));

@@ -1,6 +1,7 @@
 // One binary, a table of subcommands.
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -80,6 +81,13 @@ constexpr Subcommand kSubcommands[] = {
     {"fetch", "", child<troupe::fetch::fetch_main>},
 };
 
+/// Commands of other programs that serve models, and what they are called here.
+const std::map<std::string_view, std::string_view> kNamesElsewhere = {
+    {"ps", "status"}, {"top", "status"},      {"list", "status"},
+    {"run", "chat"},  {"start", "serve"},     {"download", "pull"},
+    {"log", "logs"},  {"benchmark", "bench"}, {"convert", "quantize"},
+};
+
 int usage(std::FILE* out) {
   std::fputs("usage: troupe COMMAND [OPTION …]\n\n", out);
   for (const Subcommand& command : kSubcommands) {
@@ -142,7 +150,11 @@ int main(int argc, char** argv) {
   for (const Subcommand& command : kSubcommands) {
     if (!command.help.empty()) names.push_back(command.name);
   }
+  const auto known = kNamesElsewhere.find(name);
+  const std::string hint = known != kNamesElsewhere.end()
+                               ? "; did you mean " + std::string(known->second) + "?"
+                               : troupe::config::did_you_mean(name, names);
   std::fprintf(stderr, "troupe: there is no command \"%.*s\"%s\n\n", static_cast<int>(name.size()),
-               name.data(), troupe::config::did_you_mean(name, names).c_str());
+               name.data(), hint.c_str());
   return usage(stderr);
 }

@@ -37,6 +37,9 @@ std::vector<config::Field> pull_fields(PullOrder& order, std::int64_t& part_byte
       {.name = "all",
        .slot = &order.all,
        .help = "fetch every file; else weights in other formats than safetensors stay where they are"},
+      {.name = "dry-run",
+       .slot = &order.dry_run,
+       .help = "say size, free disk and what troupe fit says of this machine, and fetch nothing"},
   };
 }
 
@@ -46,7 +49,8 @@ int pull_main(int argc, char** argv) {
   const Synopsis synopsis{
       "pull", "fetch a model from a hub", "troupe pull ORG/NAME [OPTION…]",
       "  FD_MODEL_CACHE=/models troupe pull baidu/ERNIE-4.5-0.3B-PT --source huggingface\n"
-      "  troupe pull baidu/ERNIE-4.5-21B-A3B-Paddle --source modelscope --to /models/21b\n\n"
+      "  troupe pull baidu/ERNIE-4.5-21B-A3B-Paddle --source modelscope --to /models/21b\n"
+      "  troupe pull baidu/ERNIE-4.5-21B-A3B-PT --source huggingface --to /models/21b --dry-run\n\n"
       "A fetch that was cut off goes on with the same command. Tokens come from the environment only: "
       "HF_TOKEN,\n"
       "MODELSCOPE_API_TOKEN, AISTUDIO_ACCESS_TOKEN. So do mirrors (HF_ENDPOINT, MODELSCOPE_DOMAIN, "

@@ -1,15 +1,21 @@
 #include "cli/pull_model.h"
 
 #include <signal.h>
+#include <stdlib.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
+#include <fstream>
 
 #include "base/clock.h"
+#include "base/counted.h"
+#include "cli/command_line.h"
+#include "cli/fit_machine.h"
 #include "cli/progress_line.h"
+#include "fetch/http_get.h"
 
 namespace troupe::cli {
 namespace {
@@ -58,6 +64,60 @@ Result<std::string> folder_of(const PullOrder& order) {
                  "model-cache");
 }
 
+/// A folder of its own that is removed with what is in it; an empty path if none can be made.
+struct TemporaryFolder {
+  TemporaryFolder() {
+    std::error_code error;
+    std::string name = (std::filesystem::temp_directory_path(error) / "troupe-XXXXXX").string();
+    if (::mkdtemp(name.data()) != nullptr) path = name;
+  }
+  ~TemporaryFolder() {
+    std::error_code error;
+    if (!path.empty()) std::filesystem::remove_all(path, error);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  std::filesystem::path path;
+};
+
+/// What `troupe fit` says of the model on this machine. A model that is not documented is known by its
+/// config.json, which is asked for first.
+std::string fit_of(const fetch::PullSettings& settings, const fetch::PullPlan& plan,
+                   const std::string& name) {
+  std::string note;
+  const model::FitMachine machine = this_machine(false, note);
+  // By the name alone, or a directory of that name would count.
+  Result<model::FitQuestion> question = failure(Code::not_found, "no documented model");
+  if (model::find_documented(name) != nullptr) question = question_about(name, machine, {});
+  if (!question.ok()) {
+    constexpr std::size_t kLargestConfig = 1 << 20;
+    const auto config =
+        fetch::get_page(fetch::file_request(settings.repository, "config.json"), kLargestConfig, g_stop);
+    if (!config.ok()) return "cannot say: config.json could not be read: " + config.status().message + "\n";
+    const TemporaryFolder folder;
+    if (folder.path.empty()) return "cannot say: there is no place for temporary files\n";
+    std::ofstream(folder.path / "config.json", std::ios::binary) << *config;
+    question = question_about(folder.path.string(), machine, {});
+    if (!question.ok()) return "cannot say: " + question.status().message + "\n";
+  }
+  question->name = name;
+  question->download_bytes = plan.bytes;
+  const FitAnswer answer = answer_to(*question, machine);
+  return fit_text(answer.row, machine, answer.elsewhere ? &*answer.elsewhere : nullptr);
+}
+
+void say_plan(const fetch::PullSettings& settings, const fetch::PullPlan& plan, const std::string& name) {
+  std::string text = "size  " + fetch::byte_text(plan.bytes) + " in " + counted(plan.files.size(), "file");
+  if (plan.missing_bytes < plan.bytes)
+    text += ", of which " + fetch::byte_text(plan.missing_bytes) + " are missing";
+  text +=
+      "\ndisk  " +
+      (plan.free_bytes ? fetch::byte_text(*plan.free_bytes) + " free" : std::string("free space unknown")) +
+      " for " + settings.folder.string() + "\nfit   " + fit_of(settings, plan, name);
+  std::fputs(printable(text).c_str(), stderr);
+}
+
 }  // namespace
 
 Result<PullReport> pull_model(const PullOrder& order, const config::Environment& environment) {
@@ -71,12 +131,17 @@ Result<PullReport> pull_model(const PullOrder& order, const config::Environment&
 
   const StoppedBySignals signals;
   const TimePoint begin = Clock::now();
+  const fetch::PullSettings settings{*repository, *folder, order.all, order.download};
   Result<fetch::Pulled> pulled = Status{};
-  {
+  if (const auto plan = fetch::plan_pull(settings, g_stop); !plan.ok()) {
+    pulled = plan.status();
+  } else {
+    if (!plan->is_there) say_plan(settings, *plan, order.name);
+    if (order.dry_run)
+      return PullReport{{plan->files.size(), plan->bytes, 0, plan->is_there}, *folder, 0, true};
     ProgressLine line;
     pulled = fetch::pull(
-        {*repository, *folder, order.all, order.download},
-        [&](const fetch::Progress& progress) { line.show(to_string(progress)); }, g_stop);
+        settings, *plan, [&](const fetch::Progress& progress) { line.show(to_string(progress)); }, g_stop);
   }
   if (!pulled.ok()) {
     Status status = pulled.status();
@@ -91,6 +156,7 @@ std::string describe(const PullReport& report) {
   std::string out = report.folder + ": " + std::to_string(pulled.files) +
                     (pulled.files == 1 ? " file, " : " files, ") + fetch::byte_text(pulled.bytes);
   if (pulled.was_there) return out + ", there already";
+  if (report.dry_run) return out + ", not fetched (--dry-run)";
   char time[64];
   std::snprintf(time, sizeof time, " in %.1f s", report.seconds);
   out += time;

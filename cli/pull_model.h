@@ -17,6 +17,7 @@ struct PullOrder {
   config::ModelSource source = config::ModelSource::aistudio;
   std::string revision;
   bool all = false;
+  bool dry_run = false;  ///< says what would be fetched, and fetches nothing
   fetch::DownloadSettings download;
 };
 
@@ -24,10 +25,12 @@ struct PullReport {
   fetch::Pulled pulled;
   std::string folder;
   double seconds = 0;
+  bool dry_run = false;
 };
 
-/// Fetches the model; endpoints and tokens come from `environment`. SIGINT, SIGTERM and SIGHUP stop it with
-/// the status cancelled and stay blocked from ending the process meanwhile.
+/// Says the size, the free disk and what `troupe fit` says of this machine, then fetches the model; endpoints
+/// and tokens come from `environment`. SIGINT, SIGTERM and SIGHUP stop it with the status cancelled and stay
+/// blocked from ending the process meanwhile.
 Result<PullReport> pull_model(const PullOrder& order, const config::Environment& environment);
 
 /// "DIR: 12 files, 20.4 GB in 66 s (0.31 GB/s)", with a remark on files without a checksum.

@@ -17,6 +17,7 @@
 #include "base/exhaustion.h"
 #include "base/log.h"
 #include "base/log_directory.h"
+#include "base/trial.h"
 #include "base/usable_cores.h"
 #include "cli/check_gpu.h"
 #include "cli/pull_model.h"
@@ -334,6 +335,9 @@ int run_server(const std::vector<std::string>& arguments, bool engine) {
   setup.counts.videos = kVideoProcesses;
   if (options.dry_run) {
     options.log.dir = LogDirectoryLocks::look(options.log.dir, options.http.port);
+    if (options.model.download && !options.model.model_cache.empty()) {
+      if (Status status = try_directory(options.model.model_cache); !status.ok()) return refuse(status);
+    }
     setup.options = options;
     const auto summary = supervisor::rehearse(setup);
     if (!summary.ok()) return refuse(summary.status());

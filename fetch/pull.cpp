@@ -51,23 +51,38 @@ Status compare(const fs::path& folder, const std::vector<RemoteFile>& files) {
   return {};
 }
 
-/// Compares what the files still take with what is free. Earlier parts of them are sparse, so their blocks
+fs::path part_of(const fs::path& folder) { return folder.string() + ".part"; }
+
+/// Bytes of the files that are not in the folder yet. Earlier parts of them are sparse, so their blocks
 /// count.
-Status check_room(const fs::path& folder, const std::vector<RemoteFile>& files) {
-  std::uint64_t needed = 0;
+std::uint64_t missing_bytes(const fs::path& folder, const std::vector<RemoteFile>& files) {
+  std::uint64_t missing = 0;
   for (const RemoteFile& file : files) {
     struct stat there = {};
     std::uint64_t taken = 0;
     if (::stat((folder / file.path).c_str(), &there) == 0)
       taken = static_cast<std::uint64_t>(there.st_blocks) * 512;
-    needed += file.size - std::min(taken, file.size);
+    missing += file.size - std::min(taken, file.size);
   }
+  return missing;
+}
+
+/// Of the disk that has the nearest directory to `folder` that exists.
+std::optional<std::uint64_t> free_bytes(const fs::path& folder) {
+  std::error_code error;
+  fs::path nearest = fs::absolute(folder, error);
+  while (nearest.has_relative_path() && !fs::exists(nearest, error)) nearest = nearest.parent_path();
   struct statvfs disk = {};
-  if (::statvfs(folder.c_str(), &disk) != 0) return {};
-  const std::uint64_t room = static_cast<std::uint64_t>(disk.f_bavail) * disk.f_frsize;
-  if (needed <= room) return {};
+  if (::statvfs(nearest.c_str(), &disk) != 0) return std::nullopt;
+  return static_cast<std::uint64_t>(disk.f_bavail) * disk.f_frsize;
+}
+
+Status check_room(const fs::path& folder, const std::vector<RemoteFile>& files) {
+  const std::uint64_t needed = missing_bytes(folder, files);
+  const std::optional<std::uint64_t> room = free_bytes(folder);
+  if (!room || needed <= *room) return {};
   return failure(Code::too_large, folder.string() + ": " + byte_text(needed) +
-                                      " are to be fetched, but only " + byte_text(room) + " are free there");
+                                      " are to be fetched, but only " + byte_text(*room) + " are free there");
 }
 
 Status finish(const fs::path& part, const fs::path& folder) {
@@ -82,25 +97,32 @@ Status finish(const fs::path& part, const fs::path& folder) {
 
 }  // namespace
 
-Result<Pulled> pull(const PullSettings& settings, const std::function<void(const Progress&)>& tell,
-                    const std::atomic<bool>& stop) {
+Result<PullPlan> plan_pull(const PullSettings& settings, const std::atomic<bool>& stop) {
   auto listed = list_files(settings.repository, stop);
   if (!listed.ok()) return listed.status();
-  const auto files = choose_files(*std::move(listed), settings.all);
+  auto files = choose_files(*std::move(listed), settings.all);
   if (!files.ok()) return files.status();
-  Pulled out;
-  for (const RemoteFile& file : *files) {
-    ++out.files;
-    out.bytes += file.size;
-    if (file.sum.kind == SumKind::none) ++out.without_sum;
-  }
+  PullPlan plan;
+  plan.files = *std::move(files);
+  for (const RemoteFile& file : plan.files) plan.bytes += file.size;
   std::error_code error;
-  if (fs::exists(settings.folder, error)) {
-    if (Status s = compare(settings.folder, *files); !s.ok()) return s;
-    out.was_there = true;
-    return out;
+  plan.is_there = fs::exists(settings.folder, error);
+  if (plan.is_there) {
+    if (Status s = compare(settings.folder, plan.files); !s.ok()) return s;
+    return plan;
   }
-  const fs::path part = settings.folder.string() + ".part";
+  plan.missing_bytes = missing_bytes(part_of(settings.folder), plan.files);
+  plan.free_bytes = free_bytes(settings.folder);
+  return plan;
+}
+
+Result<Pulled> pull(const PullSettings& settings, const PullPlan& plan,
+                    const std::function<void(const Progress&)>& tell, const std::atomic<bool>& stop) {
+  Pulled out{.files = plan.files.size(), .bytes = plan.bytes, .was_there = plan.is_there};
+  for (const RemoteFile& file : plan.files) out.without_sum += file.sum.kind == SumKind::none ? 1 : 0;
+  if (plan.is_there) return out;
+  const fs::path part = part_of(settings.folder);
+  std::error_code error;
   fs::create_directories(part, error);
   if (error) return failure(Code::unavailable, part.string() + " cannot be created: " + error.message());
   const FolderLock lock(part);
@@ -109,12 +131,18 @@ Result<Pulled> pull(const PullSettings& settings, const std::function<void(const
                                         ? ": another process is fetching this model already"
                                         : std::string(" cannot be locked: ") + std::strerror(errno)));
   }
-  if (Status s = check_room(part, *files); !s.ok()) return s;
+  if (Status s = check_room(part, plan.files); !s.ok()) return s;
   Download download(settings.repository, part, settings.download, tell, stop);
-  if (Status s = download.open(*files); !s.ok()) return s;
+  if (Status s = download.open(plan.files); !s.ok()) return s;
   if (Status s = download.run(); !s.ok()) return s;
   if (Status s = finish(part, settings.folder); !s.ok()) return s;
   return out;
+}
+
+Result<Pulled> pull(const PullSettings& settings, const std::function<void(const Progress&)>& tell,
+                    const std::atomic<bool>& stop) {
+  const auto plan = plan_pull(settings, stop);
+  return plan.ok() ? pull(settings, *plan, tell, stop) : plan.status();
 }
 
 }  // namespace troupe::fetch

@@ -5,10 +5,13 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
+#include <vector>
 
 #include "fetch/download.h"
 #include "fetch/hub.h"
 #include "fetch/progress.h"
+#include "fetch/remote_file.h"
 
 namespace troupe::fetch {
 
@@ -19,6 +22,15 @@ struct PullSettings {
   DownloadSettings download;
 };
 
+/// What a pull would do.
+struct PullPlan {
+  std::vector<RemoteFile> files;
+  std::uint64_t bytes = 0;                  ///< of the files
+  std::uint64_t missing_bytes = 0;          ///< that are not on the disk yet
+  std::optional<std::uint64_t> free_bytes;  ///< on the disk of the folder; empty: it does not tell
+  bool is_there = false;                    ///< the folder is complete already
+};
+
 struct Pulled {
   std::size_t files = 0;
   std::uint64_t bytes = 0;
@@ -26,9 +38,16 @@ struct Pulled {
   bool was_there = false;       ///< the folder was complete already; nothing was fetched
 };
 
-/// Fetches what is missing. Errors leave what has arrived in FOLDER.part, and FOLDER as it was: cancelled
-/// after `stop`, unauthorized and not_found as the hub says, too_large for a disk without room,
+/// Asks the hub for its files and compares them with what is there. Writes nothing. Errors as those of
+/// pull().
+Result<PullPlan> plan_pull(const PullSettings& settings, const std::atomic<bool>& stop);
+
+/// Fetches what is missing of the plan. Errors leave what has arrived in FOLDER.part, and FOLDER as it was:
+/// cancelled after `stop`, unauthorized and not_found as the hub says, too_large for a disk without room,
 /// invalid_argument if FOLDER holds other files or another process fetches into it.
+Result<Pulled> pull(const PullSettings& settings, const PullPlan& plan,
+                    const std::function<void(const Progress&)>& tell, const std::atomic<bool>& stop);
+/// Plans and fetches.
 Result<Pulled> pull(const PullSettings& settings, const std::function<void(const Progress&)>& tell,
                     const std::atomic<bool>& stop);
 

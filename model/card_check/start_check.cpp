@@ -1,5 +1,7 @@
 #include "model/card_check/start_check.h"
 
+#include "base/trial.h"
+
 namespace troupe::model {
 
 Result<StartCheck> check_at_start(const StartCheckOrder& order) {
@@ -11,7 +13,13 @@ Result<StartCheck> check_at_start(const StartCheckOrder& order) {
     const std::optional<CardCheck> kept = kept_check(order.directory, order.key);
     if (kept && kept->usable) return StartCheck{.line = check_line(*kept, true), .avoided = kept->avoided};
   }
-  if (order.only_look) return StartCheck{.line = "kernels   checked at the start, which takes some seconds"};
+  if (order.only_look) {
+    const Status kept = try_directory(order.directory);
+    return StartCheck{
+        .line = "kernels   checked at the start, which takes some seconds",
+        .avoided = {},
+        .warning = kept.ok() ? "" : "what the check of the GPU's kernels finds is not kept: " + kept.message};
+  }
   const Result<CardCheck> made = check_card(order.ordinal, order.start, order.limits);
   if (!made) {
     return StartCheck{.line = "kernels   not checked",

@@ -5,6 +5,7 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "base/spawn.h"
@@ -293,6 +294,11 @@ TEST_F(StartChecked, OnceForEachCardDriverAndBuild) {
 TEST_F(StartChecked, ADryRunRunsNothing) {
   EXPECT_EQ(check(config::CheckGpu::automatic, false, true)->line,
             "kernels   checked at the start, which takes some seconds");
+  EXPECT_FALSE(std::filesystem::exists(directory.path() / "cache"));
+  EXPECT_EQ(check(config::CheckGpu::automatic, false, true)->warning, "");
+  std::ofstream(directory.path() / "cache") << "a file in the place of the directory";
+  const std::string warning = check(config::CheckGpu::automatic, false, true)->warning;
+  EXPECT_NE(warning.find("is not kept: no file can be made in "), std::string::npos) << warning;
   EXPECT_TRUE(processes.orders.empty());
 }
 

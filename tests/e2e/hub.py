@@ -28,6 +28,7 @@ class Hub(http.server.ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.files, self.large = dict(files), set(large)
         self.url = f"http://127.0.0.1:{self.server_address[1]}"
+        self.name = "org/tiny"    # of the only repository
         self.asked = []           # (path, Range or None, Authorization or None)
         self.lock = threading.Lock()
         self.token = None         # needed for every request
@@ -91,7 +92,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             return self.reply(401, b"{}")
         url = urllib.parse.urlparse(self.path)
         query = urllib.parse.parse_qs(url.query)
-        path = urllib.parse.unquote(url.path)
+        path = urllib.parse.unquote(url.path).replace(f"/{hub.name}/", "/org/tiny/")
         if re.fullmatch(r"/api/models/org/tiny/tree/main", path):
             return self.huggingface(query)
         if path == "/api/v1/models/org/tiny/repo/files":
@@ -123,7 +124,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if "cursor" in query:
             return self.reply(200, json.dumps(entries[half:]).encode())
         return self.reply(200, json.dumps(entries[:half]).encode(),
-                          Link=f'<{hub.url}/api/models/org/tiny/tree/main?recursive=true&cursor=1>; rel="next"')
+                          Link=f'<{hub.url}/api/models/{hub.name}/tree/main?recursive=true&cursor=1>; rel="next"')
 
     def git_tree(self):
         hub = self.server

@@ -11,7 +11,7 @@ import threading
 import unittest
 
 from hub import Hub, Proxy
-from server import BINARY, DEMO_MODEL, PATIENCE, Server, wait_until
+from server import BINARY, DEMO_MODEL, PATIENCE, ROOT, Server, wait_until
 
 WEIGHTS = random.Random(1).randbytes(300_000)
 FILES = {"config.json": b"{}\n", "model.safetensors": WEIGHTS, "sub/notes é.txt": b"notes", "empty.txt": b"",
@@ -191,6 +191,31 @@ class Pull(unittest.TestCase):
         (self.model / "config.json").write_bytes(b"mine")
         self.assertIn("Nothing was changed", self.pull(hub, status=2))
         self.assertEqual((self.model / "config.json").read_bytes(), b"mine")
+
+    def test_what_is_said_before_the_download(self):
+        config = (ROOT / "bench" / "models" / "ERNIE-4.5-0.3B" / "config.json").read_bytes()
+        hub = self.hub(FILES | {"config.json": config})
+        said = self.pull(hub, "--dry-run")
+        self.assertRegex(said, r"size +30\d kB in 4 files\n")
+        self.assertRegex(said, rf"disk +[\d.]+ [MGT]B free for {self.model}\n")
+        self.assertRegex(said, r"fit +org/tiny, bfloat16, on .*: fits\n +memory .*weights")
+        self.assertIn("not fetched", said)
+        self.assertEqual(hub.ranges_of("model.safetensors"), [])
+        self.assertEqual(list(self.root.iterdir()), [], "a dry run writes nothing")
+        self.assertIn(": fits", self.pull(hub))
+        self.check(contents=FILES | {"config.json": config})
+        self.assertNotIn("fit ", self.pull(hub), "nothing is fetched")
+
+    def test_a_model_that_does_not_fit_or_cannot_be_told(self):
+        hub = self.hub()
+        self.assertRegex(self.pull(hub), r"fit +cannot say: .*config.json")
+        self.check()
+        # The name of a documented one is enough: no file of it is asked for.
+        hub = self.hub()
+        hub.name = "baidu/ERNIE-4.5-300B-A47B-PT"
+        said = self.pull(hub, "--dry-run", name="baidu/ERNIE-4.5-300B-A47B-PT")
+        self.assertRegex(said, r"fit +baidu/ERNIE-4.5-300B-A47B-PT, bfloat16, on .*: (does not fit|fits)")
+        self.assertFalse(any("resolve" in path for path in hub.paths()), hub.paths())
 
     def test_no_checkpoint(self):
         self.assertIn("config.json", self.pull(self.hub({"a.txt": b"a"}), status=2))

@@ -157,6 +157,43 @@ class OnATerminal(ChatCase):
             pass
         self.assertEqual(self.question(), "abcd")
 
+    def test_regenerate_and_temperature(self):
+        terminal = self.start("--temperature", "0.5")
+        at = len(terminal.text)
+
+        def enter(line, reply):
+            nonlocal at
+            terminal.send(line + "\r")
+            at = terminal.expect("> ", terminal.expect(reply, at))
+
+        enter("/regenerate", "there is no answer yet")
+        self.assertEqual(self.stub.bodies, [])
+        enter("abc", "<3>")
+        enter("/temperature", "\r0.5\r\n")
+        for wrong in ("hot", "2.5", "-1", "nan", "1 2"):
+            enter(f"/temperature {wrong}", "expected a number from 0 to 2")
+        enter("/temperature 1.25", "/temperature 1.25")
+        enter("/regenerate", "<3>")
+        self.assertEqual([body["temperature"] for body in self.stub.bodies], [0.5, 1.25])
+        self.assertEqual([m["content"] for m in self.stub.bodies[-1]["messages"]], ["abc"])
+        enter("/temperature default", "/temperature default")
+        enter("abcd", "<4>")
+        self.assertNotIn("temperature", self.stub.bodies[-1])
+        self.assertEqual([m["content"] for m in self.stub.bodies[-1]["messages"]], ["abc", "begun <3>", "abcd"])
+        enter("/regenerate now", "takes nothing behind it")
+        self.assertEqual(len(self.stub.bodies), 3)
+
+    def test_every_unknown_command_is_refused(self):
+        terminal = self.start()
+        at = len(terminal.text)
+        for line in ("/sav", "/etc/hosts", "/regenerat this please", "/ what", "//"):
+            terminal.send(line + "\r")
+            at = terminal.expect("> ", terminal.expect("there is no command /", at))
+        self.assertEqual(self.stub.bodies, [])
+        terminal.send(" /etc/hosts is a file\r")
+        terminal.expect("<20>", at)
+        self.assertEqual(self.question(), "/etc/hosts is a file")
+
     def test_20_columns_and_a_dumb_terminal(self):
         terminal = self.start(columns=20, TERM="dumb")
         terminal.send("x" * 90 + "\r")
@@ -338,6 +375,10 @@ complete_words "$0" chat --show"""
         done = subprocess.run([BINARY, "chta"], capture_output=True, text=True, timeout=PATIENCE, check=False)
         self.assertEqual(done.returncode, 2)
         self.assertIn("did you mean chat?", done.stderr)
+        for elsewhere, here in (("ps", "status"), ("run", "chat"), ("download", "pull")):
+            done = subprocess.run([BINARY, elsewhere], capture_output=True, text=True, timeout=PATIENCE, check=False)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn(f'there is no command "{elsewhere}"; did you mean {here}?', done.stderr)
 
 
 if __name__ == "__main__":

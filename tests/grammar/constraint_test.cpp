@@ -286,6 +286,17 @@ TEST_F(ConstraintTest, WhatCannotBeCompiledIsRefused) {
   EXPECT_EQ(reason(Kind::grammar, "rood ::= \"a\""), "invalid_grammar");
   EXPECT_EQ(reason(Kind::grammar, "root ::= absent"), "invalid_grammar");
   EXPECT_EQ(reason(Kind::grammar, "root ::= " + std::string(501, '(')), "grammar_too_deep");
+  for (const char* lark :
+       {"start: \"a\"", "start : \"a\" | b\n?b.2: \"::=\"\n", "%import common.INT\nstart: INT",
+        "// sums\n\n!start: n (\"+\" n)*\nn: /[0-9]+/\n%ignore \" \""}) {
+    const Status status = compiled(Kind::grammar, lark).status();
+    EXPECT_EQ(status.reason, "invalid_grammar") << lark;
+    EXPECT_NE(status.message.find("Lark's dialect"), std::string::npos) << status.message;
+    EXPECT_NE(status.message.find("name ::= body"), std::string::npos) << status.message;
+  }
+  // A colon elsewhere does not make a grammar one of Lark's.
+  EXPECT_EQ(reason(Kind::grammar, "# note: sums\nroot ::= \"a:\" |\n  \"b: c\""), "");
+  EXPECT_EQ(reason(Kind::grammar, "root = \"a\""), "invalid_grammar");
   EXPECT_EQ(reason(Kind::choice, Json::array()), "invalid_value");
   EXPECT_EQ(reason(Kind::choice, {"a", ""}), "invalid_value");
   EXPECT_EQ(reason(Kind::structural_tag, Json::parse(R"({"format":{"type":"nope"}})")),

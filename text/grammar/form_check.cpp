@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <set>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "base/utf8.h"
@@ -41,6 +42,48 @@ Status check_text(const Json& value, const std::string& place, const FormLimits&
     }
   }
   return {};
+}
+
+/// Where in `line` the separator of a rule stands, behind its name; npos if the line begins no rule. Lark
+/// allows
+/// `?` or `!` before the name and a priority such as `.2` behind it.
+std::size_t rule_separator(std::string_view line) {
+  constexpr std::string_view kBlank = " \t\r";
+  constexpr std::string_view kName = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+  const std::size_t begin = line.find_first_not_of(" \t\r?!");
+  if (begin == std::string_view::npos) return begin;
+  const std::size_t end = line.find_first_not_of(kName, begin);
+  return end == begin || end == std::string_view::npos ? std::string_view::npos
+                                                       : line.find_first_not_of(kBlank, end);
+}
+
+/// True for a grammar as Lark writes them: rules `name: body` or directives such as %import, and no `name
+/// ::=`.
+bool is_lark(std::string_view text) {
+  bool found = false;
+  while (!text.empty()) {
+    const std::size_t length = std::min(text.find('\n'), text.size());
+    const std::string_view line = text.substr(0, length);
+    text.remove_prefix(std::min(length + 1, text.size()));
+    if (line.starts_with('%')) found = true;
+    const std::size_t at = rule_separator(line);
+    if (at == std::string_view::npos) continue;
+    if (line.substr(at).starts_with("::=")) return false;
+    if (line[at] == ':') found = true;
+  }
+  return found;
+}
+
+/// As check_text(), and that the grammar is not in Lark's dialect, whose faults the compiler would name one
+/// by one.
+Status check_grammar(const Json& value, const std::string& place, const FormLimits& limits) {
+  if (Status status = check_text(value, place, limits); !status.ok()) return status;
+  if (!is_lark(*json::text(value))) return {};
+  return invalid(
+      place +
+          " is a grammar in Lark's dialect, which is not read here; expected is the EBNF of xgrammar "
+          "and llama.cpp (GBNF): rules `name ::= body`, one of them named root",
+      place, "invalid_grammar");
 }
 
 /// A dot matches all but a line feed, as in every other engine; xgrammar's matches that too.
@@ -134,7 +177,7 @@ class TagWalk {
       } else if (key == "style") {
         if (value != "json") return wrong(here, "must be \"json\": other styles are not checked");
       } else if (key == "pattern" || key == "grammar") {
-        status = check_text(value, here, limits_);
+        status = key == "grammar" ? check_grammar(value, here, limits_) : check_text(value, here, limits_);
         if (std::string* text = json::text(value); status.ok() && text != nullptr && type == "regex") {
           *text = with_plain_dots(*text);
         }
@@ -260,7 +303,7 @@ Result<Source> prepare(Form::Kind kind, Json value, const std::string& param, co
       return source;
     case Form::Kind::grammar:
       source.kind = Source::Kind::ebnf;
-      if (Status status = check_text(value, param, limits); !status.ok()) return status;
+      if (Status status = check_grammar(value, param, limits); !status.ok()) return status;
       source.text = std::move(*json::text(value));
       return source;
     case Form::Kind::choice: {
