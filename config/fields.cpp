@@ -24,9 +24,16 @@ FieldList model_fields(ModelOptions& o) {
        .when_unset = "the demo model"},
       {.name = "model-directory", .slot = &o.directory, .help = "what --model resolved to", .hidden = true},
       {.name = "served-model-name",
-       .slot = &o.served_model_name,
-       .help = "model name shown to clients; requests may also use --model, its last part or \"default\"",
+       .slot = &o.served_model_names,
+       .help =
+           "names of the model for clients, of which answers use the first; requests may also use --model, "
+           "its last part or \"default\"",
        .when_unset = "last part of --model"},
+      {.name = "any-model-name",
+       .slot = &o.any_model_name,
+       .help =
+           "requests may name any model, for clients that insist on names of their own; answers repeat the "
+           "name"},
       {.name = "tokenizer",
        .slot = &o.tokenizer,
        .help = "directory with the tokenizer's files, and the chat template if the model has none",

@@ -128,8 +128,10 @@ struct ModelOptions {
   std::string model;
   /// Absolute directory that `model` stands for. Not a flag: filled by resolve_model().
   std::string directory;
-  std::string served_model_name;  ///< name shown to clients; empty: the last part of `directory`
-  std::string tokenizer;          ///< directory with the tokenizer's files; empty: `directory`
+  /// Names of the model for clients; answers use the first. Empty: the last part of `directory`.
+  std::vector<std::string> served_model_names;
+  bool any_model_name = false;  ///< requests may name any model: the one that is served answers
+  std::string tokenizer;        ///< directory with the tokenizer's files; empty: `directory`
   std::string model_config_name = "config.json";  ///< file in `directory` that describes the model
   std::string revision = "master";                ///< to download; "master" is Hugging Face's main branch too
   bool download = false;  ///< fetch `model` into model_cache before the start if it is not there

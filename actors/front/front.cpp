@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "actors/engine/shared_vocabulary.h"
 #include "actors/front/live_feed.h"
@@ -77,14 +78,19 @@ Result<ModelFiles> read_model(const config::Options& options, int vocabulary_fd,
   return files;
 }
 
-/// Every model name that a request may use; answers use the first.
+/// Every model name that a request may use: those of --served-model-name first.
 std::vector<std::string> model_names(const config::ModelOptions& model) {
   const std::string directory = std::filesystem::path(model.directory).lexically_normal().filename().string();
-  std::vector<std::string> names;
-  for (const std::string& name : {model.served_model_name, directory, model.model, std::string("default")}) {
+  std::vector<std::string> all = model.served_model_names, names;
+  all.insert(all.end(), {directory, model.model, "default"});
+  for (const std::string& name : all) {
     if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
   }
   return names;
+}
+
+std::size_t distinct(const std::vector<std::string>& names) {
+  return std::set<std::string>(names.begin(), names.end()).size();
 }
 
 /// Type of the stored KV blocks: --kv-cache-dtype, --dtype, else the checkpoint's.
@@ -167,8 +173,13 @@ Status Front::Impl::build(const FrontFds& fds) {
 
   options.limits.max_body_bytes = options.limits.body_bytes(files->spec.vision.has_value());
   const std::vector<std::string> names = model_names(options.model);
+  // The others mean the same model, but are not listed.
+  const std::size_t served =
+      std::clamp<std::size_t>(distinct(options.model.served_model_names), 1, names.size());
   http::ModelFacts facts = model_facts(files->generation, files->sessions->syntax, files->chat.get());
   facts.names = names;
+  facts.served_names = served;
+  facts.any_name = options.model.any_model_name;
   facts.vocab_size = files->spec.vocab;
   facts.sees = files->spec.vision.has_value();
   facts.media = config::media_rules(options.media);
@@ -182,9 +193,11 @@ Status Front::Impl::build(const FrontFds& fds) {
   const std::int64_t created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
           .count();
-  const std::vector<http::ModelCard> cards{{names.front(), options.model.model, created,
-                                            files->sessions->max_model_len, files->spec.vision.has_value(),
-                                            setup.model.sampling}};
+  std::vector<http::ModelCard> cards;
+  for (std::size_t i = 0; i < served; ++i) {
+    cards.push_back({names[i], options.model.model, created, files->sessions->max_model_len,
+                     files->spec.vision.has_value(), setup.model.sampling});
+  }
   http_side = std::make_unique<HttpSide>(cards, health, deliver, start_log);
   server = std::make_unique<http::Server>(setup, *http_side);
 

@@ -248,6 +248,11 @@ void HttpSide::submit(http::Call&& call) {
       models(call, *page);
       return;
     }
+    if (page->kind == http::InfoRequest::Kind::version) {
+      deliver_one(deliver_, call.exchange.io,
+                  page_output(call.exchange.id, R"({"version":")" TROUPE_VERSION R"("})"));
+      return;
+    }
     if (page->kind == http::InfoRequest::Kind::events) {
       const Status status = feed_ == nullptr ? failure(Code::unavailable, "the engine is being restarted")
                                              : feed_->watch(call.exchange, page->name);

@@ -365,7 +365,7 @@ std::string url_of(const config::HttpOptions& http, const std::string& host) {
 }
 
 std::string name_of(const config::ModelOptions& model) {
-  if (!model.served_model_name.empty()) return model.served_model_name;
+  if (!model.served_model_names.empty()) return model.served_model_names.front();
   const std::filesystem::path path = model.directory.empty() ? model.model : model.directory;
   return (path / "").lexically_normal().parent_path().filename().string();
 }

@@ -91,7 +91,7 @@ struct Resources {
 /// "http://HOST:PORT", or https where there is a certificate; an IPv6 address gets its brackets.
 std::string url_of(const config::HttpOptions& http, const std::string& host);
 
-/// The served model name; without one, the last part of the directory.
+/// The first served model name; without one, the last part of the directory.
 std::string name_of(const config::ModelOptions& model);
 
 }  // namespace troupe::supervisor

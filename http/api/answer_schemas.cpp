@@ -257,6 +257,8 @@ const char* const kAnswerSchemas = R"json({
       "description": "vision: messages may hold images and videos"}}},
 "Models": {"type": "object", "additionalProperties": false, "required": ["object", "data"], "properties": {
   "object": {"const": "list"}, "data": {"type": "array", "items": {"$ref": "#/components/schemas/Model"}}}},
+"Version": {"type": "object", "additionalProperties": false, "required": ["version"],
+  "properties": {"version": {"type": "string"}}},
 "Tokens": {"type": "object", "additionalProperties": false, "required": ["count", "max_model_len", "tokens"],
   "properties": {"count": {"$ref": "#/components/schemas/Count"}, "max_model_len": {"type": "integer", "minimum": 1},
     "tokens": {"$ref": "#/components/schemas/TokenIds"},

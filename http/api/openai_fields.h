@@ -29,8 +29,9 @@ void read_sampling(Fields& fields, const RequestRules& rules, Api api, Request& 
 /// logprobs: true with top_logprobs (chat), or logprobs: 5 (completions).
 void read_logprobs(Fields& fields, const RequestRules& rules, Api api, Request& request);
 
-/// The model's name: one of rules.model.names, the first when the request names none or "default". 404 for
-/// others.
+/// The model's name for the answer: the first of rules.model.names when the request names none, "default" or
+/// one of the served names, else the request's. 404 for names that the model does not have, unless any will
+/// do.
 std::string read_model(Fields& fields, const RequestRules& rules);
 
 /// The answer's id: request_id (with `prefix` put before it when missing), else `prefix`[user-] and that of

@@ -55,6 +55,8 @@ using ToolForm =
 struct ModelFacts {
   std::vector<std::string> names;  ///< every name a request may use, the first that of answers to requests
                                    ///< without one; empty: any name passes
+  std::size_t served_names = 1;    ///< the first so many of them are listed, and answered as the first
+  bool any_name = false;           ///< requests may use other names, too
   std::int64_t vocab_size = 0;     ///< bounds the token ids of requests; 0: only 0 … 2^31-1 is checked
   bool offers_forms = true;        ///< answers can be held to a form, and thoughts to a limit; false with
                                    ///< --guided-decoding-backend off

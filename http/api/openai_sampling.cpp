@@ -288,13 +288,16 @@ std::string read_model(Fields& fields, const RequestRules& rules) {
                 "model_not_found");
     return {};
   }
-  if (!names.empty() && std::find(names.begin(), names.end(), *name) == names.end()) {
+  const auto found = std::find(names.begin(), names.end(), *name);
+  if (!names.empty() && found == names.end() && !rules.model.any_name) {
     fields.fail({Code::not_found,
                  "The model \"" + cut(*name) + "\" does not exist; this server has \"" + names.front() + "\"",
                  "model", "model_not_found"});
     return {};
   }
-  return name->empty() || *name == "default" ? served : *name;
+  const bool alias =
+      found - names.begin() < static_cast<std::ptrdiff_t>(std::min(rules.model.served_names, names.size()));
+  return name->empty() || *name == "default" || alias ? served : *name;
 }
 
 std::string read_answer_id(Fields& fields, std::string_view prefix, const RequestRules& rules) {

@@ -132,7 +132,7 @@ struct Request {
 /// Pages and actions without parameters. Health is not among them: the server answers it from
 /// Backend::health().
 struct InfoRequest {
-  enum class Kind { models, model, metrics, config_info, reset_prefix_cache, events };
+  enum class Kind { models, model, version, metrics, config_info, reset_prefix_cache, events };
   Kind kind = Kind::models;
   std::string
       name;  ///< of model: what stands behind /v1/models/; of events: the id of a request to follow, or empty

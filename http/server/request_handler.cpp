@@ -84,6 +84,16 @@ std::int64_t unix_seconds() {
       .count();
 }
 
+/// Of a path below /v1/ that no route has, clients are told where the routes are listed.
+Status no_such_page(std::string_view path) {
+  if (!path.starts_with("/v1/")) return {Code::not_found, "There is no such page", {}, "not_found"};
+  return {
+      Code::not_found,
+      std::string(path.substr(0, 128)) + " is not offered by this server; /docs shows the routes that are",
+      {},
+      "not_offered"};
+}
+
 Output options_output(const Admission& admission) {
   Output output{.kind = Output::Kind::whole, .status = 204};
   output.headers.emplace_back("Allow", std::string(admission.match.allow));
@@ -190,7 +200,7 @@ Admission RequestHandler::admit(const HeadView& head, const Entrance& entrance, 
   if (admission.refusal.ok() && !entrance.open) admission.refusal = check_key(head, match.access(), keys);
   if (!admission.refusal.ok()) return admission;
   if (match.allow.empty()) {
-    admission.refusal = {Code::not_found, "There is no such page", {}, "not_found"};
+    admission.refusal = no_such_page(path_of(head.target));
   } else if (!match.allowed && !match.options) {
     admission.refusal = {
         Code::invalid_argument, "This page takes " + std::string(match.allow), {}, "method_not_allowed"};

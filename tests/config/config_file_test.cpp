@@ -46,7 +46,7 @@ metrics-port: null
   EXPECT_EQ(p.options.http.api_keys, (std::vector<std::string>{"one", "two"}));
   EXPECT_TRUE(p.options.log.console);
   EXPECT_EQ(p.options.media.limit_per_prompt, R"({"image":10,"video":3})");
-  EXPECT_EQ(p.options.model.served_model_name, "8");
+  EXPECT_EQ(p.options.model.served_model_names, std::vector<std::string>{"8"});
   EXPECT_FALSE(p.options.http.metrics_port);
 }
 

@@ -117,6 +117,20 @@ class Ports(unittest.TestCase):
             self.assertEqual(server.post("/v1/completions", body).json["model"], "ernie-tiny")
             self.assertEqual(server.post("/v1/completions", body | {"model": "other"}).status, 404)
 
+    def test_aliases_any_name_and_routes_that_are_not_offered(self):
+        with Server("--served-model-name", "first", "second", "--any-model-name") as server:
+            self.assertEqual([card["id"] for card in server.get("/v1/models").json["data"]], ["first", "second"])
+            self.assertEqual(server.get("/v1/models/second").json["id"], "second")
+            body = {"prompt": "a", "max_tokens": 1}
+            for asked, answered in (("first", "first"), ("second", "first"), ("gpt-9", "gpt-9")):
+                answer = server.post("/v1/completions", body | {"model": asked})
+                self.assertEqual((answer.status, answer.json["model"]), (200, answered))
+            version = subprocess.run([BINARY, "version"], capture_output=True, text=True, timeout=PATIENCE, check=True)
+            self.assertIn(server.get("/version").json["version"], version.stdout)
+            refused = server.post("/v1/audio/speech", {"input": "a"})
+            self.assertEqual((refused.status, refused.json["error"]["code"]), (404, "not_offered"))
+            self.assertIn("/v1/audio/speech is not offered by this server; /docs", refused.json["error"]["message"])
+
 
 class CommandLine(unittest.TestCase):
     def run_troupe(self, *arguments):

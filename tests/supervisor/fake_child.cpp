@@ -1,5 +1,5 @@
 // Stands in for front, engine, worker and text process: attaches to its link, speaks on its control channel,
-// and behaves as options.model.served_model_name tells it: a list of WHO=HOW, where WHO is front, engine,
+// and behaves as options.model.served_model_names tells it: a list of WHO=HOW, where WHO is front, engine,
 // worker or text-INDEX.
 //
 //   ok            (default) ready at once; a drain takes 50 ms
@@ -221,7 +221,9 @@ int main(int argc, char** argv) {
   g_events = options->log.dir + "/events";
   g_distrusted = options->log.dir + "/distrusted";
   if (!options->http.file_api_keys.empty()) note(who + " has " + options->http.file_api_keys.front());
-  const std::string& script = options->model.served_model_name;
+  std::string script;
+  for (const std::string& part : options->model.served_model_names)
+    script += (script.empty() ? "" : ",") + part;
   std::string how = "ok";
   if (const auto at = script.find(who + "="); at != std::string::npos) {
     const auto begin = at + who.size() + 1;

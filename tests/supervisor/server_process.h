@@ -77,7 +77,7 @@ class SuperviseTest : public ::testing::Test {
     }
   }
 
-  void script(const std::string& text) { setup_.options.model.served_model_name = text; }
+  void script(const std::string& text) { setup_.options.model.served_model_names = {text}; }
 
   pid_t start(const SupervisorSetup& setup) {
     const pid_t pid = fork();

@@ -194,7 +194,7 @@ TEST_F(SplitTest, ADifferenceIsRefusedWithASentenceOnBothSides) {
 
 TEST_F(SplitTest, OneThatCannotReadTheMemoryGoesOnAloneUntilAnotherProcessIsThere) {
   script("worker=blind");
-  prefill_.options.model.served_model_name = "worker=sharing";
+  prefill_.options.model.served_model_names = {"worker=sharing"};
   const pid_t decode = start();
   for (int i = 0; i < 2; ++i) {
     const pid_t prefill = start(prefill_);
