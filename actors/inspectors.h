@@ -31,13 +31,14 @@ TROUPE_INSPECT(MediaItem, x.kind, x.grid, x.first)
 
 namespace wire {
 TROUPE_INSPECT(Sampling, x.temperature, x.top_p, x.min_p, x.top_k, x.repetition_penalty, x.presence_penalty,
-               x.frequency_penalty, x.min_tokens, x.seed, x.choice, x.logprobs, x.prompt_logprobs)
+               x.frequency_penalty, x.min_tokens, x.seed, x.choice, x.logprobs, x.prompt_logprobs, x.embeds)
 TROUPE_INSPECT(LogitBias, x.token, x.bias)
 TROUPE_INSPECT(PatchPlace, x.offset, x.generation)
 TROUPE_INSPECT(Logprob, x.token, x.logprob)
 TROUPE_INSPECT(Capacity, x.kv_blocks, x.block_tokens, x.max_slots, x.max_tokens_per_step, x.max_model_len,
                x.vocab_size, x.max_steps_in_flight, x.max_logprobs, x.weight_bytes, x.kv_bytes, x.arena_bytes,
-               x.swap_blocks, x.media_tokens, x.max_drafts, x.max_sampled, x.max_proposed, x.frame_patches)
+               x.swap_blocks, x.media_tokens, x.max_drafts, x.max_sampled, x.max_proposed, x.frame_patches,
+               x.embedding_width)
 }  // namespace wire
 
 namespace grammar {
@@ -84,8 +85,10 @@ TROUPE_INSPECT(AnswerLimits, x.tools, x.parallel_calls, x.response, x.thinking, 
 TROUPE_INSPECT(Generation, x.sampling, x.choices, x.best_of, x.max_tokens, x.ignore_eos, x.stop_ids,
                x.logit_bias, x.bad_words, x.stop, x.include_stop, x.form, x.limits)
 TROUPE_INSPECT(PrefixUse, x.enabled, x.salt)
+TROUPE_INSPECT(EmbeddingForm, x.dimensions, x.normalize, x.base64, x.of_messages)
 TROUPE_INSPECT(Answer, x.id, x.model, x.created_s, x.stream, x.include_usage, x.continuous_usage, x.echo,
-               x.return_token_ids, x.tokens_per_event, x.function_call, x.settings, x.has_prediction)
+               x.return_token_ids, x.tokens_per_event, x.function_call, x.settings, x.has_prediction,
+               x.embedding)
 }  // namespace http
 
 TROUPE_INSPECT(Ask, x.api, x.timeout_ns, x.priority, x.together, x.source, x.generation, x.prefix, x.answer,
@@ -129,8 +132,8 @@ TROUPE_INSPECT(Cancel, x.keys)
 TROUPE_INSPECT(PositionLogprobs, x.position, x.chosen, x.first_top, x.tops)
 TROUPE_INSPECT(SequenceTokens, x.key, x.first_token, x.tokens, x.first_score, x.scores, x.finish, x.error,
                x.attempt, x.position, x.scheduled_ns, x.cached_tokens, x.drafted, x.accepted,
-               x.predicted_accepted, x.predicted_rejected)
-TROUPE_INSPECT(StepTokens, x.engine, x.sequences, x.tokens, x.scores, x.tops)
+               x.predicted_accepted, x.predicted_rejected, x.first_embedding, x.embedding)
+TROUPE_INSPECT(StepTokens, x.engine, x.sequences, x.tokens, x.scores, x.tops, x.embeddings)
 TROUPE_INSPECT(SwapStatus, x.total, x.free, x.cached, x.moving, x.out, x.in, x.evicted, x.failed, x.declined)
 TROUPE_INSPECT(PeerStatus, x.in, x.failed)
 TROUPE_INSPECT(CacheStatus, x.total, x.free, x.cached, x.leased, x.moving, x.evicted, x.swap, x.peers)

@@ -339,6 +339,8 @@ struct SequenceTokens {
   std::int32_t accepted = 0;       ///< those of them that the model sampled: the first of `tokens`
   std::int32_t predicted_accepted = 0;  ///< of `accepted`, tokens of SequenceSpec::prediction;
   std::int32_t predicted_rejected = 0;  ///< such tokens that were verified and are not what the model sampled
+  std::int32_t first_embedding = 0;  ///< with wire::Sampling::embeds: index into StepTokens::embeddings, and
+  std::int32_t embedding = 0;        ///< so many numbers, with the token behind the prompt; 0: none
 };
 
 /// Results of one step for all sequences of one SESSION HOST.
@@ -348,6 +350,7 @@ struct StepTokens {
   std::vector<TokenId> tokens;
   std::vector<PositionLogprobs> scores;
   std::vector<wire::Logprob> tops;
+  std::vector<float> embeddings;
 };
 
 // --------------------------------------------------------------------- every actor

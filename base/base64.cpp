@@ -67,4 +67,18 @@ Result<std::string> decode_base64(std::string_view text) {
   return bytes;
 }
 
+void append_base64(std::string& out, std::string_view bytes) {
+  constexpr std::string_view kAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  for (std::size_t at = 0; at < bytes.size(); at += 3) {
+    const std::string_view group = bytes.substr(at, 3);
+    std::uint32_t bits = 0;
+    for (std::size_t i = 0; i < 3; ++i) {
+      bits = bits << 8 | (i < group.size() ? static_cast<unsigned char>(group[i]) : 0u);
+    }
+    for (std::size_t i = 0; i < 4; ++i) {
+      out.push_back(i <= group.size() ? kAlphabet[bits >> (18 - 6 * i) & 63] : '=');
+    }
+  }
+}
+
 }  // namespace troupe

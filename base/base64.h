@@ -1,5 +1,5 @@
 #pragma once
-// Base64 of RFC 4648 §4, read strictly.
+// Base64 of RFC 4648 §4, written with padding and read strictly.
 #include <string>
 #include <string_view>
 
@@ -11,5 +11,8 @@ namespace troupe {
 /// outside the alphabet (blanks, line ends and the URL-safe alphabet's "-" and "_" are outside), "=" before
 /// the end, a length that no bytes have, or bits behind the last byte that are not 0.
 Result<std::string> decode_base64(std::string_view text);
+
+/// Appends the bytes as base64.
+void append_base64(std::string& out, std::string_view bytes);
 
 }  // namespace troupe

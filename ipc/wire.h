@@ -23,9 +23,9 @@
 namespace troupe::wire {
 
 /// Raised with every change of a struct below; compared at attach.
-inline constexpr std::uint32_t kVersion = 14;
+inline constexpr std::uint32_t kVersion = 15;
 /// Raised with every change of a message that a Message record carries; compared when front and engine greet.
-inline constexpr std::uint32_t kMessagesVersion = 7;
+inline constexpr std::uint32_t kMessagesVersion = 8;
 inline constexpr std::size_t kAlignment = 8;
 /// Longest record but a StepResult. A longer prompt is sent as several TokenRuns in several plans.
 inline constexpr std::size_t kMaxRecordBytes = std::size_t{1} << 20;
@@ -56,6 +56,7 @@ struct Capacity {
   std::int32_t max_sampled = 0;   ///< with max_drafts: tokens that the rows of a plan may yield together
   std::int32_t max_proposed = 0;  ///< draft tokens of a sequence's next row that a result can say
   std::int32_t frame_patches = kMostFramePatches;  ///< with media_tokens: of an image, or of a video's frame
+  std::int32_t embedding_width = 0;                ///< numbers of an Embedding; 0: results bring none
 };
 
 struct Hello {
@@ -88,6 +89,12 @@ struct TokenLogprobs {
   Span<Logprob> top{};  ///< most likely first
 };
 
+/// The hidden row of a prompt's last token, after the final norm and before the logits.
+struct Embedding {
+  SlotRef slot{};
+  Span<float> values{};  ///< Capacity::embedding_width
+};
+
 enum class RowError : std::uint32_t { none = 0, not_finite, no_such_slot };
 
 /// What one row that samples yielded.
@@ -109,6 +116,8 @@ struct StepResult {
   Span<ResultRow> rows{};  ///< one per plan row with kSamples, in plan order
   Span<TokenId> tokens{};
   Span<TokenLogprobs> logprobs{};
+  Span<Embedding>
+      embeddings{};  ///< of the rows that sample the first token behind a prompt with Sampling::embeds
 };
 
 /// Of a rank above 0, instead of a StepResult: rank 0's is the result for all.
@@ -134,7 +143,7 @@ struct Sampling {
   std::uint32_t choice = 0;           ///< Philox key: index of this choice in its request
   std::int32_t logprobs = -1;         ///< top entries per output token; 0 the chosen one alone; -1 none
   std::int32_t prompt_logprobs = -1;  ///< likewise, for prompt tokens
-  std::uint32_t padding = 0;
+  std::uint32_t embeds = 0;           ///< 1: the result says the Embedding of its prompt
 };
 
 struct LogitBias {
@@ -333,8 +342,9 @@ concept Plain = std::is_trivially_copyable_v<T> && alignof(T) <= kAlignment;
 
 static_assert(sizeof(Header) == 16 && sizeof(Sampling) == 56 && sizeof(PlanRow) == 24);
 static_assert(sizeof(StartSequence) == 120 && sizeof(TokenRun) == 24 && sizeof(BlockRun) == 24);
-static_assert(sizeof(StepPlan) == 72 && sizeof(StepResult) == 64 && sizeof(ResultRow) == 32);
-static_assert(sizeof(TokenLogprobs) == 28 && sizeof(CacheCommand) == 56 && sizeof(CacheDone) == 48);
+static_assert(sizeof(StepPlan) == 72 && sizeof(StepResult) == 72 && sizeof(ResultRow) == 32);
+static_assert(sizeof(TokenLogprobs) == 28 && sizeof(Embedding) == 16 && sizeof(CacheCommand) == 56 &&
+              sizeof(CacheDone) == 48);
 static_assert(sizeof(StepMasks) == 32 && sizeof(RowMask) == 32 && sizeof(StepEnd) == 32 &&
               sizeof(Message) == 56);
 static_assert(sizeof(SequenceMedia) == 32 && sizeof(MediaEntry) == 24 && sizeof(EncodeMedia) == 64 &&

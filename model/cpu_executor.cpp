@@ -62,6 +62,7 @@ class CpuExecutor final : public QueuedExecutor {
   void sample(const StepBatch& batch, std::span<kernels::SampleResult> samples) override {
     decoder_->finish(batch, samples);
   }
+  void embeddings(const StepBatch& batch, std::span<float> out) override { decoder_->embeddings(batch, out); }
   void copy(std::span<const kernels::BlockPair> pairs) override { decoder_->copy_blocks(pairs); }
   std::size_t embedding_bytes() const {
     return static_cast<std::size_t>(kernels::padded(decoder_->spec().hidden)) * size_of(decoder_->kv().dtype);

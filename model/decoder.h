@@ -142,6 +142,10 @@ class Decoder {
              std::span<kernels::TopLogprob> tops = {});
   void finish(const StepBatch& batch, std::span<kernels::SampleResult> samples);
 
+  /// After begin(), before finish(): the hidden rows of batch.embeds, normalised as for the logits,
+  /// (batch.embeds.size(), hidden).
+  void embeddings(const StepBatch& batch, std::span<float> out);
+
   /// Runs the batch and writes the raw logits of batch.sample_rows to `out`, (sample_rows.size(), vocab), to
   /// compare them with a reference. Samples nothing.
   void logits(const StepBatch& batch, std::span<float> out);
@@ -245,6 +249,7 @@ class Decoder {
   std::vector<kernels::SampleRow> samples_;
   std::vector<kernels::ScoreRow> scores_;
   std::vector<kernels::TopRow> tops_;
+  std::vector<std::byte> embedded_row_;
   DraftNorms draft_norms_;
   std::shared_ptr<DraftBatch> draft_batch_;  ///< null without a draft layer
 };

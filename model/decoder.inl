@@ -111,6 +111,20 @@ void Decoder<D>::finish(const StepBatch& batch, std::span<kernels::SampleResult>
 }
 
 template <Device D>
+void Decoder<D>::embeddings(const StepBatch& batch, std::span<float> out) {
+  const auto hidden = static_cast<std::size_t>(spec_.hidden);
+  TROUPE_CHECK(out.size() == batch.embeds.size() * hidden);
+  embedded_row_.resize(hidden_bytes());
+  for (std::size_t i = 0; i < batch.embeds.size(); ++i) {
+    const auto row = static_cast<std::size_t>(batch.embeds[i]);
+    const auto* picked = static_cast<const std::byte*>(memory_.picked) + row * hidden_bytes();
+    device_.download(embedded_row_.data(), picked, hidden_bytes());
+    device_.sync();
+    for (std::size_t c = 0; c < hidden; ++c) out[i * hidden + c] = load_element(embedded_row_.data(), dtype_, c);
+  }
+}
+
+template <Device D>
 void Decoder<D>::logits(const StepBatch& batch, std::span<float> out) {
   const auto vocab = static_cast<std::size_t>(spec_.vocab);
   TROUPE_CHECK(out.size() == batch.sample_rows.size() * vocab);

@@ -21,7 +21,7 @@ std::int64_t logprob_bytes(std::int32_t top) {
 }
 
 // Most bytes that the arrays of a result lose to alignment.
-constexpr std::size_t kAlignmentLoss = 4 * wire::kAlignment;
+constexpr std::size_t kAlignmentLoss = 5 * wire::kAlignment;
 
 // False for NaN.
 bool in(float value, float low, float high) { return value >= low && value <= high; }
@@ -38,6 +38,7 @@ Status check_sampling(SlotRef ref, const wire::Sampling& s, const wire::Capacity
   if (!in(s.presence_penalty, -kAny, kAny)) return wrong(ref, "presence_penalty is not a number");
   if (!in(s.frequency_penalty, -kAny, kAny)) return wrong(ref, "frequency_penalty is not a number");
   if (s.min_tokens < 0) return wrong(ref, "min_tokens is negative");
+  if (s.embeds > (capacity.embedding_width > 0 ? 1u : 0u)) return wrong(ref, "embeddings are not offered");
   for (const std::int32_t count : {s.logprobs, s.prompt_logprobs}) {
     if (count < -1 || count > capacity.max_logprobs) {
       return wrong(ref,
@@ -156,7 +157,8 @@ Status PlanCheck::start(const wire::RecordView& record, const wire::StartSequenc
               .max_tokens = start.max_tokens,
               .proposes = start.proposes,
               .logprobs = start.sampling.logprobs,
-              .prompt_logprobs = start.sampling.prompt_logprobs};
+              .prompt_logprobs = start.sampling.prompt_logprobs,
+              .embeds = start.sampling.embeds != 0};
   return {};
 }
 
@@ -278,6 +280,11 @@ Status PlanCheck::take_row(const wire::PlanRow& row, StepSize& size) {
     size.result_bytes += scored * logprob_bytes(slot->prompt_logprobs);
   }
   if (samples) {
+    if (slot->embeds && end == slot->prompt_tokens) {
+      size.result_bytes += static_cast<std::int64_t>(
+          sizeof(wire::Embedding) + static_cast<std::size_t>(capacity_.embedding_width) * sizeof(float) +
+          wire::kAlignment);
+    }
     slot->ids = static_cast<std::int32_t>(end) + 1;
     size.result_bytes += slot->proposes * static_cast<std::int64_t>(sizeof(TokenId));
     if (slot->logprobs >= 0) size.result_bytes += logprob_bytes(slot->logprobs);

@@ -78,6 +78,7 @@ class PlanCheck {
     std::int32_t blocks = 0;
     std::int32_t logprobs = -1;  // as in wire::Sampling
     std::int32_t prompt_logprobs = -1;
+    bool embeds = false;
   };
 
   // Sums over the rows checked so far.

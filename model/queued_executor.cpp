@@ -193,6 +193,8 @@ void QueuedExecutor::begin_step() {
   scores_.resize(batch_.scores.size());
   tops_.resize(static_cast<std::size_t>(batch_.tops));
   run(batch_, scores_, tops_);
+  embeddings_.resize(batch_.embeds.size() * static_cast<std::size_t>(capacity_.embedding_width));
+  if (!embeddings_.empty() && !abandoned()) embeddings(batch_, embeddings_);
   begun_ = true;
 }
 
@@ -213,7 +215,7 @@ void QueuedExecutor::end_step(std::vector<std::byte>& out) {
   table_.commit(batch_, samples_);
   table_.propose(batch_, samples_);
   for (const MediaCheck::Used& used : media_.used(record, plan)) embeddings_used(used.slot, used.item);
-  writer_.step(plan.step, batch_, samples_, scores_, tops_, started_ns_, now_ns(), out);
+  writer_.step(plan.step, batch_, samples_, scores_, tops_, started_ns_, now_ns(), out, embeddings_);
   gates_.close(plan.step);
   begun_ = false;
   encodes_next_ = true;

@@ -50,6 +50,9 @@ class QueuedExecutor : public Executor {
                    std::span<kernels::TopLogprob> tops) = 0;
   /// Samples for the batch that ran last, which has its masks, and answers samples[i] for batch.samples[i].
   virtual void sample(const StepBatch& batch, std::span<kernels::SampleResult> samples) = 0;
+  /// With capacity.embedding_width: the embeddings of batch.embeds, of the batch that ran last, one behind
+  /// the other.
+  virtual void embeddings(const StepBatch&, std::span<float>) {}
   virtual void copy(std::span<const kernels::BlockPair> pairs) = 0;
   /// Of a model that takes images and videos. Begins to encode an item, whose grid and patches have been
   /// checked; the patches stay until advance_encoding() has returned false. False: its embeddings are there
@@ -118,6 +121,7 @@ class QueuedExecutor : public Executor {
   std::vector<kernels::SampleResult> samples_;
   std::vector<kernels::SampleResult> scores_;
   std::vector<kernels::TopLogprob> tops_;
+  std::vector<float> embeddings_;
   std::vector<kernels::BlockPair> pairs_;
   ResultWriter writer_;
 };

@@ -1,12 +1,15 @@
 #include "model/result_writer.h"
 
+#include <algorithm>
+
 namespace troupe::model {
 
 void ResultWriter::step(std::uint64_t step, const StepBatch& batch,
                         std::span<const kernels::SampleResult> samples,
                         std::span<const kernels::SampleResult> scores,
                         std::span<const kernels::TopLogprob> tops, std::int64_t started_ns,
-                        std::int64_t finished_ns, std::vector<std::byte>& out) {
+                        std::int64_t finished_ns, std::vector<std::byte>& out,
+                        std::span<const float> embeddings) {
   const auto top_of = [tops](const kernels::SampleResult& result, std::int32_t first, std::int32_t wanted) {
     return first < 0 ? std::span(result.top).first(static_cast<std::size_t>(result.top_count))
                      : tops.subspan(static_cast<std::size_t>(first), static_cast<std::size_t>(wanted));
@@ -52,9 +55,11 @@ void ResultWriter::step(std::uint64_t step, const StepBatch& batch,
     }
     rows_.push_back(row);
   }
+  add_embeddings(batch, embeddings);
   const wire::Span<wire::ResultRow> rows = step_.array(rows_);
   const wire::Span<TokenId> tokens = step_.array(tokens_);
   const wire::Span<wire::TokenLogprobs> logprobs = step_.array(logprobs_);
+  const wire::Span<wire::Embedding> embedded = step_.array(embeddings_);
   wire::StepResult& record = step_.record();
   record.step = step;
   record.started_ns = started_ns;
@@ -62,6 +67,7 @@ void ResultWriter::step(std::uint64_t step, const StepBatch& batch,
   record.rows = rows;
   record.tokens = tokens;
   record.logprobs = logprobs;
+  record.embeddings = embedded;
   const std::span<const std::byte> bytes = step_.finish();
   out.assign(bytes.begin(), bytes.end());
 }
@@ -72,6 +78,18 @@ void ResultWriter::add_logprobs(SlotRef slot, std::int32_t position, const kerne
   for (const kernels::TopLogprob& one : top) top_.push_back({one.token, one.logprob});
   const wire::Span<wire::Logprob> written = step_.array(top_);
   logprobs_.push_back({slot, position, {result.token, result.logprob}, written});
+}
+
+void ResultWriter::add_embeddings(const StepBatch& batch, std::span<const float> embeddings) {
+  embeddings_.clear();
+  if (embeddings.empty()) return;
+  const std::size_t width = embeddings.size() / batch.embeds.size();
+  for (const SamplingOutcome& outcome : batch.outcomes) {
+    const auto at = std::ranges::find(batch.embeds, outcome.sample);
+    if (outcome.sample < 0 || at == batch.embeds.end()) continue;
+    const auto first = static_cast<std::size_t>(at - batch.embeds.begin()) * width;
+    embeddings_.push_back({outcome.slot, step_.array(embeddings.subspan(first, width))});
+  }
 }
 
 void ResultWriter::media_done(const EndedEncoding& ended, std::vector<std::byte>& out) {

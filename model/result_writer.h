@@ -31,10 +31,12 @@ struct EndedEncoding {
 class ResultWriter {
  public:
   /// Writes the record to `out`. samples[i] is the result of batch.samples[i], scores[i] that of
-  /// batch.scores[i], `tops` are those of the batch (StepBatch::tops). Times are from the monotonic clock.
+  /// batch.scores[i], `tops` are those of the batch (StepBatch::tops), `embeddings` those of batch.embeds,
+  /// one behind the other. Times are from the monotonic clock.
   void step(std::uint64_t step, const StepBatch& batch, std::span<const kernels::SampleResult> samples,
             std::span<const kernels::SampleResult> scores, std::span<const kernels::TopLogprob> tops,
-            std::int64_t started_ns, std::int64_t finished_ns, std::vector<std::byte>& out);
+            std::int64_t started_ns, std::int64_t finished_ns, std::vector<std::byte>& out,
+            std::span<const float> embeddings = {});
 
   /// Writes a MediaDone record to `out`.
   void media_done(const EndedEncoding& ended, std::vector<std::byte>& out);
@@ -45,6 +47,7 @@ class ResultWriter {
  private:
   void add_logprobs(SlotRef slot, std::int32_t position, const kernels::SampleResult& result,
                     std::span<const kernels::TopLogprob> top);
+  void add_embeddings(const StepBatch& batch, std::span<const float> embeddings);
 
   wire::RecordWriter<wire::StepResult> step_;
   wire::RecordWriter<wire::CacheDone> done_;
@@ -53,6 +56,7 @@ class ResultWriter {
   std::vector<TokenId> tokens_;
   std::vector<wire::TokenLogprobs> logprobs_;
   std::vector<wire::Logprob> top_;
+  std::vector<wire::Embedding> embeddings_;
 };
 
 }  // namespace troupe::model

@@ -177,6 +177,7 @@ Result<wire::Capacity> try_cpu(const ModelSpec& spec, const WeightFormats& forma
   Result<wire::Capacity> made = common(options, spec.max_positions, spec.vocab);
   if (!made) return made;
   wire::Capacity& capacity = *made;
+  capacity.embedding_width = spec.hidden;
   size_drafts(capacity, options.speculation);
   const DecoderLimits limits = limits_of(capacity, formats);
   capacity.weight_bytes = WeightLayout::make(spec, formats, tied, {}).bytes;

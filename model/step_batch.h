@@ -70,6 +70,8 @@ struct StepBatch {
   std::vector<kernels::TopRow> score_tops;
   std::int32_t tops = 0;  ///< elements of that array
 
+  std::vector<std::int32_t> embeds;  ///< of `samples`, those whose hidden row the result says, in order
+
   std::vector<TokenId> proposed;  ///< draft tokens that the result says, in the order of the outcomes
 
   // Of a step with a sequence that has images or videos; empty otherwise.
@@ -121,6 +123,7 @@ struct StepBatch {
     sample_tops.clear();
     score_tops.clear();
     tops = 0;
+    embeds.clear();
     proposed.clear();
     positions.clear();
     kinds.clear();

@@ -22,6 +22,7 @@
 #include "http/server/connection_deadlines.h"
 #include "http/server/server.h"
 #include "model/checkpoint/generation_config.h"
+#include "model/checkpoint/pooling_config.h"
 #include "model/checkpoint/spec.h"
 #include "model/weight_formats.h"
 #include "text/parsers/choose_syntax.h"
@@ -74,7 +75,8 @@ Result<ModelFiles> read_model(const config::Options& options, int vocabulary_fd,
                      *std::move(syntax),
                      {options.limits.max_answer_scores, options.limits.max_answer_bytes},
                      log.details(3) ? log.max_value_bytes() : 0,
-                     options.speculation.method != config::DraftMethod::none});
+                     options.speculation.method != config::DraftMethod::none,
+                     model::trained_for_embeddings(directory)});
   return files;
 }
 
@@ -181,6 +183,7 @@ Status Front::Impl::build(const FrontFds& fds) {
   facts.served_names = served;
   facts.any_name = options.model.any_model_name;
   facts.vocab_size = files->spec.vocab;
+  facts.embedding_width = files->spec.hidden;
   facts.sees = files->spec.vision.has_value();
   facts.media = config::media_rules(options.media);
   facts.offers_forms = options.guided.on();

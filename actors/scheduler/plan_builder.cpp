@@ -20,7 +20,10 @@ std::size_t score_bytes(std::int32_t top) {
 /// Bytes that a sampled token takes in a result at most.
 std::size_t sampled_bytes(const ScheduledSequence& s) {
   return sizeof(wire::ResultRow) + static_cast<std::size_t>(1 + s.proposes) * sizeof(TokenId) +
-         (s.sampling.logprobs < 0 ? 0 : score_bytes(s.sampling.logprobs));
+         (s.sampling.logprobs < 0 ? 0 : score_bytes(s.sampling.logprobs)) +
+         (s.embedding_width == 0 ? 0
+                                 : sizeof(wire::Embedding) + wire::kAlignment +
+                                       static_cast<std::size_t>(s.embedding_width) * sizeof(float));
 }
 
 }  // namespace
@@ -32,7 +35,7 @@ void PlanBuilder::begin(std::uint32_t epoch, std::int32_t max_tokens, std::int32
   tokens_left_ = max_tokens;
   bytes_left_ = wire::kMaxRecordBytes - sizeof(wire::StepPlan) -
                 wire::kAlignment;  // padding behind an odd count of SlotRefs
-  result_left_ = wire::kMaxResultBytes - sizeof(wire::StepResult) - 4 * wire::kAlignment;
+  result_left_ = wire::kMaxResultBytes - sizeof(wire::StepResult) - 5 * wire::kAlignment;
   finished_.clear();
   started_.clear();
   runs_.clear();

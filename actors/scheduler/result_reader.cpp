@@ -28,10 +28,13 @@ Committed ResultReader::judge(std::span<const std::byte> bytes, std::uint32_t ep
 }
 
 bool ResultReader::agrees(const wire::StepResult& result, const PlannedStep& step, std::int32_t vocab_size) {
-  if (!view_.holds(result.rows) || !view_.holds(result.tokens) || !view_.holds(result.logprobs)) return false;
+  if (!view_.holds(result.rows) || !view_.holds(result.tokens) || !view_.holds(result.logprobs) ||
+      !view_.holds(result.embeddings))
+    return false;
   rows_ = view_.array(result.rows);
   tokens_ = view_.array(result.tokens);
   scores_ = view_.array(result.logprobs);
+  embeddings_ = view_.array(result.embeddings);
   std::size_t at = 0;
   for (const PlannedRow& planned : step.rows) {
     if (!planned.samples) continue;
@@ -57,6 +60,9 @@ bool ResultReader::agrees(const wire::StepResult& result, const PlannedStep& ste
       return false;
   }
   if (at != rows_.size()) return false;
+  if (!std::ranges::all_of(embeddings_,
+                           [this](const wire::Embedding& one) { return view_.holds(one.values); }))
+    return false;
   return std::all_of(scores_.begin(), scores_.end(),
                      [this](const wire::TokenLogprobs& score) { return view_.holds(score.top); });
 }
@@ -95,6 +101,19 @@ void ResultReader::pass_scores(std::size_t row, ScheduledSequence& s, StepTokens
                            static_cast<std::int32_t>(top.size())});
     step.tops.insert(step.tops.end(), top.begin(), top.end());
   }
+}
+
+bool ResultReader::pass_embedding(const ScheduledSequence& s, SequenceTokens& tokens,
+                                  StepTokens& step) const {
+  if (s.sampling.embeds == 0) return true;
+  const auto found = std::ranges::find(embeddings_, s.slot, &wire::Embedding::slot);
+  if (found == embeddings_.end() || s.embedding_width == 0) return false;
+  const std::span<const float> values = view_.array(found->values);
+  if (values.size() != static_cast<std::size_t>(s.embedding_width)) return false;
+  tokens.first_embedding = static_cast<std::int32_t>(step.embeddings.size());
+  tokens.embedding = s.embedding_width;
+  step.embeddings.insert(step.embeddings.end(), values.begin(), values.end());
+  return true;
 }
 
 const char* sentence(wire::RowError error) {

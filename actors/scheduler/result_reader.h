@@ -53,6 +53,9 @@ class ResultReader {
   /// Appends them to `step`: each prompt position once, even if it is computed again
   /// (ScheduledSequence::scored), and of output positions those whose tokens the sequence has.
   void pass_scores(std::size_t row, ScheduledSequence& sequence, StepTokens& step) const;
+  /// Appends the embedding of a sequence that is embedded to `step`, and says in `tokens` where. False if the
+  /// result lacks it.
+  bool pass_embedding(const ScheduledSequence& sequence, SequenceTokens& tokens, StepTokens& step) const;
 
  private:
   static constexpr std::uint32_t kNoScore = UINT32_MAX;
@@ -69,6 +72,7 @@ class ResultReader {
   std::span<const wire::ResultRow> rows_;
   std::span<const TokenId> tokens_;
   std::span<const wire::TokenLogprobs> scores_;
+  std::span<const wire::Embedding> embeddings_;
   double seconds_ = 0;
   double pause_s_ = 0;
   std::int64_t finished_ns_ = 0;  ///< of the last result

@@ -54,9 +54,10 @@ void Scheduler::attach(std::uint32_t epoch, const wire::Capacity& capacity, Step
   for (std::uint32_t i = queue.head(), next = kNoSequence; i != kNoSequence; i = next) {
     next = queue.after(i);
     ScheduledSequence& s = table_[i];
-    s.max_length = std::min(s.max_length, limits_.max_length);
-    note_drafts(s);
-    if (s.expected < s.max_length && media_fit(s.media.list(), limits_)) continue;
+    s.max_length = std::min(s.max_length, limits_.longest(s.sampling));
+    note_worker(s);
+    const bool embedded = s.sampling.embeds == 0 || s.embedding_width > 0;
+    if (embedded && s.expected < s.max_length && media_fit(s.media.list(), limits_)) continue;
     fail(i, Finish::aborted, "The model's worker was restarted with too little room for this request.", out);
   }
 }
@@ -153,8 +154,8 @@ void Scheduler::enqueue(SequenceSpec& spec, Prompt prompt, std::uint32_t group, 
   s.predicted = std::move(prompt.predicted);
   s.shares_prompt = spec.parent != RequestKey{};
   s.prompt_tokens = spec.prompt_tokens;
-  s.max_length = static_cast<std::int32_t>(
-      std::min(std::int64_t{spec.prompt_tokens} + spec.max_output_tokens, std::int64_t{limits_.max_length}));
+  s.max_length = static_cast<std::int32_t>(std::min(std::int64_t{spec.prompt_tokens} + spec.max_output_tokens,
+                                                    std::int64_t{limits_.longest(spec.sampling)}));
   s.sampling = spec.sampling;
   s.stop_ids = std::move(spec.stop_ids);
   s.logit_bias = std::move(spec.logit_bias);
@@ -167,15 +168,16 @@ void Scheduler::enqueue(SequenceSpec& spec, Prompt prompt, std::uint32_t group, 
     std::vector<TokenId> scratch;
     if (s.tokens.size() > begin) tell_grammar(s, s.tokens.range(begin, s.tokens.size() - begin, scratch));
   }
-  note_drafts(s);
+  note_worker(s);
   s.group = group;
   life_.enqueue(at);
 }
 
-/// Requires that it is not started.
-void Scheduler::note_drafts(ScheduledSequence& s) const {
+/// What the worker offers it. Requires that it is not started.
+void Scheduler::note_worker(ScheduledSequence& s) const {
+  s.embedding_width = s.sampling.embeds != 0 ? limits_.embedding_width : 0;
   s.proposes = s.grammar != 0 ? limits_.max_proposed : 0;
-  s.drafts = s.grammar != 0 ? s.proposes > 0 : limits_.max_drafts > 0;
+  s.drafts = s.sampling.embeds == 0 && (s.grammar != 0 ? s.proposes > 0 : limits_.max_drafts > 0);
 }
 
 void Scheduler::tell_grammar(ScheduledSequence& s, std::span<const TokenId> ids,
@@ -305,6 +307,9 @@ void Scheduler::commit_row(std::size_t index, const PlannedRow& row, const wire:
     StepTokens& step = out.hosts[s.destination].step;
     if (yields && result->error != wire::RowError::none) {
       tokens.error = sentence(result->error);
+      finish = Finish::error;
+    } else if (yields && !result_.pass_embedding(s, tokens, step)) {
+      tokens.error = "The worker's result lacks the embedding of this input.";
       finish = Finish::error;
     } else if (yields) {
       for (const TokenId token : result_.tokens(*result)) {

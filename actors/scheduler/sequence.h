@@ -130,11 +130,12 @@ struct ScheduledSequence {
   wire::Sampling sampling{};
   std::vector<TokenId> stop_ids;
   std::vector<wire::LogitBias> logit_bias;
-  KnownTokens::Given predicted;  ///< what the client takes its answer to be like; null: nothing is known
-  std::uint64_t grammar = 0;     ///< as in SequenceSpec, and
-  std::int32_t gated_from = 0;   ///< likewise
-  std::int32_t told = 0;         ///< updates with tokens of it that GRAMMAR was given
-  std::int32_t proposes = 0;     ///< with a grammar and drafts: as in wire::StartSequence
+  KnownTokens::Given predicted;      ///< what the client takes its answer to be like; null: nothing is known
+  std::uint64_t grammar = 0;         ///< as in SequenceSpec, and
+  std::int32_t gated_from = 0;       ///< likewise
+  std::int32_t told = 0;             ///< updates with tokens of it that GRAMMAR was given
+  std::int32_t embedding_width = 0;  ///< numbers that its result brings; 0: it is not embedded
+  std::int32_t proposes = 0;         ///< with a grammar and drafts: as in wire::StartSequence
 
   /// True when it is admitted, or put back, before `other`.
   bool before(const ScheduledSequence& other) const {

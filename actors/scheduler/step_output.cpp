@@ -8,6 +8,7 @@ void StepOutput::clear() {
     host.step.tokens.clear();
     host.step.scores.clear();
     host.step.tops.clear();
+    host.step.embeddings.clear();
   }
   stats = {};
 }

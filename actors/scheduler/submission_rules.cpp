@@ -1,5 +1,7 @@
 #include "actors/scheduler/submission_rules.h"
 
+#include <algorithm>
+#include <functional>
 #include <string>
 #include <unordered_map>
 
@@ -43,7 +45,8 @@ Status SubmissionRules::check(const Submit& request, const WorkerLimits& worker,
     tokens += static_cast<std::int64_t>(specs[i].prompt.size());
   }
   if (request.attempt > 0) return {};  // one that goes on was let in before
-  return check_room(static_cast<std::int64_t>(specs.size()), tokens, queue);
+  const auto embeds = [](const SequenceSpec& spec) { return spec.sampling.embeds != 0; };
+  return check_room(std::ranges::count_if(specs, std::not_fn(embeds)), tokens, queue);
 }
 
 Status SubmissionRules::check_sequence(const SequenceSpec& spec, const SequenceSpec& prompt,
@@ -68,7 +71,11 @@ Status SubmissionRules::check_sequence(const SequenceSpec& spec, const SequenceS
     return invalid("max_tokens is " + std::to_string(spec.max_output_tokens) + "; it must be at least 1.",
                    "max_tokens", "out_of_range");
   }
-  if (length >= worker.max_length) {
+  if (spec.sampling.embeds != 0 && (worker.embedding_width == 0 || spec.sampling.embeds > 1)) {
+    return invalid("Embeddings are not offered on this server's device yet: allowed is a server on the CPU.",
+                   "input", "not_offered");
+  }
+  if (length >= worker.longest(spec.sampling)) {
     return invalid("The prompt has " + counted(length, "token") + ", but a sequence has room for " +
                        std::to_string(worker.max_length) + " and the answer needs at least one of them.",
                    "prompt", "context_length_exceeded");
@@ -79,7 +86,8 @@ Status SubmissionRules::check_sequence(const SequenceSpec& spec, const SequenceS
   }
   if (Status status = check_sampling(spec, worker.vocab_size, worker.max_logprobs); !status.ok())
     return status;
-  if (Status status = check_resumption(spec, attempt, worker.vocab_size, worker.max_length); !status.ok())
+  if (Status status = check_resumption(spec, attempt, worker.vocab_size, worker.longest(spec.sampling));
+      !status.ok())
     return status;
   for (const TokenId token : spec.prediction) {
     if (in_vocabulary(token, worker.vocab_size)) continue;
@@ -105,6 +113,7 @@ Status SubmissionRules::check_room(std::int64_t sequences, std::int64_t tokens,
                        std::to_string(max_queued_tokens_) + " may wait (--max-queued-tokens).",
                    "prompt", "too_many_tokens");
   }
+  // Embeddings are bounded by their tokens alone: a request may have thousands of short inputs.
   if (max_queued_requests_ > 0 && sequences > max_queued_requests_) {
     return invalid("The request has " + std::to_string(sequences) +
                        " sequences, choices times prompts; at most " + std::to_string(max_queued_requests_) +
@@ -112,7 +121,7 @@ Status SubmissionRules::check_room(std::int64_t sequences, std::int64_t tokens,
                    "n", "too_many_sequences");
   }
   if (queue.size() > 0 &&
-      (queue.size() + sequences > max_queued_requests_ || queue.tokens() + tokens > max_queued_tokens_)) {
+      (queue.answers() + sequences > max_queued_requests_ || queue.tokens() + tokens > max_queued_tokens_)) {
     return failure(Code::overloaded, "The queue holds " + counted(queue.size(), "request") + " with " +
                                          counted(queue.tokens(), "token") + "; at most " +
                                          counted(max_queued_requests_, "request") + " and " +

@@ -15,6 +15,7 @@ void WaitingQueue::insert(std::uint32_t sequence) {
   (s.previous == kNoSequence ? head_ : table_[s.previous].next) = sequence;
   (s.next == kNoSequence ? tail_ : table_[s.next].previous) = sequence;
   ++size_;
+  answers_ += s.sampling.embeds != 0 ? 0 : 1;
   tokens_ += s.queued_tokens();
 }
 
@@ -24,6 +25,7 @@ void WaitingQueue::remove(std::uint32_t sequence) {
   (s.next == kNoSequence ? tail_ : table_[s.next].previous) = s.previous;
   s.previous = s.next = kNoSequence;
   --size_;
+  answers_ -= s.sampling.embeds != 0 ? 0 : 1;
   tokens_ -= s.queued_tokens();
 }
 

@@ -19,6 +19,8 @@ class WaitingQueue {
   std::uint32_t head() const { return head_; }
   std::uint32_t after(std::uint32_t sequence) const { return table_[sequence].next; }
   std::int32_t size() const { return size_; }
+  /// Of these, all but those that are embedded.
+  std::int32_t answers() const { return answers_; }
   /// Tokens of all waiting sequences.
   std::int64_t tokens() const { return tokens_; }
 
@@ -27,6 +29,7 @@ class WaitingQueue {
   std::uint32_t head_ = kNoSequence;
   std::uint32_t tail_ = kNoSequence;
   std::int32_t size_ = 0;
+  std::int32_t answers_ = 0;
   std::int64_t tokens_ = 0;
 };
 

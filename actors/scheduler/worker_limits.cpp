@@ -30,6 +30,7 @@ WorkerLimits WorkerLimits::of(const config::SchedulerOptions& options, const wir
   limits.prompt_blocks = static_cast<std::int32_t>(options.kv_cache_ratio * limits.total_blocks);
   limits.vocab_size = capacity.vocab_size;
   limits.max_logprobs = capacity.max_logprobs;
+  limits.embedding_width = std::max(0, capacity.embedding_width);
   limits.media_tokens = std::max(0, capacity.media_tokens);
   limits.frame_patches = capacity.frame_patches;
   limits.swaps = capacity.swap_blocks > 0;

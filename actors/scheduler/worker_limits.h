@@ -14,6 +14,11 @@ struct WorkerLimits {
 
   /// False before the first worker: nothing can be checked against its vocabulary and lengths.
   bool known() const { return vocab_size != 0; }
+  /// Tokens that a sequence may have, with the one that is sampled behind a prompt which is embedded: that
+  /// one is never run, and is no part of the answer.
+  std::int32_t longest(const wire::Sampling& sampling) const {
+    return max_length + (sampling.embeds != 0 ? 1 : 0);
+  }
   /// KV blocks that hold so many positions.
   std::int32_t blocks_for(std::int32_t positions) const {
     return (positions + block_tokens - 1) / block_tokens;
@@ -39,6 +44,7 @@ struct WorkerLimits {
   std::int32_t max_proposed = 0;         ///< with max_drafts: of a sequence with a form; 0: it has none
   std::int32_t max_sampled = INT32_MAX;  ///< tokens that the rows of a step may yield together
   std::int32_t frame_patches = 0;        ///< of an image, or of a video's frame
+  std::int32_t embedding_width = 0;      ///< numbers of an embedding; 0: the worker offers none
   std::int32_t media_tokens = 0;         ///< of encoded images and videos at once; 0: the model sees nothing
 };
 

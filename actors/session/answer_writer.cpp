@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "actors/session/choices_writer.h"
+#include "actors/session/embeddings_writer.h"
 #include "actors/session/messages_writer.h"
 #include "actors/session/responses_writer.h"
 
@@ -16,6 +17,7 @@ bool AnswerContent::finished() const {
 std::unique_ptr<AnswerWriter> make_answer_writer(const Ask& ask, const TokenTexts& texts) {
   switch (ask.api) {
     case Api::responses: return std::make_unique<ResponsesWriter>(ask);
+    case Api::embeddings: return std::make_unique<EmbeddingsWriter>(ask);
     case Api::messages: return std::make_unique<MessagesWriter>(ask);
     default: break;
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "http/api/embeddings_answer.h"
 #include "http/api/openai_error.h"
 
 namespace troupe {
@@ -206,7 +207,8 @@ EngineRouter::Request Session::wanted() const {
   for (const SessionPrompt& prompt : content_.prompts)
     wanted.prompt_tokens += is_handed_over(attempts_) ? 0 : prompt.tokens;
   wanted.begun = first_token_ns_ > 0;
-  wanted.hands_over = !wanted.begun && !given_back_ && !lives_.suspect() && ask_.prefix.enabled;
+  wanted.hands_over = ask_.api != Api::embeddings && !wanted.begun && !given_back_ && !lives_.suspect() &&
+                      ask_.prefix.enabled;
   const auto goes_on = [](const SessionSequence& sequence) { return !sequence.ended; };
   wanted.answers = std::count_if(content_.sequences.begin(), content_.sequences.end(), goes_on);
   wanted.answer_tokens =
@@ -372,14 +374,18 @@ void Session::flush(std::int64_t now_ns, const Slice& slice, Effects& effects) {
     if (done) send(effects, http::Output::Kind::end, {});
   } else if (!keep_part(std::move(bytes))) {
     const std::string most = std::to_string(context_->bounds.answer_bytes);
+    const bool embeds = ask_.api == Api::embeddings;
     fail(invalid("the answer has more than " + most +
-                     " bytes, the most that --max-answer-bytes allows: ask for fewer "
-                     "choices, tokens or logprobs, or for a stream",
-                 "n", "answer_too_large"),
+                     " bytes, the most that --max-answer-bytes allows: ask for fewer " +
+                     (embeds ? "inputs or dimensions, or for base64"
+                             : "choices, tokens or logprobs, or for a stream"),
+                 embeds ? "input" : "n", "answer_too_large"),
          now_ns, effects);
     return;
   } else if (done) {
     send(effects, http::Output::Kind::whole, {});
+    if (ask_.api == Api::embeddings && !context_->embeds)
+      effects.outputs.back().headers.emplace_back(http::kEmbeddingsHeader, http::kUntrained);
     if (!parts_.empty()) effects.outputs.back().body = std::move(parts_.front());
     for (std::size_t i = 1; i < parts_.size(); ++i)
       effects.outputs.back().more.push_back(std::move(parts_[i]));
@@ -402,8 +408,7 @@ void Session::resume(std::int64_t now_ns, const Slice& slice, Effects& effects) 
 void Session::fail(const Status& status, std::int64_t now_ns, Effects& effects) {
   if (closed_) return;
   Status shown = status;
-  if (shown.param == "prompt" && http::is_chat(ask_.api))
-    shown.param = conversation_field(ask_);  // as the client calls it
+  if (shown.param == "prompt") shown.param = prompt_field(ask_, 0, 1);  // as the client calls it
   if (streaming_) {
     std::string events;
     writer_->append_failure(events, shown);
@@ -417,8 +422,9 @@ void Session::fail(const Status& status, std::int64_t now_ns, Effects& effects) 
 
 void Session::expire(std::int64_t now_ns, const Slice& slice, Effects& effects) {
   if (closed_) return;
-  if (first_token_ns_ == 0) {
-    Status late = failure(Code::timeout, "the request's timeout passed before its first token");
+  if (first_token_ns_ == 0 || ask_.api == Api::embeddings) {
+    const std::string missed = ask_.api == Api::embeddings ? "last embedding" : "first token";
+    Status late = failure(Code::timeout, "the request's timeout passed before its " + missed);
     late.param = "timeout";
     fail(late, now_ns, effects);
     return;
@@ -466,7 +472,7 @@ void Session::close(Ending unfinished, std::int64_t now_ns, Effects& effects) {
 
 std::vector<ChoiceText> Session::take_logged() {
   std::vector<ChoiceText> answers;
-  if (context_->logged_bytes == 0) return answers;
+  if (context_->logged_bytes == 0 || ask_.api == Api::embeddings) return answers;
   for (SessionSequence& sequence : content_.sequences) {
     (void)sequence.choice.take_delta();  // what the client was not sent
     const ChoiceLog& log = sequence.choice.log();

@@ -42,6 +42,10 @@ bool SessionChoice::take(const SequenceTokens& sequence, const StepTokens& step)
     prompt_logprobs_.push_back(named(scores[next_score], step, scores[next_score].tops));
   }
 
+  if (sequence.embedding > 0) {
+    const auto first = step.embeddings.begin() + sequence.first_embedding;
+    embedding_.assign(first, first + sequence.embedding);
+  }
   const std::int32_t before = output_tokens();
   http::FinishReason end = http::FinishReason::none;
   for (std::int32_t i = 0; i < sequence.tokens && end == http::FinishReason::none; ++i) {

@@ -106,6 +106,8 @@ class SessionChoice {
   double mean_logprob() const { return logprob_sum_ / std::max(1, output_tokens()); }
   /// Of the prompt's tokens but the first; all of them once it has started. Once.
   std::vector<http::TokenLogprob> take_prompt_logprobs() { return std::exchange(prompt_logprobs_, {}); }
+  /// Of its prompt, with wire::Sampling::embeds; empty before it has come.
+  const std::vector<float>& embedding() const { return embedding_; }
   const DraftedTokens& drafts() const { return drafts_; }
   const ChoiceLog& log() const { return log_; }  ///< what take_delta() has returned
 
@@ -141,6 +143,7 @@ class SessionChoice {
   std::int32_t response_tokens_ = 0;  // behind the thoughts
   double logprob_sum_ = 0;
   DraftedTokens drafts_;
+  std::vector<float> embedding_;
   http::FinishReason finish_ = http::FinishReason::none;
   bool finish_sent_ = false;
   std::string text_;  // not taken yet, as are the next four

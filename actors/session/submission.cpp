@@ -10,13 +10,17 @@
 namespace troupe {
 namespace {
 
-Status check_prompt(const SessionContext& context, const Ask& ask, const std::vector<TokenId>& prompt,
-                    const std::vector<MediaItem>& media) {
+/// Tokens that an answer has at least.
+std::int64_t least_answer(const Ask& ask) {
+  return ask.api == Api::embeddings ? 0 : std::max<std::int64_t>(1, ask.generation.sampling.min_tokens);
+}
+
+Status check_prompt(const SessionContext& context, const Ask& ask, const std::string& field,
+                    const std::vector<TokenId>& prompt, const std::vector<MediaItem>& media) {
   const bool generates = http::generates(ask.api);
-  const char* field = http::is_chat(ask.api) ? conversation_field(ask) : "prompt";
   if (prompt.empty()) {
     if (!generates) return {};
-    return invalid(std::string(field) + " is empty: at least one token is needed", field, "empty_prompt");
+    return invalid(field + " is empty: at least one token is needed", field, "empty_prompt");
   }
   for (const TokenId id : prompt) {  // a tokenizer may have more tokens than the model
     if (id >= 0 && id < context.vocab_size) continue;
@@ -26,8 +30,13 @@ Status check_prompt(const SessionContext& context, const Ask& ask, const std::ve
   }
   if (!generates) return {};
   const auto tokens = static_cast<std::int64_t>(prompt.size());
-  const std::int64_t least = std::max<std::int64_t>(1, ask.generation.sampling.min_tokens);
+  const std::int64_t least = least_answer(ask);
   if (tokens + least <= context.max_model_len) return {};
+  if (ask.api == Api::embeddings) {
+    return invalid(field + " has " + std::to_string(tokens) + " tokens: allowed are " +
+                       std::to_string(context.max_model_len) + " (truncate_prompt_tokens cuts longer ones)",
+                   field, "context_length_exceeded");
+  }
   std::int64_t of_media = 0;
   for (const MediaItem& item : media) of_media += item.grid.tokens();
   return context_exceeded({context.max_model_len, tokens - of_media, of_media, least}, field);
@@ -57,6 +66,12 @@ std::vector<TokenId> denied_in_thoughts(const SessionContext& context, const Gen
 
 const char* conversation_field(const Ask& ask) { return ask.api == Api::responses ? "input" : "messages"; }
 
+std::string prompt_field(const Ask& ask, std::size_t i, std::size_t count) {
+  if (ask.api == Api::embeddings && !ask.answer.embedding.of_messages)
+    return count > 1 ? "input." + std::to_string(i) : "input";
+  return http::is_chat(ask.api) || ask.api == Api::embeddings ? conversation_field(ask) : "prompt";
+}
+
 std::int32_t candidates(const Generation& generation) {
   return std::max(generation.choices, generation.best_of);
 }
@@ -64,8 +79,7 @@ std::int32_t candidates(const Generation& generation) {
 std::int64_t kept_tokens(const SessionContext& context, const Ask& ask) {
   const std::int64_t asked = ask.source.keep_tokens;
   if (asked == 0) return std::numeric_limits<std::int64_t>::max();
-  const std::int64_t room =
-      context.max_model_len - std::max<std::int64_t>(1, ask.generation.sampling.min_tokens);
+  const std::int64_t room = context.max_model_len - least_answer(ask);
   return std::max<std::int64_t>(asked < 0 ? room : asked, 1);
 }
 
@@ -81,7 +95,8 @@ Status check_prompts(const SessionContext& context, const Ask& ask,
                      const std::vector<std::vector<TokenId>>& prompts, const std::vector<MediaItem>& media) {
   for (std::size_t i = 0; i < prompts.size(); ++i) {
     const auto& items = i == 0 ? media : std::vector<MediaItem>();
-    if (Status status = check_prompt(context, ask, prompts[i], items); !status.ok()) return status;
+    const std::string field = prompt_field(ask, i, prompts.size());
+    if (Status status = check_prompt(context, ask, field, prompts[i], items); !status.ok()) return status;
   }
   return {};
 }
@@ -192,7 +207,8 @@ SequenceSpec make_sequence(const SessionContext& context, const Ask& ask, const 
   SequenceSpec sequence;
   sequence.host = ask.io;
   sequence.prompt_tokens = prompt_tokens;
-  sequence.max_output_tokens = output_limit(context, generation, prompt_tokens);
+  sequence.max_output_tokens =
+      ask.api == Api::embeddings ? 1 : output_limit(context, generation, prompt_tokens);
   if (generation.limits.response > 0 && !thinking.open) {
     sequence.max_output_tokens = std::min(sequence.max_output_tokens, generation.limits.response);
   }

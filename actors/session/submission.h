@@ -30,6 +30,7 @@ struct SessionContext {
   AnswerBounds bounds = {};
   std::int64_t logged_bytes = 0;  ///< of each text of an answer that are kept for the log; 0: none
   bool speculates = false;        ///< the model verifies draft tokens, and those of predictions
+  bool embeds = false;            ///< the model was trained for embeddings of its last token
 };
 
 /// One of a request's prompts: what is submitted of it, again after an engine has ended, and what the answer
@@ -50,6 +51,9 @@ struct SessionPrompt {
 
 /// The field of the request that its conversation came from, for errors.
 const char* conversation_field(const Ask& ask);
+
+/// The field of the request that prompt `i` of `count` came from, for errors.
+std::string prompt_field(const Ask& ask, std::size_t i, std::size_t count);
 
 /// Sequences of each prompt: n, or best_of when that is more.
 std::int32_t candidates(const Generation& generation);

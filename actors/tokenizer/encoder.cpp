@@ -91,8 +91,10 @@ Status Encoder::encode_source(Encode& job, Encoded& out) const {
     out.answer = http::format_detokenized(text);
     return {};
   }
-  for (const std::string& text : job.source.texts) {
-    if (Status status = check_bytes(text.size(), job, "prompt"); !status.ok()) return status;
+  for (std::size_t i = 0; i < job.source.texts.size(); ++i) {
+    const std::string of_list = job.source.texts.size() > 1 ? "." + std::to_string(i) : "";
+    const std::string field = job.api == Api::embeddings ? "input" + of_list : "prompt";
+    if (Status status = check_bytes(job.source.texts[i].size(), job, field); !status.ok()) return status;
   }
   if (!job.source.conversation.messages.is_null()) {
     auto prompt = chat(job.source.conversation, job, out.media);
@@ -139,11 +141,12 @@ void Encoder::add_texts(Encode& job, Encoded& out) const {
   for (PromptText& prompt : out.texts) prompt.chars = static_cast<std::int64_t>(utf8::length(prompt.text));
 }
 
-Status Encoder::check_bytes(std::size_t bytes, const Encode& job, const char* field) const {
+Status Encoder::check_bytes(std::size_t bytes, const Encode& job, const std::string& field) const {
   if (bytes <= bounds_.max_text_bytes || !http::generates(job.api)) return {};
-  return invalid("the prompt has " + std::to_string(bytes) + " bytes, which are more than the " +
+  const std::string what = job.api == Api::embeddings ? field : "the prompt";
+  return invalid(what + " has " + std::to_string(bytes) + " bytes, which are more than the " +
                      std::to_string(bounds_.max_model_len) +
-                     " tokens that this model takes in all: shorten the prompt",
+                     " tokens that this model takes in all: shorten it",
                  field, "context_length_exceeded");
 }
 

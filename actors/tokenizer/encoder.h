@@ -51,7 +51,7 @@ class Encoder {
 
  private:
   Status encode_source(Encode& job, Encoded& out) const;
-  Status check_bytes(std::size_t bytes, const Encode& job, const char* field) const;
+  Status check_bytes(std::size_t bytes, const Encode& job, const std::string& field) const;
   Status ban_words(const std::vector<std::string>& words, std::vector<wire::LogitBias>& bans) const;
   void add_texts(Encode& job, Encoded& out) const;
   std::vector<TokenId> predicted(std::string_view text) const;

@@ -65,6 +65,7 @@ LinkUp RankGroup::least() const {
     least.max_model_len = std::min(least.max_model_len, of.max_model_len);
     least.max_steps_in_flight = std::min(least.max_steps_in_flight, of.max_steps_in_flight);
     least.max_logprobs = std::min(least.max_logprobs, of.max_logprobs);
+    least.embedding_width = std::min(least.embedding_width, of.embedding_width);
     least.media_tokens = std::min(least.media_tokens, of.media_tokens);
     least.frame_patches = std::min(least.frame_patches, of.frame_patches);
     least.swap_blocks = std::min(least.swap_blocks, of.swap_blocks);

@@ -257,6 +257,20 @@ const char* const kAnswerSchemas = R"json({
       "description": "vision: messages may hold images and videos"}}},
 "Models": {"type": "object", "additionalProperties": false, "required": ["object", "data"], "properties": {
   "object": {"const": "list"}, "data": {"type": "array", "items": {"$ref": "#/components/schemas/Model"}}}},
+"Embeddings": {"type": "object", "additionalProperties": false,
+  "required": ["object", "data", "model", "id", "created", "usage"], "properties": {
+    "object": {"const": "list"}, "model": {"type": "string"}, "id": {"type": "string"},
+    "created": {"type": "integer"},
+    "data": {"type": "array", "minItems": 1, "items": {"type": "object", "additionalProperties": false,
+      "required": ["object", "index", "embedding"], "properties": {"object": {"const": "embedding"},
+        "index": {"$ref": "#/components/schemas/Count"},
+        "embedding": {"anyOf": [{"type": "array", "items": {"type": "number"}},
+          {"type": "string", "contentEncoding": "base64", "description": "little-endian float32"}]}}}},
+    "usage": {"type": "object", "additionalProperties": false,
+      "required": ["prompt_tokens", "total_tokens", "prompt_tokens_details"], "properties": {
+        "prompt_tokens": {"$ref": "#/components/schemas/Count"}, "total_tokens": {"$ref": "#/components/schemas/Count"},
+        "prompt_tokens_details": {"type": "object", "additionalProperties": false, "required": ["cached_tokens"],
+          "properties": {"cached_tokens": {"$ref": "#/components/schemas/Count"}}}}}}},
 "Version": {"type": "object", "additionalProperties": false, "required": ["version"],
   "properties": {"version": {"type": "string"}}},
 "Tokens": {"type": "object", "additionalProperties": false, "required": ["count", "max_model_len", "tokens"],

@@ -2,6 +2,7 @@
 // The parts that request parsers share: sampling fields, conversations, tools, template arguments. Each
 // reads its fields and records the first failure in `fields`. Private to the parsers of http/api/.
 #include <cstdint>
+#include <functional>
 #include <limits>
 #include <optional>
 #include <string>
@@ -51,6 +52,17 @@ Json read_tools(Fields& fields, const RequestRules& rules, ToolRules& tool_rules
 /// Parses the member `arguments` of a call, which OpenAI's format makes a string, into an object; `path` is
 /// the call's. A text that begins as an object and is no JSON stays a text: answers hold such ones.
 Status read_arguments(Json& call, const std::string& path);
+
+/// Parses the object and lets `read` fill the request. The request or the first failure.
+Result<Parsed> parse_with(std::string_view body, const RequestRules& rules, Api api,
+                          const std::function<void(Fields&, Request&)>& read);
+
+/// The field `name`, which is there: a prompt, text or token ids, or a list of up to `most` prompts, all of
+/// one kind, as Source keeps texts and ids apart.
+void read_prompts(Fields& fields, std::string_view name, int most, std::int64_t vocab_size, Source& source);
+
+/// What does not depend on how an answer is made: prefix cache, priority, timeout, the cut of prompts.
+void read_handling(Fields& fields, Request& request);
 
 /// The body as an object with at most as many fields and values as are allowed.
 Result<Json> parse_object(std::string_view body, const config::LimitOptions& limits);

@@ -19,25 +19,11 @@ constexpr std::size_t kMaxTopLevelFields = 512;  // every lookup is linear
 constexpr std::size_t kMaxPromptIds = 16 << 20;
 constexpr std::int64_t kMaxSequences = 1024;  // prompts times candidates of one request
 
-// Parses the object and lets `read` fill the request. Returns the request or the first failure.
-template <class Read>
-Result<Parsed> parse_with(std::string_view body, const RequestRules& rules, Api api, Read read) {
-  auto root = parse_object(body, rules.limits);
-  if (!root.ok()) return root.status();
-  Fields fields(*root);
-  Parsed parsed{new_request(api, rules), {}};
-  read(fields, parsed.request);
-  if (!fields.ok()) return fields.status();
-  auto ignored = ignored_fields(*root, bit(api), rules.limits.strict_requests, fields.left_out());
-  if (!ignored.ok()) return ignored.status();
-  parsed.ignored_fields = *std::move(ignored);
-  return parsed;
-}
-
-// One prompt: text, or a list of token ids.
-Status read_prompt(const Json& value, const std::string& path, std::int64_t vocab_size, Source& source) {
+// One prompt: text, or a list of token ids. `param`: the field that an empty one is reported of.
+Status read_prompt(const Json& value, const std::string& path, const std::string& param,
+                   std::int64_t vocab_size, Source& source) {
   if (const std::string* text = json::text(value)) {
-    if (text->empty()) return invalid(path + " is empty", "prompt", "empty_prompt");
+    if (text->empty()) return invalid(path + " is empty", param, "empty_prompt");
     source.texts.push_back(*text);
     return {};
   }
@@ -45,39 +31,11 @@ Status read_prompt(const Json& value, const std::string& path, std::int64_t voca
     return invalid(path + " must be a string or a list of token ids, got " + excerpt(value), path,
                    "invalid_type");
   }
-  if (value.empty()) return invalid(path + " is empty", "prompt", "empty_prompt");
+  if (value.empty()) return invalid(path + " is empty", param, "empty_prompt");
   auto ids = as_token_ids(value, path, vocab_size);
   if (!ids.ok()) return ids.status();
   source.ids.push_back(*std::move(ids));
   return {};
-}
-
-// `name` is "prompt" or "prompt_token_ids"; both may be one prompt or a list of prompts, all of one kind:
-// choices are numbered in their order, and Source keeps texts and ids apart.
-void read_prompts(Fields& fields, std::string_view name, const RequestRules& rules, Source& source) {
-  const Json& value = *fields.find(name);
-  const std::span<const Json> list = json::items(value);
-  const bool several = !list.empty() && (list.front().is_string() || list.front().is_array());
-  const std::span<const Json> items = several ? list : std::span<const Json>(&value, 1);
-  if (items.size() > static_cast<std::size_t>(rules.limits.max_prompts)) {
-    fields.fail(name,
-                "may hold at most " + std::to_string(rules.limits.max_prompts) + " prompts, got " +
-                    std::to_string(items.size()),
-                "too_many_elements");
-    return;
-  }
-  for (std::size_t i = 0; i < items.size(); ++i) {
-    const std::string path = several ? std::string(name) + "." + std::to_string(i) : std::string(name);
-    if (items[i].is_string() != items.front().is_string()) {
-      return fields.fail(invalid(
-          path + " must be of the same kind as the first prompt, all texts or all lists of token ids, got " +
-              excerpt(items[i]),
-          path, "invalid_type"));
-    }
-    if (Status status = read_prompt(items[i], path, rules.model.vocab_size, source); !status.ok()) {
-      return fields.fail(std::move(status));
-    }
-  }
 }
 
 // Bounds the number of sequences: each candidate of each prompt becomes one, with its own copy of biases and
@@ -170,6 +128,46 @@ void read_prediction(Fields& fields, Request& request) {
 
 }  // namespace
 
+void read_prompts(Fields& fields, std::string_view name, int most, std::int64_t vocab_size, Source& source) {
+  const Json& value = *fields.find(name);
+  const std::span<const Json> list = json::items(value);
+  const bool several = !list.empty() && (list.front().is_string() || list.front().is_array());
+  const std::span<const Json> items = several ? list : std::span<const Json>(&value, 1);
+  if (items.size() > static_cast<std::size_t>(most)) {
+    fields.fail(name,
+                "may hold at most " + std::to_string(most) + " prompts, got " + std::to_string(items.size()),
+                "too_many_elements");
+    return;
+  }
+  for (std::size_t i = 0; i < items.size(); ++i) {
+    const std::string path = several ? std::string(name) + "." + std::to_string(i) : std::string(name);
+    if (items[i].is_string() != items.front().is_string()) {
+      return fields.fail(invalid(
+          path + " must be of the same kind as the first prompt, all texts or all lists of token ids, got " +
+              excerpt(items[i]),
+          path, "invalid_type"));
+    }
+    const std::string param = name == "input" ? path : "prompt";
+    if (Status status = read_prompt(items[i], path, param, vocab_size, source); !status.ok()) {
+      return fields.fail(std::move(status));
+    }
+  }
+}
+
+Result<Parsed> parse_with(std::string_view body, const RequestRules& rules, Api api,
+                          const std::function<void(Fields&, Request&)>& read) {
+  auto root = parse_object(body, rules.limits);
+  if (!root.ok()) return root.status();
+  Fields fields(*root);
+  Parsed parsed{new_request(api, rules), {}};
+  read(fields, parsed.request);
+  if (!fields.ok()) return fields.status();
+  auto ignored = ignored_fields(*root, bit(api), rules.limits.strict_requests, fields.left_out());
+  if (!ignored.ok()) return ignored.status();
+  parsed.ignored_fields = *std::move(ignored);
+  return parsed;
+}
+
 Result<Json> parse_object(std::string_view body, const config::LimitOptions& limits) {
   auto root = parse_json(body, {limits.max_json_depth, limits.max_json_elements});
   if (!root.ok()) return root;
@@ -231,9 +229,10 @@ Result<Parsed> parse_completion(std::string_view body, const RequestRules& rules
     request.answer.id = read_answer_id(fields, "cmpl-", rules);
     apply_policies(fields, kCompletionsApi);
     if (fields.find("prompt_token_ids") != nullptr) {
-      read_prompts(fields, "prompt_token_ids", rules, request.source);
+      read_prompts(fields, "prompt_token_ids", rules.limits.max_prompts, rules.model.vocab_size,
+                   request.source);
     } else if (fields.find("prompt") != nullptr) {
-      read_prompts(fields, "prompt", rules, request.source);
+      read_prompts(fields, "prompt", rules.limits.max_prompts, rules.model.vocab_size, request.source);
     } else {
       fields.fail("prompt", "is missing", "missing_required_parameter");
     }

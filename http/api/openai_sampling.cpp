@@ -244,12 +244,16 @@ void read_sampling(Fields& fields, const RequestRules& rules, Api api, Request& 
   generation.include_stop = fields.boolean("include_stop_str_in_output");
   generation.ignore_eos = fields.boolean("ignore_eos");
   request.answer.return_token_ids = fields.boolean("return_token_ids");
-  request.prefix = {fields.boolean("cache", true), read_cache_salt(fields)};
   request.together = fields.string("prompt_cache_key").value_or(std::string());
   read_stream(fields, request.answer);
-  request.priority = static_cast<std::int32_t>(fields.integer("priority", -kMaxCount, kMaxCount).value_or(0));
   request.answer.tokens_per_event =
       clip(fields.integer("max_streaming_response_tokens", 1, kMaxCount).value_or(1));
+  read_handling(fields, request);
+}
+
+void read_handling(Fields& fields, Request& request) {
+  request.prefix = {fields.boolean("cache", true), read_cache_salt(fields)};
+  request.priority = static_cast<std::int32_t>(fields.integer("priority", -kMaxCount, kMaxCount).value_or(0));
   request.source.keep_tokens = read_truncation(fields);
   (void)fields.boolean("add_special_tokens");  // either value: no tokenizer here adds any
   if (const auto timeout_s = fields.number("timeout", {0, kMaxTimeoutSeconds, true})) {

@@ -100,6 +100,14 @@ struct PrefixUse {
   std::string salt;     ///< only requests with the same salt share blocks
 };
 
+/// The form of the answers of Api::embeddings.
+struct EmbeddingForm {
+  std::int32_t dimensions = 0;  ///< the first so many numbers; 0: all
+  bool normalize = true;        ///< to a norm of 1, after the cut
+  bool base64 = false;          ///< of little-endian float32; else a list of numbers
+  bool of_messages = false;     ///< the input is a conversation; else texts or token ids
+};
+
 /// The form of the answer.
 struct Answer {
   std::string id;              ///< "chatcmpl-…" (from request_id or user when given)
@@ -115,6 +123,7 @@ struct Answer {
   std::string settings;  ///< of Api::responses: the members of the answer that repeat the request, as JSON
                          ///< without braces
   bool has_prediction = false;  ///< the request has a prediction, if an empty one: the usage tells of it
+  EmbeddingForm embedding;
 };
 
 /// What asks for an answer of the model, or for tokens.

@@ -21,6 +21,7 @@ inline constexpr ApiSet kDetokenizeApi = bit(Api::detokenize);
 inline constexpr ApiSet kResponsesApi = bit(Api::responses);
 inline constexpr ApiSet kMessagesApi = bit(Api::messages);
 inline constexpr ApiSet kCountTokensApi = bit(Api::count_tokens);
+inline constexpr ApiSet kEmbeddingsApi = bit(Api::embeddings);
 
 enum class FieldType : std::uint8_t { boolean, integer, number, string, list, object, any };
 

@@ -15,6 +15,8 @@ const char* const kRequestSchemas = R"json({
   {"type": "array", "minItems": 1, "items": {"type": "integer", "minimum": 0}}]},
 "Prompts": {"anyOf": [{"$ref": "#/components/schemas/Prompt"},
   {"type": "array", "minItems": 1, "items": {"$ref": "#/components/schemas/Prompt"}}]},
+"EmbeddingInput": {"anyOf": [{"$ref": "#/components/schemas/Prompt"},
+  {"type": "array", "minItems": 1, "maxItems": 2048, "items": {"$ref": "#/components/schemas/Prompt"}}]},
 "PromptText": {"type": "string"},
 "Schema": {"type": "object", "description": "a JSON schema"},
 "ResponseFormat": {"anyOf": [

@@ -60,7 +60,7 @@ void append_response_head(std::string& out, const ResponseHead& head,
   if (!head.allow_origin.empty()) {
     append_header(out, "Access-Control-Allow-Origin", head.allow_origin);
     append_header(out, "Access-Control-Expose-Headers",
-                  "x-request-id, Retry-After, Warning, x-troupe-ignored");
+                  "x-request-id, Retry-After, Warning, x-troupe-ignored, x-troupe-embeddings");
   }
   if (head.vary_origin) append_header(out, "Vary", "Origin");
   for (const auto& [name, value] : extra) append_header(out, name, value);

@@ -1,5 +1,6 @@
 #include "http/server/routes.h"
 
+#include "http/api/embeddings_request.h"
 #include "http/api/messages_request.h"
 #include "http/api/responses_request.h"
 #include "http/pages/pages.h"
@@ -51,6 +52,13 @@ constexpr Route kRoutes[] = {
      .about = "The tokens of a message's prompt",
      .answer = "TokenCount",
      .required = {"messages"}},
+    {.path = "/v1/embeddings",
+     .methods = kPost,
+     .handler = Handler::json,
+     .parse = parse_embeddings,
+     .api = Api::embeddings,
+     .about = "OpenAI's embeddings: of texts, token ids or messages",
+     .answer = "Embeddings"},
     {.path = "/tokenize",
      .methods = kPost,
      .handler = Handler::json,

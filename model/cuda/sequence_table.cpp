@@ -108,6 +108,8 @@ void WorkerSequences::add_row(const wire::PlanRow& row, StepBatch& batch) {
       batch.drafting.back().drafts = slot->wanted_drafts;
       add_proposing(row.slot.slot, *slot, batch);
     }
+    if (slot->sampling.embeds != 0 && end == slot->prompt_tokens)
+      batch.embeds.push_back(static_cast<std::int32_t>(batch.samples.size()));
     add_sample(row.slot, *slot, end, gated, batch);
     batch.sample_rows.push_back(first_row + row.tokens - 1);
   }

@@ -74,5 +74,16 @@ TEST(Base64, AFaultIsNamedWithItsOffset) {
   }
 }
 
+TEST(Base64, WritesWhatItReads) {
+  std::mt19937 random(7);
+  for (std::size_t size = 0; size < 50; ++size) {
+    std::string bytes(size, '\0');
+    for (char& byte : bytes) byte = static_cast<char>(random());
+    std::string out = "x";
+    append_base64(out, bytes);
+    EXPECT_EQ(out, "x" + encoded(bytes));
+  }
+}
+
 }  // namespace
 }  // namespace troupe

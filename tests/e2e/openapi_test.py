@@ -85,6 +85,12 @@ class OpenApi(ScriptedCase):
             self.check("/v1/messages", {"max_tokens": 300, "messages": turns("a"), "temperature": 0} | more)
         self.check("/v1/messages/count_tokens", {"messages": turns("a")}, streams=False)
 
+    def test_embeddings(self):
+        for more in ({}, {"input": [[5, 6], [7]], "encoding_format": "base64"}, {"input": ["Qa", "Qb"], "dimensions": 2}):
+            self.check("/v1/embeddings", {"input": "Qa"} | more, streams=False)
+        version = self.server.get("/version").json
+        self.fits(version, self.content_of("/version")["application/json"]["schema"])
+
     def test_tokens_and_models(self):
         self.check("/tokenize", {"prompt": "Hello", "return_token_strs": True}, streams=False)
         self.check("/tokenize", {"messages": turns("a")}, streams=False)
