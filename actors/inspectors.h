@@ -91,8 +91,8 @@ TROUPE_INSPECT(Answer, x.id, x.model, x.created_s, x.stream, x.include_usage, x.
                x.embedding)
 }  // namespace http
 
-TROUPE_INSPECT(Ask, x.api, x.timeout_ns, x.priority, x.together, x.source, x.generation, x.prefix, x.answer,
-               x.io, x.exchange, x.request_id, x.arrived_ns, x.body_bytes, x.client)
+TROUPE_INSPECT(Ask, x.api, x.timeout_ns, x.priority, x.background, x.together, x.source, x.generation,
+               x.prefix, x.answer, x.io, x.exchange, x.request_id, x.arrived_ns, x.body_bytes, x.client)
 TROUPE_INSPECT(InfoAsk, x.io, x.exchange, x.request_id, x.kind)
 TROUPE_INSPECT(Withdraw, x.io, x.exchange)
 TROUPE_INSPECT(Resume, x.exchange)
@@ -127,7 +127,7 @@ TROUPE_INSPECT(MasksLate, x.epoch, x.keys)
 TROUPE_INSPECT(MasksMade, x.keys)
 TROUPE_INSPECT(GrammarStep, x.epoch, x.step, x.step_ns, x.starts, x.sequences, x.tokens, x.ends, x.rows)
 TROUPE_INSPECT(Submit, x.sequences, x.request_id, x.prefix, x.priority, x.exchange, x.arrived_ns, x.attempt,
-               x.alone)
+               x.alone, x.background)
 TROUPE_INSPECT(Cancel, x.keys)
 TROUPE_INSPECT(PositionLogprobs, x.position, x.chosen, x.first_top, x.tops)
 TROUPE_INSPECT(SequenceTokens, x.key, x.first_token, x.tokens, x.first_score, x.scores, x.finish, x.error,

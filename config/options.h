@@ -121,6 +121,14 @@ struct LimitOptions {
   }
 };
 
+/// Files and batches: /v1/files, /v1/batches.
+struct BatchOptions {
+  std::string dir;                        ///< where they are kept; empty: the routes answer 400
+  std::int64_t file_bytes = 200ll << 20;  ///< of one file that a client sends; 413
+  std::int64_t dir_bytes = 16ll << 30;    ///< of all files together; 413
+  int concurrency = 0;  ///< requests of batches in the engines at once; 0: as many as their sequences
+};
+
 /// Which model, and how its files are read.
 struct ModelOptions {
   /// As the user gave it: a directory, or a name under model_cache. Empty: the built-in demo model.
@@ -297,6 +305,8 @@ struct SchedulerOptions {
   bool preempts = true;
   double kv_cache_ratio = 0.75;    ///< share of the blocks that prompts may reserve when nothing preempts
   int max_queued_requests = 1024;  ///< sequences that wait for a slot; one more gets 429
+  /// Slots that requests of batches leave free, so that others find one at once; -1: an eighth, at least one.
+  int batch_reserved_seqs = -1;
   std::int64_t max_queued_tokens = 1 << 20;  ///< waiting prompt tokens in total; one more gets 429
 };
 
@@ -376,6 +386,7 @@ struct Options {
   bool dump_config = false;  ///< print the values in effect as JSON, exit
   bool quiet = false;        ///< only warnings, errors, and deaths of child processes on the terminal
   RemoteOptions remote;
+  BatchOptions batch;
 
   /// An engine without a front: fronts on other machines come to it.
   bool takes_fronts() const { return !remote.listen.empty(); }

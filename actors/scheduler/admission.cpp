@@ -23,6 +23,7 @@ bool may_fork(const ScheduledSequence& s) { return s.group != kNoGroup && s.samp
 
 void Admission::Admitted::add(const ScheduledSequence& s, std::int32_t tokens, const WorkerLimits& worker) {
   ++sequences;
+  background += s.background ? 1 : 0;
   const BlockNeed need = block_need(s, worker);
   blocks.prompt += need.prompt;
   blocks.answer += need.answer;
@@ -77,6 +78,7 @@ bool Admission::reservable(const ScheduledSequence& s, const Admitted& admitted,
 bool Admission::admissible(const ScheduledSequence& s, bool forks, const Admitted& admitted,
                            const WorkerLimits& worker) const {
   if (s.isolated ? admitted.suspects > 0 : s.losses > 0 && admitted.isolated_suspect) return false;
+  if (s.background && admitted.background >= worker.background_slots) return false;
   const std::int32_t left = positions_to_run(s, forks);
   if (left > 1 && max_prompts_ > 0 && admitted.prompts >= max_prompts_) return false;
   if (worker.is_long(left)) return admitted.long_prompts < max_long_prompts_;
@@ -91,6 +93,7 @@ void Admission::ask(ScheduledSequences& table, const SequenceLifecycle& life, Ch
   if (slots <= 0 || queue.size() == 0) return;
   Admitted admitted = count(table, life, worker);
   int looked_at = 0;
+  bool foreground_waits = false;
   bool media_wait = false;  // one before has found too little room for its images
   const auto sees = [&](ScheduledSequence& s, bool forks) {
     if (s.media.items == nullptr) return true;
@@ -99,7 +102,7 @@ void Admission::ask(ScheduledSequences& table, const SequenceLifecycle& life, Ch
   };
   for (std::uint32_t i = queue.head(); i != kNoSequence && slots > 0; i = queue.after(i)) {
     ScheduledSequence& s = table[i];
-    if (++looked_at > kMaxCandidates) return;
+    if (++looked_at > kMaxCandidates || (s.background && foreground_waits)) return;
     const RequestKey* donor = may_fork(s) ? groups.donor(s.group) : nullptr;
     const bool asks_now = leases.may_ask(s) && !s.held && !s.leased &&
                           !(may_fork(s) && groups.wait(s.group)) &&
@@ -123,6 +126,7 @@ void Admission::ask(ScheduledSequences& table, const SequenceLifecycle& life, Ch
       admitted.add(s, positions_to_run(s, s.forks), worker);
       --slots;
     }
+    foreground_waits |= !s.background && !s.held && !s.admitting;
     if (s.passed_over >= kMaxPassedOver) return;
   }
 }

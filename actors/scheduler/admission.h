@@ -23,7 +23,8 @@ namespace troupe {
 /// (max_long_partial_prefills); short ones overtake those that wait for that. Sequences with images wait for
 /// memory of the encoder's output (media_work.h), in order; others overtake them. Without preemption
 /// (SchedulerOptions::preempts) admission waits until the blocks of the prompt and of the longest answer fit
-/// into what others have not reserved; then no running sequence lacks a block.
+/// into what others have not reserved; then no running sequence lacks a block. Background sequences are not
+/// asked for while another waits.
 class Admission {
  public:
   /// How often a sequence may be overtaken.
@@ -36,6 +37,8 @@ class Admission {
 
   /// The worker is lost: no ask is open.
   void clear() { open_ = 0; }
+  /// Asks that are not answered; each has a slot in prospect.
+  std::int32_t open() const { return open_; }
 
   /// Asks for the admission of as many sequences as there are free slots, less those of open asks.
   void ask(ScheduledSequences& table, const SequenceLifecycle& life, ChoiceGroups& groups,
@@ -62,6 +65,7 @@ class Admission {
     std::int32_t suspects = 0;
     bool isolated_suspect = false;
     std::int32_t sequences = 0;
+    std::int32_t background = 0;
     BlockNeed blocks;  ///< what they may need in all
 
     void add(const ScheduledSequence& sequence, std::int32_t tokens, const WorkerLimits& worker);

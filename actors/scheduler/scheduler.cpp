@@ -143,6 +143,8 @@ void Scheduler::enqueue(SequenceSpec& spec, Prompt prompt, std::uint32_t group, 
   s.rank =
       (request.attempt > 0 ? 0 : static_cast<std::int64_t>(s.arrival)) + kPriorityWeight * request.priority;
   if (request.attempt > 0) s.arrived_ns = request.arrived_ns;
+  s.background = request.background;
+  if (s.background) s.rank += kBackgroundRank;
   s.attempt = request.attempt;
   s.front = front;
   s.destination = fronts_.destination(front, spec.host);
@@ -360,6 +362,7 @@ bool Scheduler::take_asks(CacheAsks& asks) {
   if (epoch_ == 0) return false;
   names_.take(asks);
   make_room();
+  yield_to_foreground();
   leases_.ask_releases(false, groups_, table_, asks);
   // Running sequences come first: while one lacks blocks none is admitted.
   if (!leases_.ask_growth(life_.running(), table_, limits_, asks)) {
@@ -378,6 +381,28 @@ void Scheduler::make_room() {
   if (std::none_of(running.begin(), running.end(), starves)) return;
   counters_.preempted();
   life_.end(life_.last_in_order(), SequenceState::putting_back);
+}
+
+/// Puts background sequences back, the last first, while more others wait than there are slots free, or
+/// becoming free; and one at a time while the first that waits is refused its blocks.
+void Scheduler::yield_to_foreground() {
+  std::int32_t background = life_.background();
+  if (!options_.preempts || background == 0) return;
+  const WaitingQueue& queue = life_.queue();
+  const std::int32_t slots = life_.free_slots() - admission_.open() + life_.ending();
+  std::int32_t wanted = 0;
+  bool starves = false;
+  for (std::uint32_t i = queue.head(); i != kNoSequence && !table_[i].background; i = queue.after(i)) {
+    if (table_[i].held || table_[i].admitting) continue;
+    starves |= wanted == 0 && table_[i].refused && !leases_.may_ask(table_[i]);
+    if (++wanted >= background + std::max(0, slots)) break;
+  }
+  std::int32_t missing = wanted - slots;
+  if (starves && !life_.has_ending() && !leases_.release_pending()) missing = std::max(missing, 1);
+  for (; missing > 0 && background > 0; --missing, --background) {
+    counters_.preempted();
+    life_.end(life_.last_in_order(), SequenceState::putting_back);
+  }
 }
 
 void Scheduler::granted(const CacheGrants& grants) {

@@ -15,6 +15,11 @@
 // every sequence finishes. Without preemption (SchedulerOptions::preempts) admission reserves all blocks that
 // a sequence may need.
 //
+// Background sequences (Submit::background) have their places behind all others, so they are admitted last
+// and put back first. They leave some slots free (WorkerLimits::background_slots). While another waits for a
+// slot or for blocks, as many of them are put back as it takes; and while another has its prompt to compute,
+// no row of them runs. So a request of a client waits for the steps in flight, and not for a batch.
+//
 // take_grammar() has what GRAMMAR must know for rows that wait for its masks. It is told of each token once;
 // a row that is planned again, because its worker was lost, is asked for again.
 //
@@ -89,6 +94,8 @@ class Scheduler {
   static constexpr std::int32_t kMaxPassedOver = Admission::kMaxPassedOver;
   /// How many later submissions one step of priority overtakes.
   static constexpr std::int64_t kPriorityWeight = 256;
+  /// The place of a background sequence is so far behind: further than any priority moves others.
+  static constexpr std::int64_t kBackgroundRank = std::int64_t{1} << 50;
   static constexpr std::int32_t kMaxShortLives = DeathInquiry::kMaxShortLives;
   static constexpr std::int32_t kForgivingTokens = DeathInquiry::kForgivingTokens;
 
@@ -179,6 +186,7 @@ class Scheduler {
   void commit_row(std::size_t index, const PlannedRow& row, const wire::ResultRow* result, StepOutput& out);
   Finish take_token(ScheduledSequence& sequence, TokenId token);
   void make_room();
+  void yield_to_foreground();
   void answered(std::uint32_t sequence, const Grant& grant, std::span<const BlockId> blocks);
   void fetched(const FetchOutcome& outcome);
   void begin(ScheduledSequence& sequence);

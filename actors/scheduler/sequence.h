@@ -73,6 +73,7 @@ struct ScheduledSequence {
   bool forks = false;          ///< it was admitted, or asks to be, with a lease forked from its group's donor
   bool reported = false;       ///< some output of it was reported
   bool cacheable = false;      ///< its blocks are looked up and published
+  bool background = false;     ///< of a batch: others come first, and take its slot
   bool parked = false;         ///< was put back, and its blocks were published under names that only it knows
   bool proven = false;         ///< has yielded a token since it started on this worker
   bool isolated = false;  ///< suspected of killing workers or engines: no other sequence runs in its steps

@@ -37,6 +37,12 @@ std::uint32_t SequenceLifecycle::last_in_order() const {
   return last;
 }
 
+std::int32_t SequenceLifecycle::background() const {
+  const auto is_background = [this](std::uint32_t i) { return table_[i].background; };
+  return static_cast<std::int32_t>(std::ranges::count_if(running_, is_background) +
+                                   std::ranges::count_if(fetching_, is_background));
+}
+
 void SequenceLifecycle::enqueue(std::uint32_t sequence) {
   ScheduledSequence& s = table_[sequence];
   if (s.group != kNoGroup) groups_.join(s.group, sequence);

@@ -48,6 +48,10 @@ class SequenceLifecycle {
   const std::vector<std::uint32_t>& fetching() const { return fetching_; }  ///< likewise
   std::int32_t active() const { return static_cast<std::int32_t>(running_.size() + fetching_.size()); }
   std::int32_t free_slots() const { return slots_.free_slots(); }
+  /// Running and fetching background sequences.
+  std::int32_t background() const;
+  /// Sequences that have left their places and may still have a slot.
+  std::int32_t ending() const { return ending_; }
   /// True while a sequence that has left its place may still free blocks.
   bool has_ending() const { return ending_ > 0; }
   /// The running or fetching sequence that comes last in the order of the queue. Requires that one runs.

@@ -1,6 +1,7 @@
 #include "actors/scheduler/step_planner.h"
 
 #include <algorithm>
+#include <iterator>
 
 namespace troupe {
 namespace {
@@ -51,10 +52,11 @@ std::span<const std::byte> StepPlanner::plan(SequenceLifecycle& life, StepsInFli
   } else {
     // Decodes first: sequences with exactly one position to compute. Their row makes one more position
     // expected, so they still have one left afterwards, and the second pass skips them.
-    for (std::uint32_t i : running) {
+    const std::vector<std::uint32_t>& rows = first_of(running);
+    for (std::uint32_t i : rows) {
       if (table_[i].remaining() == 1) add_row(i, worker_.step_tokens, now_ns);
     }
-    if (builder_.tokens_left() > 0) add_prompts(running, life.queue().size(), now_ns);
+    if (builder_.tokens_left() > 0) add_prompts(rows, life.queue().size(), now_ns);
   }
   if (builder_.empty() && !media_.frees_by_plan()) return {};  // nothing but finished slots
   life.finished_slots_sent();
@@ -65,6 +67,17 @@ std::span<const std::byte> StepPlanner::plan(SequenceLifecycle& life, StepsInFli
   step_->freed_media_tokens = media_.plan_made();
   counters_.step_planned();
   return builder_.finish(steps.push(), after_command);
+}
+
+/// Without the background sequences while another has a prompt to compute: it waits for nothing of theirs.
+const std::vector<std::uint32_t>& StepPlanner::first_of(const std::vector<std::uint32_t>& running) {
+  const auto is_background = [this](std::uint32_t i) { return table_[i].background; };
+  const bool prompt = std::ranges::any_of(
+      running, [&](std::uint32_t i) { return !is_background(i) && table_[i].remaining() > 1; });
+  if (!prompt || std::ranges::none_of(running, is_background)) return running;
+  foreground_.clear();
+  std::ranges::remove_copy_if(running, std::back_inserter(foreground_), is_background);
+  return foreground_;
 }
 
 /// Draft tokens of each row from a last token: what pays, as far as every such row can have as many.
@@ -90,10 +103,14 @@ void StepPlanner::learn(const PlannedStep& step, std::span<const std::int32_t> y
 }
 
 /// True when the newest step in flight should end before the next is planned: it holds prompts alone and is
-/// long, and so would be the next. A quick prompt that arrives meanwhile is planned at once.
+/// long, and so would be the next; or it holds prompts, and nothing but background sequences runs. A quick
+/// prompt that arrives meanwhile is planned at once.
 bool StepPlanner::waits_for(const StepsInFlight& steps, const std::vector<std::uint32_t>& running) const {
   if (steps.empty()) return false;
   const PlannedStep& newest = steps.newest();
+  const auto is_background = [this](std::uint32_t i) { return table_[i].background; };
+  if (newest.prompt_positions > 0 && !running.empty() && std::ranges::all_of(running, is_background))
+    return true;
   if (!time_.runs_alone(newest.work, newest.predicted_s)) return false;
   return std::none_of(running.begin(), running.end(), [this](std::uint32_t i) {
     return table_[i].remaining() > 0 && !worker_.is_long(table_[i].remaining()) && !is_slow(table_[i]);

@@ -17,6 +17,9 @@ constexpr std::int32_t kShortPromptsOfAStep = 4;
 constexpr double kPrefillShare = 0.1, kPrefillTimeShare = 1.0 / 3;
 constexpr std::int32_t kLeastPromptTokens = 512;
 
+/// Without an option, the part of the slots that requests of batches leave free.
+constexpr std::int32_t kReservedPart = 8;
+
 std::int32_t limited(int option, std::int32_t capacity) {
   return std::max(0, option > 0 ? std::min(option, capacity) : capacity);
 }
@@ -47,6 +50,9 @@ WorkerLimits WorkerLimits::of(const config::SchedulerOptions& options, const wir
           ? options.long_prefill_token_threshold
           : std::max({kLeastLongPrompt, limits.max_length / 25, limits.step_tokens / kShortPromptsOfAStep});
   limits.slots = std::min({limited(options.max_num_seqs, capacity.max_slots), limits.step_tokens, kMaxSlots});
+  const std::int32_t reserved = options.batch_reserved_seqs >= 0 ? options.batch_reserved_seqs
+                                                                 : std::max(1, limits.slots / kReservedPart);
+  limits.background_slots = std::max(1, limits.slots - reserved);
   limits.max_drafts = std::max(0, capacity.max_drafts);
   limits.max_proposed = std::clamp(capacity.max_proposed, 0, limits.max_drafts);
   if (limits.max_drafts > 0) limits.max_sampled = std::max(limits.slots, capacity.max_sampled);

@@ -31,6 +31,7 @@ struct WorkerLimits {
   std::int32_t least_prompt_tokens = 0;  ///< of these, that prompts may take while others decode, and
   double least_prompt_share = 0;         ///< likewise of the time that decodes leave of a step's limit
   std::int32_t slots = 0;                ///< sequences at once; no more than step_tokens
+  std::int32_t background_slots = 0;     ///< of these, that requests of batches may hold
   std::int32_t steps_in_flight = 1;
   std::int32_t max_length = 0;   ///< tokens of a sequence
   std::int32_t long_prompt = 0;  ///< a prompt with more tokens left is long

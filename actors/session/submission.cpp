@@ -232,6 +232,7 @@ Submit make_submit(const Ask& ask) {
   submit.request_id = ask.request_id;
   submit.prefix = ask.prefix;
   submit.priority = ask.priority;
+  submit.background = ask.background;
   submit.exchange = ask.exchange;
   submit.arrived_ns = ask.arrived_ns;
   return submit;

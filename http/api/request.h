@@ -4,6 +4,7 @@
 // the prompt fit, is a bad word one token. What the chat template reads stays JSON: values of the one parse
 // of the body, within its bounds.
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <variant>
@@ -131,6 +132,7 @@ struct Request {
   Api api = Api::chat;
   std::int64_t timeout_ns = 0;  ///< from arrival to the end of the answer
   std::int32_t priority = 0;    ///< lower first
+  bool background = false;      ///< of a batch: behind all that are not
   std::string together;         ///< requests with the same value prefer one engine; empty: no preference
   Source source;
   Generation generation;
@@ -147,6 +149,21 @@ struct InfoRequest {
       name;  ///< of model: what stands behind /v1/models/; of events: the id of a request to follow, or empty
 };
 
-using RequestBody = std::variant<Request, InfoRequest>;
+class BodySink;
+
+/// About files and batches (http/batch/).
+struct StoreRequest {
+  enum class Resource : std::uint8_t { files, file, content, batches, batch, cancel };
+  enum class Verb : std::uint8_t { get, post, remove };
+  Resource resource{};
+  Verb verb{};
+  std::string id;                            ///< of the file or the batch that the path names
+  std::string owner;                         ///< of ApiKeys::owner()
+  std::string after, limit, order, purpose;  ///< of the query; empty: not given
+  std::string body;                          ///< JSON, not read yet
+  std::shared_ptr<BodySink> upload;          ///< of POST files: what has taken the body
+};
+
+using RequestBody = std::variant<Request, InfoRequest, StoreRequest>;
 
 }  // namespace troupe::http
