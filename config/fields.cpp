@@ -237,6 +237,13 @@ FieldList scheduler_fields(SchedulerOptions& o) {
        .min = 0,
        .max = 1 << 20,
        .when_unset = "60 on cuda, 250 on cpu"},
+      {.name = "batch-reserved-seqs",
+       .slot = &o.batch_reserved_seqs,
+       .help = "of --max-num-seqs, so many are never given to requests of batches, so that others find one "
+               "at once",
+       .min = -1,
+       .max = 1024,
+       .when_unset = "an eighth, at least one"},
       {.name = "max-queued-requests",
        .slot = &o.max_queued_requests,
        .help = "sequences that wait to run; one more gets 429, a request with more 400; 0: none behind "
@@ -491,6 +498,7 @@ std::vector<Field> fields(Options& options) {
   add(all, "Processes and ports", process_fields(options));
   add(all, "Logs", log_fields(options));
   add(all, "Limits on requests", limit_fields(options.limits));
+  add(all, "Files and batches", batch_fields(options.batch));
   add(all, {}, with_slots(unread_fields(), options.unread));
   add(all, {}, with_slots(cluster_fields(), options.unread));
   return all;

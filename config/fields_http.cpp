@@ -152,6 +152,31 @@ std::vector<Field> http_fields(HttpOptions& o) {
   };
 }
 
+std::vector<Field> batch_fields(BatchOptions& o) {
+  return {
+      {.name = "batch-dir",
+       .slot = &o.dir,
+       .help = "directory (0700) of /v1/files and /v1/batches; batches go on there after a restart",
+       .when_unset = "no files and no batches"},
+      {.name = "batch-file-bytes",
+       .slot = ByteCount{&o.file_bytes},
+       .help = "of one file of /v1/files; a larger one gets 413",
+       .unit = "bytes",
+       .min = 1},
+      {.name = "batch-dir-bytes",
+       .slot = ByteCount{&o.dir_bytes},
+       .help = "of all files together; one more gets 413. Results are kept beyond it",
+       .unit = "bytes",
+       .min = 1},
+      {.name = "batch-concurrency",
+       .slot = &o.concurrency,
+       .help = "requests of batches that are given to the engines at once",
+       .min = 0,
+       .max = 1 << 16,
+       .when_unset = "--max-num-seqs of each engine"},
+  };
+}
+
 std::vector<Field> limit_fields(LimitOptions& o) {
   return {
       limit("max-connections", o.max_connections, "open sockets; one more gets 429"),

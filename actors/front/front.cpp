@@ -19,6 +19,7 @@
 #include "actors/topology.h"
 #include "config/dump.h"
 #include "config/quantization.h"
+#include "http/batch/batch_service.h"
 #include "http/server/connection_deadlines.h"
 #include "http/server/server.h"
 #include "model/checkpoint/generation_config.h"
@@ -116,6 +117,7 @@ std::string cache_type(const config::Options& options, const model::ModelSpec& s
 constexpr const char* kBuild = TROUPE_VERSION;
 constexpr auto kLookPatience = std::chrono::seconds(2);
 constexpr std::size_t kTracesShown = 16;
+constexpr int kBatchConcurrency = 32;  // where the engines' sequences are not known
 
 // In the order of lifetimes: the server calls the HTTP side, which sends to the actors and to the feed.
 struct Front::Impl {
@@ -127,6 +129,7 @@ struct Front::Impl {
   std::unique_ptr<FrontSystem> actors;
   std::unique_ptr<LiveFeed> feed;
   std::unique_ptr<HttpSide> http_side;
+  std::unique_ptr<http::BatchService> batches;  // null: no --batch-dir
   std::unique_ptr<http::Server> server;
   std::vector<std::shared_ptr<Link>> engines;  // by index
   std::vector<std::shared_ptr<Link>> texts;    // to the text processes
@@ -135,6 +138,7 @@ struct Front::Impl {
   std::deque<Distrusted> distrusted;  // text processes, not taken yet
 
   Status build(const FrontFds& fds);
+  Status open_batches(http::ServerSetup& setup, std::size_t engines);
   std::string opening();
   LiveState look() const;
   void watch();
@@ -190,8 +194,11 @@ Status Front::Impl::build(const FrontFds& fds) {
   facts.sampling.seed = static_cast<std::uint64_t>(options.model.seed);
   http::ServerSetup setup{options.http, options.limits, std::move(facts), fds.listen, fds.metrics};
 
+  if (Status status = open_batches(setup, own); !status.ok()) return status;
+
   const Deliver deliver = [this](std::uint32_t io, std::vector<http::Output>&& outputs) {
-    server->deliver(io, std::move(outputs));
+    if (io < server->io_threads()) return server->deliver(io, std::move(outputs));
+    if (batches != nullptr) batches->take(std::move(outputs));
   };
   const std::int64_t created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
@@ -223,7 +230,7 @@ Status Front::Impl::build(const FrontFds& fds) {
     if (!parts.ok()) return parts.status();
     front.media = *std::move(parts);
   }
-  front.io_threads = server->io_threads();
+  front.io_threads = server->io_threads() + (batches != nullptr ? 1 : 0);  // the last host is the batches'
   front.constants = {TROUPE_VERSION,
                      names.front(),
                      options.scheduler.max_num_seqs * static_cast<int>(own),
@@ -251,9 +258,34 @@ Status Front::Impl::build(const FrontFds& fds) {
   actors = std::make_unique<FrontSystem>(std::move(front));
   feed = std::make_unique<LiveFeed>(
       LiveFeed::Setup{[this] { return opening(); }, [this] { return look(); }, traces.get(), deliver});
-  http_side->connect(actors->gateway(), actors->metrics(), feed.get());
+  http_side->connect(actors->gateway(), actors->metrics(), feed.get(), batches.get());
+  if (batches != nullptr) batches->start(*http_side);
   if (Status status = server->start(); !status.ok()) return status;
   watch();
+  return {};
+}
+
+/// Opens --batch-dir, if there is one.
+Status Front::Impl::open_batches(http::ServerSetup& setup, std::size_t engines) {
+  if (options.batch.dir.empty()) return {};
+  auto store = http::BatchStore::open(options.batch.dir, options.batch.dir_bytes);
+  if (!store.ok()) return store.status();
+  const int slots = options.scheduler.max_num_seqs > 0 ? options.scheduler.max_num_seqs : kBatchConcurrency;
+  http::BatchService::Setup parts{options.batch, setup.limits, setup.model};
+  parts.io = http::Server::io_threads_of(options.http);
+  parts.concurrency = options.batch.concurrency > 0 ? static_cast<std::size_t>(options.batch.concurrency)
+                                                    : static_cast<std::size_t>(slots) * engines;
+  parts.deliver = [this](std::uint32_t io, std::vector<http::Output>&& outputs) {
+    server->deliver(io, std::move(outputs));
+  };
+  parts.unix_seconds = [] {
+    return std::chrono::duration_cast<std::chrono::seconds>(
+               std::chrono::system_clock::now().time_since_epoch())
+        .count();
+  };
+  parts.log = log("batches");
+  batches = std::make_unique<http::BatchService>(*std::move(store), std::move(parts));
+  setup.owner_salt = batches->salt();
   return {};
 }
 
@@ -372,6 +404,7 @@ void Front::report(ProcessReports processes) { impl_->actors->report(std::move(p
 
 void Front::drain() {
   impl_->server->drain();
+  if (impl_->batches != nullptr) impl_->batches->drain();
   impl_->feed->end();
   impl_->health->set(http::Health::State::draining);  // at once, even when the actors are busy
   impl_->actors->drain();
@@ -389,6 +422,7 @@ void Front::stop() {
   impl_->health->forget();
   impl_->watchdog.clear();  // its handles must not outlive the actors
   if (impl_->server != nullptr) impl_->server->stop();
+  if (impl_->batches != nullptr) impl_->batches->stop();
   if (impl_->http_side != nullptr) impl_->http_side->disconnect();
   impl_->feed.reset();
   impl_->actors.reset();

@@ -57,14 +57,14 @@ void refuse(GatewayState& state, const AnyAsk& ask, const Status& status, Api ap
   deliver_one(state.parts.deliver, ask.io, http::error_output(ask.exchange, status, 0, api));
 }
 
-Status admissible(const GatewayState& state) {
+Status admissible(const GatewayState& state, bool background) {
   if (state.draining)
     return failure(Code::unavailable, "the server is shutting down and takes no new requests");
   if (!state.ever_ready)
     return failure(Code::unavailable, "the model is not ready yet: try again in a moment");
-  if (state.open >= state.parts.max_open) {
+  if (!background && state.open - state.open_in_background >= state.parts.max_open) {
     Status full = failure(Code::overloaded,
-                          counted(state.open, "request") +
+                          counted(state.open - state.open_in_background, "request") +
                               " in progress, the most that --max-concurrency allows: try again later");
     full.reason = "queue_full";
     return full;
@@ -72,8 +72,9 @@ Status admissible(const GatewayState& state) {
   return {};
 }
 
-void close_one(GatewayState& state) {
+void close_one(GatewayState& state, bool background) {
   --state.open;
+  if (background) --state.open_in_background;
   if (state.open == 0 && state.drained) {
     state.drained->deliver(true);
     state.drained.reset();
@@ -82,29 +83,32 @@ void close_one(GatewayState& state) {
 
 void admit(GatewaySelf self, Ask& ask) {
   auto& state = self->state;
-  if (const Status status = admissible(state); !status.ok()) {
+  if (const Status status = admissible(state, ask.background); !status.ok()) {
     refuse(state, ask, status, ask.api);
     return;
   }
   ++state.open;
+  if (ask.background) ++state.open_in_background;
   state.parts.log.stage("admitted", {kv("req", ask.request_id), kv("open", state.open)});
   const auto& host = state.parts.hosts[ask.io % state.parts.hosts.size()];
   const auto exchange = ask.exchange;
   const auto io = ask.io;
   const auto api = ask.api;
+  const bool background = ask.background;
   const auto patience = std::chrono::nanoseconds(ask.timeout_ns) + kAfterTimeout;
   auto pending = self->request(host, patience, std::move(ask));
   pending.then(
-      [self, end_deadline = deadline_end(self, pending)](const Closed&) {
+      [self, background, end_deadline = deadline_end(self, pending)](const Closed&) {
         end_deadline();
-        close_one(self->state);
+        close_one(self->state, background);
       },
-      [self, host, exchange, io, api, end_deadline = deadline_end(self, pending)](const caf::error&) {
+      [self, host, exchange, io, api, background,
+       end_deadline = deadline_end(self, pending)](const caf::error&) {
         end_deadline();
         self->send(host, Withdraw{io, exchange});
         const Status lost = failure(Code::internal, "the request's session was lost");
         deliver_one(self->state.parts.deliver, io, http::error_output(exchange, lost, 0, api));
-        close_one(self->state);
+        close_one(self->state, background);
       });
 }
 
@@ -153,11 +157,12 @@ void take(GatewaySelf self, Ask& ask) {
   const std::uint64_t exchange = ask.exchange;
   const std::uint32_t io = ask.io;
   const auto api = ask.api;
+  const bool background = ask.background;
   const std::string request_id = ask.request_id;
   const Status fault = contain(state.parts.log, "gateway", request_id, [&] { admit(self, ask); });
   if (fault.ok()) return;
   deliver_one(state.parts.deliver, io, http::error_output(exchange, fault, 0, api));
-  if (state.open > open) close_one(state);
+  if (state.open > open) close_one(state, background);
 }
 
 caf::typed_response_promise<bool> drain(GatewaySelf self) {
@@ -236,13 +241,25 @@ HttpSide::HttpSide(std::vector<http::ModelCard> models, std::shared_ptr<const He
       deliver_(std::move(deliver)),
       log_(std::move(log)) {}
 
-void HttpSide::connect(gateway_actor gateway, metrics_actor metrics, LiveFeed* feed) {
+void HttpSide::connect(gateway_actor gateway, metrics_actor metrics, LiveFeed* feed,
+                       http::BatchService* batches) {
+  batches_ = batches;
   gateway_ = std::move(gateway);
   metrics_ = std::move(metrics);
   feed_ = feed;
 }
 
+Result<std::unique_ptr<http::BodySink>> HttpSide::receive(std::string_view content_type) {
+  return batches_ == nullptr ? Backend::receive(content_type) : batches_->receive(content_type);
+}
+
 void HttpSide::submit(http::Call&& call) {
+  if (std::holds_alternative<http::StoreRequest>(call.body)) {
+    if (batches_ != nullptr) return batches_->submit(std::move(call));
+    deliver_one(deliver_, call.exchange.io,
+                http::error_output(call.exchange.id, Backend::receive({}).status()));
+    return;
+  }
   if (const auto* page = std::get_if<http::InfoRequest>(&call.body)) {
     if (page->kind == http::InfoRequest::Kind::models || page->kind == http::InfoRequest::Kind::model) {
       models(call, *page);

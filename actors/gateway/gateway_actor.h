@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/rate_limit.h"
 #include "http/api/openai_response.h"
+#include "http/batch/batch_service.h"
 #include "http/server/backend.h"
 
 namespace troupe {
@@ -41,6 +42,7 @@ struct GatewayState {
   static inline const char* name = "gateway";
   GatewayParts parts;
   std::int32_t open = 0;
+  std::int32_t open_in_background = 0;  ///< of these, that do not count for max_open
   bool draining = false;
   std::set<std::uint32_t> serving;  ///< engines that can serve
   bool ever_ready = false;          ///< what comes while a process is replaced waits for it
@@ -57,12 +59,15 @@ class HttpSide final : public http::Backend {
   HttpSide(std::vector<http::ModelCard> models, std::shared_ptr<const HealthCell> health, Deliver deliver,
            Log log);
 
-  /// Names the actors, and who serves the live state, before an I/O thread runs.
-  void connect(gateway_actor gateway, metrics_actor metrics, LiveFeed* feed);
+  /// Names the actors, who serves the live state, and who has files and batches (null: nobody), before an I/O
+  /// thread runs.
+  void connect(gateway_actor gateway, metrics_actor metrics, LiveFeed* feed,
+               http::BatchService* batches = nullptr);
   /// Forgets them, after the last I/O thread has ended: no handle may outlive the actor system.
-  void disconnect() { connect({}, {}, nullptr); }
+  void disconnect() { connect({}, {}, nullptr, nullptr); }
 
   void submit(http::Call&& call) override;
+  Result<std::unique_ptr<http::BodySink>> receive(std::string_view content_type) override;
   void cancel(http::Exchange exchange) override;
   http::Health health() const override { return health_->health(); }
   void answered(const http::AccessRecord& record) override;
@@ -79,6 +84,7 @@ class HttpSide final : public http::Backend {
   gateway_actor gateway_;
   metrics_actor metrics_;
   LiveFeed* feed_ = nullptr;
+  http::BatchService* batches_ = nullptr;
   const std::vector<http::ModelCard> models_;
   const std::shared_ptr<const HealthCell> health_;
   const Deliver deliver_;

@@ -161,7 +161,7 @@ Json bodiless_route(const Route& route) {
     about["responses"] = {{"default", {{"description", route.about}}}};
   }
   if (const std::size_t brace = route.path.find('{'); brace != route.path.npos) {
-    const std::string_view name = route.path.substr(brace + 1, route.path.size() - brace - 2);
+    const std::string_view name = route.path.substr(brace + 1, route.path.find('}') - brace - 1);
     Json parameter = {{"name", name}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}};
     about["parameters"] = Json::array({std::move(parameter)});
   }
@@ -180,6 +180,7 @@ std::string openapi_document(const config::LimitOptions& limits, bool sees) {
     const Json about = route.parse != nullptr ? body_route(route, limits) : bodiless_route(route);
     if ((route.methods & kGet) != 0) path["get"] = about;
     if ((route.methods & kPost) != 0) path["post"] = about;
+    if ((route.methods & kDelete) != 0) path["delete"] = about;
   }
   Json document = {{"openapi", "3.1.0"}, {"info", {{"title", "Troupe"}, {"version", "1"}}}};
   document["paths"] = std::move(paths);

@@ -21,8 +21,8 @@ std::string_view bearer_key(std::string_view authorization) {
 
 }  // namespace
 
-ApiKeys::Digest ApiKeys::digest(std::string_view key) const {
-  const std::string salted = salt_ + std::string(key);
+ApiKeys::Digest ApiKeys::digest(const std::string& salt, std::string_view key) {
+  const std::string salted = salt + std::string(key);
   Digest out;
   SHA256(reinterpret_cast<const unsigned char*>(salted.data()), salted.size(), out.data());
   return out;
@@ -35,6 +35,8 @@ ApiKeys::ApiKeys(const std::vector<std::string>& clients, const std::vector<std:
   clients_ = digests(clients);
   admins_ = digests(admins);
 }
+
+ApiKeys::Digest ApiKeys::digest(std::string_view key) const { return digest(salt_, key); }
 
 std::vector<ApiKeys::Digest> ApiKeys::digests(const std::vector<std::string>& keys) const {
   std::vector<Digest> out;
@@ -55,14 +57,29 @@ Access ApiKeys::access(std::string_view authorization, std::string_view x_api_ke
   return std::max(access_of(bearer_key(authorization)), access_of(x_api_key));
 }
 
-std::string ApiKeys::fingerprint(std::string_view authorization, std::string_view x_api_key) const {
-  constexpr std::size_t kBytes = 8;
+/// The configured key that the headers bring; empty: none.
+std::string_view ApiKeys::known_key(std::string_view authorization, std::string_view x_api_key) const {
   for (const std::string_view key : {bearer_key(authorization), x_api_key}) {
-    if (access_of(key) == Access::none) continue;
-    const Digest known = digest(key);
-    return to_hex(std::span(known).first(kBytes));
+    if (access_of(key) != Access::none) return key;
   }
   return {};
+}
+
+std::string ApiKeys::fingerprint(std::string_view authorization, std::string_view x_api_key) const {
+  constexpr std::size_t kBytes = 8;
+  const std::string_view key = known_key(authorization, x_api_key);
+  if (key.empty()) return {};
+  const Digest known = digest(key);
+  return to_hex(std::span(known).first(kBytes));
+}
+
+std::string ApiKeys::owner(const std::string& salt, std::string_view authorization,
+                           std::string_view x_api_key) const {
+  constexpr std::size_t kBytes = 16;
+  const std::string_view key = known_key(authorization, x_api_key);
+  if (key.empty()) return {};
+  const Digest named = digest(salt, key);
+  return to_hex(std::span(named).first(kBytes));
 }
 
 }  // namespace troupe::http

@@ -27,10 +27,15 @@ class ApiKeys {
   /// Names the configured key that the headers bring, without telling it: 16 hexadecimal digits. Empty when
   /// they bring none.
   std::string fingerprint(std::string_view authorization, std::string_view x_api_key) const;
+  /// The same in a form that a later process finds again: 32 hexadecimal digits, made with `salt`.
+  std::string owner(const std::string& salt, std::string_view authorization,
+                    std::string_view x_api_key) const;
 
  private:
   using Digest = std::array<unsigned char, 32>;
+  static Digest digest(const std::string& salt, std::string_view key);
   Digest digest(std::string_view key) const;
+  std::string_view known_key(std::string_view authorization, std::string_view x_api_key) const;
   std::vector<Digest> digests(const std::vector<std::string>& keys) const;
   Access access_of(std::string_view key) const;
 

@@ -5,14 +5,17 @@
 // thread.
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/owned_fd.h"
 #include "base/status.h"
 #include "http/api/request.h"
+#include "http/server/body_sink.h"
 
 namespace troupe::http {
 
@@ -35,6 +38,12 @@ struct Call {
   std::vector<std::string> ignored_fields;  ///< of Parsed: what has no effect
 };
 
+/// A body that is read from a file while it is sent.
+struct FileBody {
+  OwnedFd fd;
+  std::uint64_t bytes = 0;  ///< that are sent, from the file's beginning
+};
+
 /// What has to be written for one exchange. Allowed sequences: one `whole`; or `head`, any number of `data`,
 /// one `end`. `head` may be left out: the server then sends the default one before the first `data`.
 struct Output {
@@ -44,7 +53,7 @@ struct Output {
     data,   ///< bytes of whole SSE frames ("data: …\n\n"), one or several
     end,    ///< the stream is complete; the last frame ([DONE]) was in `data`
   };
-  enum class Content : std::uint8_t { json, text, metrics, html, script, style, svg, events };
+  enum class Content : std::uint8_t { json, text, metrics, html, script, style, svg, events, lines };
 
   std::uint64_t exchange_id = 0;
   Kind kind = Kind::data;
@@ -54,6 +63,7 @@ struct Output {
   std::string body;                                          ///< of `whole` and `data`
   std::vector<std::string> more = {};                        ///< of a large `whole`: what follows `body`
   std::vector<std::pair<std::string, std::string>> headers;  ///< extra ones, of `whole` and `head`
+  std::shared_ptr<const FileBody> file = {};                 ///< of a `whole`: instead of `body`
 };
 
 /// What the health routes say. Generation requests get through to submit() in `ready` and in `restarting`.
@@ -120,6 +130,11 @@ class Backend {
   /// Accepts a request. Exactly one complete answer must follow through Server::deliver, unless cancel()
   /// comes first.
   virtual void submit(Call&& call) = 0;
+  /// Takes the body of a file that a client begins to send; the Call that follows brings it as
+  /// StoreRequest::upload. Not ok: the answer, and the body is not read.
+  virtual Result<std::unique_ptr<BodySink>> receive(std::string_view /*content_type*/) {
+    return Status{Code::unsupported, "This server keeps no files (--batch-dir is not set)", {}, "no_batches"};
+  }
   /// The client left, or was disconnected, before its answer ended. Outputs for it are dropped from now on.
   virtual void cancel(Exchange exchange) = 0;
   /// A lock-free snapshot.

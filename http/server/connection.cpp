@@ -112,7 +112,8 @@ void Connection::progress() {
 bool Connection::step() {
   switch (phase_) {
     case Phase::idle:
-      if (reader_.buffered() == 0 || writer_.unsent() > kPipelineBacklog) return false;
+      if (reader_.buffered() == 0 || writer_.unsent() > kPipelineBacklog || writer_.sending_file())
+        return false;
       begin_head();
       return true;
     case Phase::head: return read_head();
@@ -162,10 +163,17 @@ void Connection::check_limits() {
 bool Connection::begin_body() {
   const HeadFacts& facts = reader_.facts();
   const std::uint64_t length = facts.content_length.value_or(0);
-  const auto limit = static_cast<std::uint64_t>(io_.shared().limits.body_bytes());
+  auto limit = static_cast<std::uint64_t>(io_.shared().limits.body_bytes());
   const bool wait_for_it = !facts.chunked && length <= kDiscardBytes && !facts.expect_continue;
   if (!request_.refusal().ok() && facts.has_body() && !wait_for_it)
     return refuse_and_close(request_.refusal());
+  const bool upload = request_.refusal().ok() && request_.admission().match.uploads();
+  if (upload) {
+    auto sink = io_.shared().backend.receive(reader_.head().content_type);
+    if (!sink.ok()) return refuse_and_close(sink.status());
+    limit = (*sink)->most_bytes();
+    reader_.send_body_to(*std::move(sink));
+  }
   if (length > limit) {
     return refuse_and_close({Code::too_large,
                              "The body has " + std::to_string(length) + " bytes; at most " +
@@ -173,7 +181,8 @@ bool Connection::begin_body() {
                              {},
                              "request_too_large"});
   }
-  if (const Status status = memory_.check_length(length); !status.ok()) return refuse_and_close(status);
+  if (const Status status = memory_.check_length(upload ? 0 : length); !status.ok())
+    return refuse_and_close(status);
   if (facts.expect_continue && facts.has_body() && !facts.http10 && reader_.buffered() == 0) {
     writer_.append_continue();
   }
@@ -185,8 +194,8 @@ bool Connection::read_body() {
   const RequestReader::Progress progress = reader_.read_body();
   reader_.shrink();
   count_held();
-  if (const Status status = memory_.check_received(reader_.body_received()); !status.ok())
-    return refuse_and_close(status);
+  const std::size_t kept = reader_.has_sink() ? 0 : reader_.body_received();
+  if (const Status status = memory_.check_received(kept); !status.ok()) return refuse_and_close(status);
   switch (progress) {
     case RequestReader::Progress::need_more: return false;
     case RequestReader::Progress::refused: return refuse_and_close(reader_.refusal());
@@ -220,6 +229,9 @@ bool Connection::finish_request() {
     });
   }
   if (!outcome) outcome.emplace(error_output(0, status, 0, request_.api()));
+  if (Call* call = std::get_if<Call>(&*outcome); call != nullptr && reader_.has_sink()) {
+    if (auto* store = std::get_if<StoreRequest>(&call->body)) store->upload = reader_.take_sink();
+  }
   reader_.end_request();
   return handled(*std::move(outcome));
 }

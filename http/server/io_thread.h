@@ -62,10 +62,10 @@ struct Shared {
   std::array<ParseThread, kParsers> parsers;  ///< for middling bodies and for large ones
 
   Shared(const config::HttpOptions& http, const config::LimitOptions& limit_options,
-         AddressSet trusted_proxies, ModelFacts model, Backend& behind)
+         AddressSet trusted_proxies, ModelFacts model, Backend& behind, const std::string& owner_salt = {})
       : limits(limit_options),
         handler(Hosts(own_hosts(http), http.allowed_hosts), http.allowed_origins, limits, std::move(model),
-                behind),
+                behind, owner_salt),
         backend(behind),
         limiter(limits, std::move(trusted_proxies)),
         faults(behind) {}

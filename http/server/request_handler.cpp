@@ -139,11 +139,13 @@ std::string_view sane_request_id(std::string_view given) {
 }
 
 RequestHandler::RequestHandler(Hosts hosts, std::vector<std::string> allowed_origins,
-                               const config::LimitOptions& limits, ModelFacts model, const Backend& backend)
+                               const config::LimitOptions& limits, ModelFacts model, const Backend& backend,
+                               std::string owner_salt)
     : hosts_(std::move(hosts)),
       origins_(std::move(allowed_origins)),
       limits_(limits),
       model_(std::move(model)),
+      owner_salt_(std::move(owner_salt)),
       openapi_(openapi_document(limits, model_.sees)),
       backend_(backend) {}
 
@@ -209,6 +211,15 @@ Admission RequestHandler::admit(const HeadView& head, const Entrance& entrance, 
   } else if (match.serves(Handler::json) && !is_json(head.content_type)) {
     admission.refusal = {
         Code::invalid_argument, "Content-Type must be application/json", {}, "unsupported_media_type"};
+  } else if (match.serves(Handler::store)) {
+    admission.store = {.resource = match.route->resource,
+                       .verb = match.verb,
+                       .id = admission.tail,
+                       .owner = keys.owner(owner_salt_, head.authorization, head.x_api_key),
+                       .after = query_value(head.target, "after"),
+                       .limit = query_value(head.target, "limit"),
+                       .order = query_value(head.target, "order"),
+                       .purpose = query_value(head.target, "purpose")};
   }
   return admission;
 }
@@ -255,6 +266,13 @@ std::variant<Call, Output> RequestHandler::handle(const Admission& admission, st
       return call;
     }
     case Handler::info: return info(admission, draining);
+    case Handler::store: {
+      Call call;
+      StoreRequest request = admission.store;
+      request.body = body;
+      call.body = std::move(request);
+      return call;
+    }
     case Handler::openapi: {
       Output output{.kind = Output::Kind::whole};
       output.body = openapi_;

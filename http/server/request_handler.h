@@ -29,7 +29,8 @@ struct Entrance {
 
 struct Admission {
   RouteMatch match;
-  std::string tail;  ///< of the match, percent-decoded; of InfoRequest::Kind::events the query's request
+  std::string tail;    ///< of the match, percent-decoded; of InfoRequest::Kind::events the query's request
+  StoreRequest store;  ///< of Handler::store, all but body and upload
   bool head_only = false;     ///< the method is HEAD
   std::string if_none_match;  ///< of Handler::page
   bool takes_gzip = false;    ///< of Handler::page: the client reads gzip
@@ -43,7 +44,7 @@ struct Admission {
 class RequestHandler {
  public:
   RequestHandler(Hosts hosts, std::vector<std::string> allowed_origins, const config::LimitOptions& limits,
-                 ModelFacts model, const Backend& backend);
+                 ModelFacts model, const Backend& backend, std::string owner_salt = {});
 
   /// Decides by the head alone: host, origin, route, key, media type. Every path needs a key of `keys`,
   /// unknown ones too; exempt is health. An open entrance needs none.
@@ -65,7 +66,8 @@ class RequestHandler {
   Origins origins_;
   config::LimitOptions limits_;
   ModelFacts model_;
-  std::string openapi_;  ///< the document of /openapi.json
+  std::string owner_salt_;  ///< of ApiKeys::owner()
+  std::string openapi_;     ///< the document of /openapi.json
   const Backend& backend_;
 };
 

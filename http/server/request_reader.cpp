@@ -47,9 +47,21 @@ RequestReader::Progress RequestReader::refuse(Status status) {
   return Progress::refused;
 }
 
+std::uint64_t RequestReader::most_bytes() const {
+  return sink_ != nullptr ? sink_->most_bytes() : static_cast<std::uint64_t>(limits_.body_bytes());
+}
+
+/// Gives the sink, if there is one, what was read of the body.
+Status RequestReader::pass_on() {
+  if (sink_ == nullptr || body_.empty()) return {};
+  Status status = sink_->write(body_);
+  body_.clear();
+  return status;
+}
+
 RequestReader::Progress RequestReader::refuse_large() {
   return refuse({Code::too_large,
-                 "The body has more than " + std::to_string(limits_.body_bytes()) + " bytes",
+                 "The body has more than " + std::to_string(most_bytes()) + " bytes",
                  {},
                  "request_too_large"});
 }
@@ -73,11 +85,12 @@ RequestReader::Progress RequestReader::read_body() {
   const std::uint64_t length = facts_.content_length.value_or(0), left = length - body_received_;
   const auto n = static_cast<std::size_t>(std::min<std::uint64_t>(left, buffered()));
   const bool first = body_received_ == 0 && n > 0;
-  if (first && length <= static_cast<std::uint64_t>(limits_.body_bytes())) body_.reserve(length);
+  if (first && sink_ == nullptr && length <= most_bytes()) body_.reserve(length);
   body_.append(unused().substr(0, n));
   body_received_ += n;
   consume(n);
   if (too_large()) return refuse_large();
+  if (Status status = pass_on(); !status.ok()) return refuse(std::move(status));
   return n == left ? Progress::complete : Progress::need_more;
 }
 
@@ -91,6 +104,7 @@ RequestReader::Progress RequestReader::read_chunks() {
       case ChunkedBody::Progress::need_more: return Progress::need_more;
       case ChunkedBody::Progress::data:
         if (too_large()) return refuse_large();
+        if (Status status = pass_on(); !status.ok()) return refuse(std::move(status));
         break;
       case ChunkedBody::Progress::complete: return Progress::complete;
       case ChunkedBody::Progress::malformed:
@@ -105,6 +119,7 @@ void RequestReader::end_request() {
   parser_.reset();
   std::string().swap(head_);
   std::string().swap(body_);
+  sink_.reset();
 }
 
 }  // namespace troupe::http

@@ -2,11 +2,13 @@
 // The input of one connection: bytes received and not yet used, and the request that they begin with. No
 // socket and no deadline. Private to connection.cpp.
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 
+#include "http/server/body_sink.h"
 #include "http/server/chunked_body.h"
 #include "http/server/request_head.h"
 
@@ -32,6 +34,10 @@ class RequestReader {
   Progress read_head();
   /// Reads the body. After `complete` call body(), then end_request().
   Progress read_body();
+  /// The body of this request goes there and is not kept: body() is empty. Call it before read_body().
+  void send_body_to(std::shared_ptr<BodySink> sink) { sink_ = std::move(sink); }
+  bool has_sink() const { return sink_ != nullptr; }
+  std::shared_ptr<BodySink> take_sink() { return std::move(sink_); }
   /// Frees what was read of the request; views of it end. Its facts() stay until the next head is complete.
   void end_request();
 
@@ -51,14 +57,17 @@ class RequestReader {
   void consume(std::size_t bytes);
   Progress refuse(Status status);
   Progress read_chunks();
-  bool too_large() const { return body_.size() > static_cast<std::size_t>(limits_.body_bytes()); }
+  std::uint64_t most_bytes() const;
+  bool too_large() const { return body_.size() > most_bytes(); }
   Progress refuse_large();
+  Status pass_on();
 
   const config::LimitOptions& limits_;
   std::string input_;
   std::size_t used_ = 0;  // bytes of input_
   HeadParser parser_;
   std::string head_, body_;  // of the request
+  std::shared_ptr<BodySink> sink_;
   ChunkedBody chunks_;
   HeadFacts facts_;
   std::size_t body_received_ = 0;

@@ -78,6 +78,7 @@ std::string_view content_type(Output::Content content) {
     case Output::Content::style: return "text/css; charset=utf-8";
     case Output::Content::svg: return "image/svg+xml";
     case Output::Content::events: return "text/event-stream; charset=utf-8";
+    case Output::Content::lines: return "application/jsonl";
   }
   return "application/json";
 }

@@ -1,5 +1,7 @@
 #include "http/server/response_writer.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <boost/asio/error.hpp>
 #include <utility>
@@ -11,6 +13,7 @@ namespace asio = boost::asio;
 namespace {
 
 constexpr std::size_t kSegmentBytes = 64 << 10;
+constexpr std::size_t kFileBytes = 256 << 10;  // of a file's body in memory
 
 }  // namespace
 
@@ -39,6 +42,7 @@ void ResponseWriter::append_continue() {
 void ResponseWriter::append_whole(ResponseHead head, Output&& output, bool head_request) {
   std::size_t bytes = output.body.size();
   for (const std::string& part : output.more) bytes += part.size();
+  if (output.file != nullptr) bytes = output.file->bytes;
   const bool empty = output.status == 204 || output.status == 304;
   if (empty) head.content_type = {};
   // The length of an event stream, which only HEAD has whole, is not known.
@@ -46,6 +50,12 @@ void ResponseWriter::append_whole(ResponseHead head, Output&& output, bool head_
   in_stream_ = false;
   append([&](std::string& out) { append_response_head(out, head, output.headers); });
   if (head_request) return;
+  if (output.file != nullptr && bytes > 0) {
+    file_ = std::move(output.file);
+    file_offset_ = 0;
+    body_bytes_ = bytes;
+    return;
+  }
   const auto put = [this](std::string&& part) {
     if (part.size() < kSegmentBytes) {
       append([&](std::string& out) { out.append(part); });
@@ -109,8 +119,24 @@ bool ResponseWriter::cut_stream(std::string_view events) {
   return true;
 }
 
+/// Appends the next bytes of the file. False when there are none; `broken`: though there should be.
+bool ResponseWriter::read_file(bool& broken) {
+  if (file_ == nullptr) return false;
+  std::string chunk(std::min<std::uint64_t>(kFileBytes, file_->bytes - file_offset_), '\0');
+  const ssize_t n = ::pread(file_->fd.get(), chunk.data(), chunk.size(), static_cast<off_t>(file_offset_));
+  broken = n <= 0;
+  if (broken) return false;
+  chunk.resize(static_cast<std::size_t>(n));
+  file_offset_ += chunk.size();
+  unsent_ += chunk.size();
+  segments_.push_back(std::move(chunk));
+  if (file_offset_ == file_->bytes) file_.reset();
+  return true;
+}
+
 ResponseWriter::Progress ResponseWriter::write(Transport& transport) {
-  while (unsent_ > 0) {
+  bool broken = false;
+  while (unsent_ > 0 || read_file(broken)) {
     std::string& segment = segments_[first_];
     if (sent_ == segment.size()) {
       std::string().swap(segment);
@@ -127,6 +153,7 @@ ResponseWriter::Progress ResponseWriter::write(Transport& transport) {
     unsent_ -= n;
     taken_ += n;
   }
+  if (broken) return Progress::broken;
   segments_.resize(1);
   segments_.front().clear();
   first_ = sent_ = stream_begins_in_ = 0;

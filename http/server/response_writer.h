@@ -7,6 +7,7 @@
 // the segment.
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -22,6 +23,8 @@ class ResponseWriter {
   enum class Progress { sent, blocked, broken };
 
   std::size_t unsent() const { return unsent_; }
+  /// True while bytes of a file wait, which unsent() does not count: no further answer may be appended.
+  bool sending_file() const { return file_ != nullptr; }
   /// Bytes that the socket has taken, of all answers.
   std::uint64_t taken() const { return taken_; }
 
@@ -50,6 +53,7 @@ class ResponseWriter {
   void shrink();
 
  private:
+  bool read_file(bool& broken);
   std::string& tail();
   template <class Append>
   void append(Append append_to);
@@ -62,8 +66,10 @@ class ResponseWriter {
   std::uint64_t taken_ = 0;
   std::uint64_t body_bytes_ = 0;
   bool chunked_ = false;
-  bool in_stream_ = false;            // the last answer is a stream
-  std::size_t stream_begins_in_ = 0;  // the segment with its head
+  bool in_stream_ = false;                // the last answer is a stream
+  std::size_t stream_begins_in_ = 0;      // the segment with its head
+  std::shared_ptr<const FileBody> file_;  // of the last answer, as far as it is not in a segment
+  std::uint64_t file_offset_ = 0;
 };
 
 }  // namespace troupe::http

@@ -75,6 +75,38 @@ constexpr Route kRoutes[] = {
      .answer = "Text",
      .required = {"tokens"}},
 
+    {.path = "/v1/files",
+     .methods = kGet | kPost,
+     .handler = Handler::store,
+     .resource = StoreRequest::Resource::files,
+     .about = "OpenAI's files for batches: the list; POST takes one as multipart/form-data (--batch-dir)"},
+    {.path = "/v1/files/{file}/content",
+     .handler = Handler::store,
+     .resource = StoreRequest::Resource::content,
+     .label = "/v1/files",
+     .about = "The bytes of a file"},
+    {.path = "/v1/files/{file}",
+     .methods = kGet | kDelete,
+     .handler = Handler::store,
+     .resource = StoreRequest::Resource::file,
+     .label = "/v1/files",
+     .about = "A file; DELETE removes it"},
+    {.path = "/v1/batches",
+     .methods = kGet | kPost,
+     .handler = Handler::store,
+     .resource = StoreRequest::Resource::batches,
+     .about = "OpenAI's batches: the list; POST begins one"},
+    {.path = "/v1/batches/{batch}/cancel",
+     .methods = kPost,
+     .handler = Handler::store,
+     .resource = StoreRequest::Resource::cancel,
+     .label = "/v1/batches",
+     .about = "Cancel a batch"},
+    {.path = "/v1/batches/{batch}",
+     .handler = Handler::store,
+     .resource = StoreRequest::Resource::batch,
+     .label = "/v1/batches",
+     .about = "A batch"},
     {.path = "/v1/models",
      .info = InfoRequest::Kind::models,
      .about = "The served models",
@@ -148,28 +180,41 @@ bool serves(Pages listener, const Route& route) {
 
 bool takes(const Route& route, std::string_view method) {
   return ((route.methods & kGet) != 0 && (method == "GET" || method == "HEAD")) ||
-         ((route.methods & kPost) != 0 && method == "POST");
+         ((route.methods & kPost) != 0 && method == "POST") ||
+         ((route.methods & kDelete) != 0 && method == "DELETE");
+}
+
+StoreRequest::Verb verb_of(std::string_view method) {
+  if (method == "DELETE") return StoreRequest::Verb::remove;
+  return method == "POST" ? StoreRequest::Verb::post : StoreRequest::Verb::get;
 }
 
 std::string_view allow_header(std::uint8_t methods) {
   switch (methods) {
     case kGet: return "GET, HEAD, OPTIONS";
     case kPost: return "POST, OPTIONS";
+    case kGet | kDelete: return "GET, HEAD, DELETE, OPTIONS";
     default: return "GET, HEAD, POST, OPTIONS";
   }
 }
+
+/// What follows the name in braces.
+std::string_view end_of(const Route& route) { return route.path.substr(route.path.find('}') + 1); }
 
 /// What stands for the name in braces, which must be something; `path` itself where the route has no such
 /// name.
 std::string_view tail_of(const Route& route, std::string_view path) {
   const std::size_t brace = route.path.find('{');
-  return brace == route.path.npos ? path : path.substr(brace);
+  if (brace == route.path.npos) return path;
+  return path.substr(brace, path.size() - brace - end_of(route).size());
 }
 
 bool matches(const Route& route, std::string_view path) {
   const std::size_t brace = route.path.find('{');
   if (brace == route.path.npos) return path == route.path;
-  return path.size() > brace && path.starts_with(route.path.substr(0, brace));
+  const std::string_view end = end_of(route);
+  return path.size() > brace + end.size() && path.starts_with(route.path.substr(0, brace)) &&
+         path.ends_with(end);
 }
 
 const Route* find_route(std::string_view path) {
@@ -193,6 +238,7 @@ RouteMatch match_route(std::string_view method, std::string_view path, Pages pag
   return {.route = route,
           .named = route,
           .allowed = takes(*route, method),
+          .verb = verb_of(method),
           .options = options,
           .allow = allow_header(route->methods),
           .tail = page ? path : tail_of(*route, path)};

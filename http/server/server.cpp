@@ -252,7 +252,8 @@ class Server::Impl {
  public:
   Impl(ServerSetup setup, Backend& backend)
       : setup_(std::move(setup)),
-        shared_(setup_.http, setup_.limits, trusted_proxies_of(setup_.http), setup_.model, backend) {
+        shared_(setup_.http, setup_.limits, trusted_proxies_of(setup_.http), setup_.model, backend,
+                setup_.owner_salt) {
     const std::uint32_t count = thread_count(setup_.http.io_threads);
     for (std::uint32_t i = 0; i < count; ++i) threads_.push_back(std::make_unique<IoThread>(shared_, i));
   }
@@ -400,6 +401,8 @@ class Server::Impl {
 Server::Server(ServerSetup setup, Backend& backend)
     : impl_(std::make_unique<Impl>(std::move(setup), backend)) {}
 Server::~Server() = default;
+
+std::uint32_t Server::io_threads_of(const config::HttpOptions& http) { return thread_count(http.io_threads); }
 
 Status Server::start() { return impl_->start(); }
 std::uint32_t Server::io_threads() const { return static_cast<std::uint32_t>(impl_->threads().size()); }

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "base/pulse.h"
@@ -28,6 +29,7 @@ struct ServerSetup {
   int listen_fd = -1;   ///< bound and listening; the server owns this descriptor from start() on
   int metrics_fd = -1;  ///< a second listener for /metrics, /config-info and health, without keys and without
                         ///< TLS; -1: none, then the first one serves those pages too, behind the key
+  std::string owner_salt{};  ///< of ApiKeys::owner()
 };
 
 class Server {
@@ -48,6 +50,8 @@ class Server {
   /// between start() and stop().
   Status renew(const config::HttpOptions& http);
 
+  /// How many I/O threads a server with these options has.
+  static std::uint32_t io_threads_of(const config::HttpOptions& http);
   /// How many I/O threads there are: Exchange::io is below it. Fixed at construction.
   std::uint32_t io_threads() const;
 

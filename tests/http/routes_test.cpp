@@ -53,6 +53,22 @@ TEST(Routes, APathHasOneSpelling) {
   }
 }
 
+TEST(Routes, ANameMayHaveAnEndBehindIt) {
+  const RouteMatch content = match_route("GET", "/v1/files/file-1/content", Pages::both);
+  ASSERT_TRUE(content.serves(Handler::store));
+  EXPECT_EQ(content.route->resource, StoreRequest::Resource::content);
+  EXPECT_EQ(content.tail, "file-1");
+  EXPECT_EQ(match_route("POST", "/v1/batches/b/cancel", Pages::both).tail, "b");
+  EXPECT_EQ(match_route("GET", "/v1/files/content", Pages::both).tail, "content");
+  const RouteMatch removal = match_route("DELETE", "/v1/files/file-1", Pages::both);
+  EXPECT_TRUE(removal.allowed);
+  EXPECT_EQ(removal.verb, StoreRequest::Verb::remove);
+  EXPECT_EQ(match_route("POST", "/v1/files/file-1", Pages::both).allow, "GET, HEAD, DELETE, OPTIONS");
+  EXPECT_TRUE(match_route("POST", "/v1/files", Pages::both).uploads());
+  EXPECT_FALSE(match_route("GET", "/v1/files", Pages::both).uploads());
+  EXPECT_FALSE(match_route("POST", "/v1/batches", Pages::both).uploads());
+}
+
 TEST(Routes, Options) {
   EXPECT_EQ(match_route("OPTIONS", "*", Pages::both).allow, "GET, HEAD, POST, OPTIONS");
   const RouteMatch match = match_route("OPTIONS", "/reset_prefix_cache", Pages::both);
@@ -70,9 +86,10 @@ TEST(Routes, Access) {
   EXPECT_EQ(match_route("GET", "/v1/troupe/events", Pages::both).access(), Access::admin);
 }
 
-TEST(Routes, WhatActsIsTakenByPostAlone) {
+TEST(Routes, WhatActsIsTakenByPostAloneOrIsAStore) {
   for (const Route& route : routes()) {
-    const bool acts = route.handler == Handler::json || route.info == InfoRequest::Kind::reset_prefix_cache;
+    const bool acts = route.handler == Handler::json || route.handler == Handler::store ||
+                      route.info == InfoRequest::Kind::reset_prefix_cache;
     EXPECT_EQ(route.acts(), acts) << route.path;
   }
 }

@@ -1,0 +1,383 @@
+// The store and the thread of batches, with a Backend that the test answers for.
+#include "http/batch/batch_service.h"
+
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <future>
+#include <set>
+#include <sstream>
+
+#include "base/json.h"
+#include "http/batch/upload.h"
+
+namespace troupe::http {
+namespace {
+
+using Resource = StoreRequest::Resource;
+using Verb = StoreRequest::Verb;
+
+constexpr std::uint32_t kIo = 7;
+constexpr auto kPatience = std::chrono::seconds(60);
+
+/// Keeps the requests that it is asked for.
+class Engine final : public Backend {
+ public:
+  void submit(Call&& call) override {
+    const std::lock_guard lock(mutex_);
+    calls_.push_back(std::move(call));
+    changed_.notify_all();
+  }
+  void cancel(Exchange exchange) override {
+    const std::lock_guard lock(mutex_);
+    cancelled_.insert(exchange.id);
+    changed_.notify_all();
+  }
+  Health health() const override { return {.live = true, .state = Health::State::ready}; }
+
+  /// The next request; fails the test when none comes.
+  Call next() {
+    std::unique_lock lock(mutex_);
+    const bool came = changed_.wait_for(lock, kPatience, [&] { return !calls_.empty(); });
+    EXPECT_TRUE(came);
+    if (!came) return {};
+    Call call = std::move(calls_.front());
+    calls_.pop_front();
+    return call;
+  }
+  std::size_t waiting() {
+    const std::lock_guard lock(mutex_);
+    return calls_.size();
+  }
+  bool was_cancelled(std::uint64_t exchange) {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, kPatience, [&] { return cancelled_.contains(exchange); });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Call> calls_;
+  std::set<std::uint64_t> cancelled_;
+};
+
+class BatchServiceTest : public testing::Test {
+ protected:
+  BatchServiceTest() {
+    char pattern[] = "/tmp/troupe-batch-test-XXXXXX";
+    folder_ = ::mkdtemp(pattern);
+    open();
+  }
+  ~BatchServiceTest() override {
+    service_.reset();
+    std::filesystem::remove_all(folder_);
+  }
+
+  /// A server over the directory: the first, or one after a death.
+  void open() {
+    service_.reset();
+    auto store = BatchStore::open(folder_ + "/batches", 1 << 20);
+    ASSERT_TRUE(store.ok()) << store.status().message;
+    BatchService::Setup setup;
+    setup.options.file_bytes = 100'000;
+    setup.limits.max_body_bytes = 10'000;
+    setup.io = kIo;
+    setup.concurrency = 3;
+    setup.deliver = [this](std::uint32_t, std::vector<Output>&& outputs) {
+      const std::lock_guard lock(mutex_);
+      for (Output& output : outputs) waiting_.at(output.exchange_id).set_value(std::move(output));
+    };
+    setup.unix_seconds = [this] { return now_s_.load(); };
+    service_ = std::make_unique<BatchService>(*std::move(store), std::move(setup));
+    service_->start(engine_);
+  }
+
+  Output ask(StoreRequest request) {
+    std::future<Output> answer;
+    Call call;
+    {
+      const std::lock_guard lock(mutex_);
+      call.exchange = {0, ++exchanges_};
+      answer = waiting_[call.exchange.id].get_future();
+    }
+    call.body = std::move(request);
+    service_->submit(std::move(call));
+    EXPECT_EQ(answer.wait_for(kPatience), std::future_status::ready);
+    return answer.get();
+  }
+  Json object(StoreRequest request) {
+    const Output output = ask(std::move(request));
+    EXPECT_EQ(output.status, 200) << output.body;
+    return json::parse(output.body).value_or(Json());
+  }
+  static std::string text(const Json& object, std::string_view name) {
+    const std::string* found = json::text(json::member(object, name));
+    return found == nullptr ? "" : *found;
+  }
+  static std::int64_t count(const Json& batch, std::string_view name) {
+    const Json* counts = json::member(batch, "request_counts");
+    const Json* number = counts == nullptr ? nullptr : json::member(*counts, name);
+    return number == nullptr ? -1 : json::integer(*number).value_or(-1);
+  }
+
+  Output upload(const std::string& content, const std::string& purpose = "batch",
+                const std::string& owner = {}) {
+    auto sink = service_->receive("multipart/form-data; boundary=XX");
+    EXPECT_TRUE(sink.ok());
+    const Status status =
+        (*sink)->write("--XX\r\nContent-Disposition: form-data; name=purpose\r\n\r\n" + purpose +
+                       "\r\n--XX\r\nContent-Disposition: form-data; name=file; filename=in.jsonl"
+                       "\r\n\r\n" +
+                       content + "\r\n--XX--\r\n");
+    EXPECT_TRUE(status.ok()) << status.message;
+    StoreRequest request{.resource = Resource::files, .verb = Verb::post, .owner = owner};
+    request.upload = *std::move(sink);
+    return ask(std::move(request));
+  }
+  /// The id of a file with so many requests.
+  std::string file(int requests, const std::string& owner = {}) {
+    std::string lines;
+    for (int i = 0; i < requests; ++i) {
+      lines += R"({"custom_id":"r)" + std::to_string(i) +
+               R"(","method":"POST","url":"/v1/completions","body":{"prompt":"p","timeout":1}})" + "\n";
+    }
+    return text(json::parse(upload(lines, "batch", owner).body).value_or(Json()), "id");
+  }
+  Json create(const std::string& input, const std::string& owner = {}) {
+    StoreRequest request{.resource = Resource::batches, .verb = Verb::post, .owner = owner};
+    request.body = R"({"input_file_id":")" + input +
+                   R"(","endpoint":"/v1/completions","completion_window":"24h","metadata":{"a":"b"}})";
+    return object(std::move(request));
+  }
+  Json batch(const std::string& id, const std::string& owner = {}) {
+    return object({.resource = Resource::batch, .verb = Verb::get, .id = id, .owner = owner});
+  }
+  /// The batch when it has the status.
+  Json wait_for(const std::string& id, const std::string& status) {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    Json now = batch(id);
+    while (text(now, "status") != status && std::chrono::steady_clock::now() < end) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      now = batch(id);
+    }
+    EXPECT_EQ(text(now, "status"), status) << json::to_text(now);
+    return now;
+  }
+  void reply(const Call& call, int status = 200, const std::string& body = R"({"ok":true})") {
+    Output output{.exchange_id = call.exchange.id, .kind = Output::Kind::whole};
+    output.status = static_cast<std::uint16_t>(status);
+    output.body = body;
+    std::vector<Output> outputs;
+    outputs.push_back(std::move(output));
+    service_->take(std::move(outputs));
+  }
+  /// The bytes of a file.
+  std::string content(const std::string& id, const std::string& owner = {}) {
+    const Output output = ask({.resource = Resource::content, .verb = Verb::get, .id = id, .owner = owner});
+    if (output.file == nullptr) return "status " + std::to_string(output.status);
+    std::string bytes(output.file->bytes, '\0');
+    EXPECT_EQ(::pread(output.file->fd.get(), bytes.data(), bytes.size(), 0),
+              static_cast<ssize_t>(bytes.size()));
+    return bytes;
+  }
+  static std::size_t lines(const std::string& text) {
+    return static_cast<std::size_t>(std::ranges::count(text, '\n'));
+  }
+
+  std::string folder_;
+  Engine engine_;
+  std::atomic<std::int64_t> now_s_{1'000'000};
+  std::mutex mutex_;
+  std::map<std::uint64_t, std::promise<Output>> waiting_;
+  std::uint64_t exchanges_ = 0;
+  std::unique_ptr<BatchService> service_;
+};
+
+TEST_F(BatchServiceTest, ABatchRunsInTheBackgroundAndHasItsResultsInTwoFiles) {
+  const std::string input = file(5);
+  const Json created = create(input);
+  EXPECT_EQ(text(created, "status"), "validating");
+  const std::string id = text(created, "id");
+  std::set<std::string> ids;
+  for (int i = 0; i < 5; ++i) {
+    const Call call = engine_.next();
+    EXPECT_LT(engine_.waiting(), 3u) << "no more than three at once";
+    const auto& request = std::get<Request>(call.body);
+    EXPECT_TRUE(request.background);
+    EXPECT_GT(request.timeout_ns, 3600'000'000'000) << "the batch's time, not the request's";
+    EXPECT_EQ(call.exchange.io, kIo);
+    EXPECT_TRUE(ids.insert(call.request_id).second);
+    reply(call, i == 2 ? 400 : 200);
+  }
+  const Json done = wait_for(id, "completed");
+  EXPECT_EQ(count(done, "total"), 5);
+  EXPECT_EQ(count(done, "completed"), 4);
+  EXPECT_EQ(count(done, "failed"), 1);
+  EXPECT_EQ(text(*json::member(done, "metadata"), "a"), "b");
+  EXPECT_EQ(lines(content(text(done, "output_file_id"))), 4u);
+  EXPECT_EQ(lines(content(text(done, "error_file_id"))), 1u);
+}
+
+TEST_F(BatchServiceTest, ANewServerGoesOnAndAsksForNothingTwice) {
+  const std::string id = text(create(file(6)), "id");
+  for (int i = 0; i < 2; ++i) reply(engine_.next());
+  wait_for(id, "in_progress");
+  while (count(batch(id), "completed") < 2) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  while (engine_.waiting() < 3) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  for (int i = 0; i < 3; ++i) engine_.next();  // in flight when the server ends
+  open();
+  std::set<std::string> asked;
+  for (int i = 0; i < 4; ++i) {
+    const Call call = engine_.next();
+    asked.insert(call.request_id.substr(call.request_id.rfind('_')));
+    reply(call);
+  }
+  EXPECT_EQ(asked, (std::set<std::string>{"_3", "_4", "_5", "_6"}));
+  const Json done = wait_for(id, "completed");
+  EXPECT_EQ(count(done, "completed"), 6);
+  const std::string results = content(text(done, "output_file_id"));
+  EXPECT_EQ(lines(results), 6u);
+  for (int i = 0; i < 6; ++i) EXPECT_NE(results.find("\"r" + std::to_string(i) + "\""), std::string::npos);
+}
+
+TEST_F(BatchServiceTest, ACancelledBatchKeepsWhatIsDone) {
+  const std::string id = text(create(file(6)), "id");
+  reply(engine_.next());
+  const Call in_flight = engine_.next();
+  while (count(batch(id), "completed") < 1) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  const Json cancelled = object({.resource = Resource::cancel, .verb = Verb::post, .id = id});
+  EXPECT_TRUE(text(cancelled, "status") == "cancelling") << json::to_text(cancelled);
+  EXPECT_TRUE(engine_.was_cancelled(in_flight.exchange.id));
+  const Json ended = wait_for(id, "cancelled");
+  EXPECT_EQ(lines(content(text(ended, "output_file_id"))), 1u);
+  EXPECT_EQ(text(ended, "error_file_id"), "");
+  reply(in_flight);  // too late, and to nobody
+  EXPECT_EQ(ask({.resource = Resource::cancel, .verb = Verb::post, .id = id}).status, 400);
+}
+
+TEST_F(BatchServiceTest, AnExpiredBatchHasAnErrorForEachRequestThatIsLeft) {
+  const std::string id = text(create(file(6)), "id");
+  reply(engine_.next());
+  while (count(batch(id), "completed") < 1) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  now_s_ += 24 * 3600;
+  const Json ended = wait_for(id, "expired");
+  EXPECT_EQ(count(ended, "completed"), 1);
+  EXPECT_EQ(count(ended, "failed"), 5);
+  const std::string errors = content(text(ended, "error_file_id"));
+  EXPECT_EQ(lines(errors), 5u);
+  EXPECT_NE(errors.find("batch_expired"), std::string::npos);
+}
+
+TEST_F(BatchServiceTest, ARequestThatFindsTheServerFullIsAskedAgain) {
+  const std::string id = text(create(file(1)), "id");
+  const Call first = engine_.next();
+  reply(first, 429);
+  const Call again = engine_.next();
+  EXPECT_EQ(again.request_id, first.request_id);
+  reply(again);
+  EXPECT_EQ(count(wait_for(id, "completed"), "completed"), 1);
+}
+
+TEST_F(BatchServiceTest, AFileBelongsToItsKey) {
+  const std::string input = file(1, "key-a");
+  EXPECT_EQ(content(input, "key-b"), "status 404");
+  EXPECT_EQ(content(input), "status 404");
+  EXPECT_EQ(lines(content(input, "key-a")), 1u);
+  StoreRequest request{.resource = Resource::batches, .verb = Verb::post, .owner = "key-b"};
+  request.body =
+      R"({"input_file_id":")" + input + R"(","endpoint":"/v1/completions","completion_window":"24h"})";
+  EXPECT_EQ(ask(std::move(request)).status, 400);
+  const Json theirs = object({.resource = Resource::files, .verb = Verb::get, .owner = "key-b"});
+  EXPECT_TRUE(json::items(*json::member(theirs, "data")).empty());
+  const std::string id = text(create(input, "key-a"), "id");
+  EXPECT_EQ(ask({.resource = Resource::batch, .verb = Verb::get, .id = id, .owner = "key-b"}).status, 404);
+  EXPECT_EQ(ask({.resource = Resource::file, .verb = Verb::remove, .id = input, .owner = "key-a"}).status,
+            400)
+      << "a batch reads it";
+  reply(engine_.next());
+}
+
+TEST_F(BatchServiceTest, ListsHavePages) {
+  std::vector<std::string> files;
+  for (int i = 0; i < 5; ++i) {
+    files.push_back(file(1));
+    ++now_s_;
+  }
+  StoreRequest request{.resource = Resource::files, .verb = Verb::get, .after = files[4], .limit = "2"};
+  Json page = object(request);
+  const auto data = json::items(*json::member(page, "data"));
+  ASSERT_EQ(data.size(), 2u);
+  EXPECT_EQ(text(data[0], "id"), files[3]) << "newest first";
+  EXPECT_EQ(text(page, "last_id"), files[2]);
+  EXPECT_TRUE(json::is_true(json::member(page, "has_more")));
+  request.order = "asc";
+  request.after = files[2];
+  page = object(request);
+  EXPECT_EQ(text(page, "first_id"), files[3]);
+  EXPECT_FALSE(json::is_true(json::member(page, "has_more")));
+  request.limit = "0";
+  EXPECT_EQ(ask(request).status, 400);
+}
+
+TEST_F(BatchServiceTest, RefusalsNameTheField) {
+  EXPECT_NE(upload("x", "fine-tune").body.find("purpose"), std::string::npos);
+  auto sink = service_->receive("multipart/form-data; boundary=XX");
+  ASSERT_TRUE(sink.ok());
+  ASSERT_TRUE((*sink)->write("--XX\r\nContent-Disposition: form-data; name=file; filename=a\r\n\r\n").ok());
+  EXPECT_EQ((*sink)->write(std::string(100'001 + 10, 'x')).code, Code::too_large);
+  EXPECT_FALSE(service_->receive("application/json").ok());
+  const std::string input = file(1);
+  const auto param = [&](const std::string& body) {
+    StoreRequest request{.resource = Resource::batches, .verb = Verb::post};
+    request.body = body;
+    const Output output = ask(std::move(request));
+    EXPECT_EQ(output.status, 400) << output.body;
+    return text(*json::member(json::parse(output.body).value_or(Json()), "error"), "param");
+  };
+  EXPECT_EQ(param(R"({"input_file_id":"no","endpoint":"/v1/completions"})"), "input_file_id");
+  EXPECT_EQ(param(R"({"input_file_id":")" + input + R"(","endpoint":"/x"})"), "endpoint");
+  EXPECT_EQ(
+      param(R"({"input_file_id":")" + input + R"(","endpoint":"/v1/completions","completion_window":"1h"})"),
+      "completion_window");
+  EXPECT_EQ(param(R"({"input_file_id":")" + input + R"(","endpoint":"/v1/completions","metadata":{"a":1}})"),
+            "metadata");
+  // An empty file is refused when its requests are counted.
+  const std::string empty = text(json::parse(upload("\n").body).value_or(Json()), "id");
+  const Json failed = wait_for(text(create(empty), "id"), "failed");
+  EXPECT_NE(json::to_text(failed).find("empty_file"), std::string::npos);
+}
+
+TEST_F(BatchServiceTest, TheDirectoryIsForOneServerAndClosedToOthers) {
+  const std::string dir = folder_ + "/batches";
+  EXPECT_FALSE(BatchStore::open(dir, 1 << 20, 0).ok()) << "this server holds it";
+  struct stat found {};
+  ASSERT_EQ(::stat(dir.c_str(), &found), 0);
+  EXPECT_EQ(found.st_mode & 0777, 0700u);
+  const std::string open_to_all = folder_ + "/open";
+  ASSERT_EQ(::mkdir(open_to_all.c_str(), 0755), 0);
+  ::chmod(open_to_all.c_str(), 0755);
+  EXPECT_EQ(BatchStore::open(open_to_all, 1 << 20).status().param, "batch-dir");
+}
+
+TEST_F(BatchServiceTest, FilesHaveALimitTogetherAndLeaveNothingBehind) {
+  std::string big(90'000, 'x');
+  int kept = 0;
+  while (kept < 20 && upload(big).status == 200) ++kept;
+  EXPECT_EQ(kept, 11) << "of 90,000 bytes in 1 MiB";
+  EXPECT_EQ(upload(big).status, 413);
+  EXPECT_TRUE(std::filesystem::is_empty(folder_ + "/batches/uploads"));
+  const Json files = object({.resource = Resource::files, .verb = Verb::get});
+  const std::string id = text(json::items(*json::member(files, "data"))[0], "id");
+  const Json removed = object({.resource = Resource::file, .verb = Verb::remove, .id = id});
+  EXPECT_TRUE(json::is_true(json::member(removed, "deleted")));
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/batches/files/" + id));
+  EXPECT_EQ(upload(big).status, 200);
+}
+
+}  // namespace
+}  // namespace troupe::http
