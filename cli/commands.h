@@ -17,6 +17,7 @@ int tokenize_main(int argc, char** argv);
 int cluster_keys_main(int argc, char** argv);
 int collect_env_main(int argc, char** argv);
 int completion_main(int argc, char** argv);
+int run_batch_main(int argc, char** argv);
 int bench_main(int argc, char** argv);
 int version_main(int argc, char** argv);
 

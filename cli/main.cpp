@@ -70,6 +70,7 @@ constexpr Subcommand kSubcommands[] = {
     {"quantize", "write a quantised copy of a checkpoint", troupe::cli::quantize_main},
     {"tokenize", "encode and decode text with a model's tokenizer", troupe::cli::tokenize_main},
     {"bench", "measure: steps of a model offline, load on a server", troupe::cli::bench_main},
+    {"run-batch", "run a file of requests (JSONL) and write their answers", troupe::cli::run_batch_main},
     {"collect-env", "print what a bug report needs to know of this machine", troupe::cli::collect_env_main},
     {"completion", "print a script for completion in bash, zsh or fish", troupe::cli::completion_main},
     {"version", "print the version", troupe::cli::version_main},

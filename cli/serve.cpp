@@ -27,6 +27,7 @@
 #include "config/dump.h"
 #include "config/parse.h"
 #include "config/validate.h"
+#include "http/batch/batch_store.h"
 #include "http/server/tls_server.h"
 #include "ipc/memory_file.h"
 #include "ipc/patch_region.h"
@@ -181,6 +182,9 @@ Result<std::string> prepare(config::Options& options, SharedMemory& shared) {
   if (const std::string warning = config::exposure_warning(options.http);
       !warning.empty() && !options.takes_fronts()) {
     warn(warning);
+  }
+  if (!options.batch.dir.empty() && !options.dry_run && !options.dump_config) {
+    if (Status status = http::BatchStore::check(options.batch.dir); !status.ok()) return status;
   }
   if (!options.remote.cluster_keys.empty()) {
     const auto keys = remote::load_cluster_keys(options.remote.cluster_keys);

@@ -30,22 +30,25 @@ std::string error_message(const ClientResponse& response) {
 }
 
 using Each = std::function<bool(std::string_view data)>;
+using Piece = std::function<Status(std::string_view bytes)>;
 
 /// One request after another, each operation waited for.
 class Client::Exchange {
  public:
   explicit Exchange(ClientOptions options) : options_(std::move(options)) {}
 
-  /// `each` null: the body is returned, whatever its type.
+  /// `each` null: the body is returned, whatever its type; with `piece` that of 200 goes there.
   Result<ClientResponse> run(const std::string& method, const std::string& target, const std::string& body,
-                             const Each* each) {
+                             const Each* each, const std::string& content_type = "application/json",
+                             const Piece* piece = nullptr) {
     arrived_.clear();
-    Status status = begin({method, target, body, options_.api_key, /*keep_alive=*/true});
+    Status status = begin({method, target, body, options_.api_key, /*keep_alive=*/true, content_type});
     ClientResponse answer;
     if (status.ok()) {
       answer = {connection_->status(), connection_->headers(), {}};
       const bool events = each != nullptr && answer.headers["content-type"].starts_with("text/event-stream");
-      status = events ? read_events(*each) : read_body();
+      const bool pieces = piece != nullptr && answer.status == 200;
+      status = events ? read_events(*each) : pieces ? read_pieces(*piece) : read_body();
     }
     if (!status.ok() || !connection_ || !connection_->keep_alive()) connection_.reset();
     if (!status.ok()) return status;
@@ -61,6 +64,7 @@ class Client::Exchange {
   Status ask(const ClientRequest& request);
   Status read_body();
   Status read_events(const Each& each);
+  Status read_pieces(const Piece& piece);
   Status read(Duration patience) {
     return wait(patience, server().text() + " was silent for too long",
                 [&](auto done) { connection_->read(done); });
@@ -142,6 +146,16 @@ Status Client::Exchange::read_body() {
   return status;
 }
 
+Status Client::Exchange::read_pieces(const Piece& piece) {
+  Status status;
+  while (status.ok()) {
+    status = piece(std::exchange(arrived_, {}));
+    if (!status.ok() || connection_->answered()) break;
+    status = read(milliseconds(options_.idle_timeout_ms));
+  }
+  return status;
+}
+
 Status Client::Exchange::read_events(const Each& each) {
   bool hung_up = false;
   EventReader events([&](std::string_view data) {
@@ -166,6 +180,15 @@ Client::Client(Client&&) noexcept = default;
 Result<ClientResponse> Client::request(const std::string& method, const std::string& target,
                                        const std::string& body) {
   return exchange_->run(method, target, body, nullptr);
+}
+
+Result<ClientResponse> Client::post(const std::string& target, const std::string& content_type,
+                                    const std::string& body) {
+  return exchange_->run("POST", target, body, nullptr, content_type);
+}
+
+Result<ClientResponse> Client::download(const std::string& target, const Piece& each) {
+  return exchange_->run("GET", target, {}, nullptr, {}, &each);
 }
 
 Result<ClientResponse> Client::stream(const std::string& target, const std::string& body,

@@ -46,6 +46,15 @@ class Client {
   Result<ClientResponse> request(const std::string& method, const std::string& target,
                                  const std::string& body = {});
 
+  /// POSTs a body that is not JSON.
+  Result<ClientResponse> post(const std::string& target, const std::string& content_type,
+                              const std::string& body);
+
+  /// GETs `target` and gives the body of an answer of 200 to `each` as it arrives, however large it is; any
+  /// other answer is returned with its body. What `each` returns other than ok ends it.
+  Result<ClientResponse> download(const std::string& target,
+                                  const std::function<Status(std::string_view bytes)>& each);
+
   /// POSTs `body` and calls `each` with the data of every server-sent event but "[DONE]", as it arrives.
   /// `each` returns false to hang up, which cancels the request on the server. An answer that is no event
   /// stream, for example an error, is returned with its body. A stream without "[DONE]" at its end is

@@ -197,7 +197,7 @@ void ClientConnection::send(ClientRequest request, BodySink sink, Done done) {
           (host.find(':') != host.npos ? "[" + host + "]" : host) + ":" + std::to_string(impl_->server.port));
   out.set(field::user_agent, "troupe");
   if (!request.api_key.empty()) out.set(field::authorization, "Bearer " + request.api_key);
-  if (!request.body.empty()) out.set(field::content_type, "application/json");
+  if (!request.body.empty()) out.set(field::content_type, request.content_type);
   out.keep_alive(request.keep_alive);
   out.body() = std::move(request.body);
   out.prepare_payload();

@@ -26,9 +26,10 @@ struct ServerAddress {
 struct ClientRequest {
   std::string method;
   std::string target;
-  std::string body;     ///< JSON
+  std::string body;     ///< of content_type
   std::string api_key;  ///< sent as a bearer key when not empty
   bool keep_alive = false;
+  std::string content_type = "application/json";
 };
 
 /// One operation at a time, on one thread. An operation calls `done` from the io_context, never before it
