@@ -33,7 +33,7 @@ constexpr std::string_view kServeFlags[] = {"quantization",
                                             "mm-processor-kwargs",
                                             "gpu-memory-utilization"};
 
-/// What the pages document for a model: formats of the 300B that are not offered yet are named as such.
+/// What the pages document for a model: what is not offered yet is named as such.
 std::vector<std::string> documented_formats(const model::DocumentedModel& documented) {
   std::vector<std::string> formats = {"", "wint8", "wint4", "block_wise_fp8"};
   if (documented.name == "ERNIE-4.5-300B-A47B") {

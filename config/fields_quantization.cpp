@@ -21,7 +21,9 @@ std::vector<Field> quantization_fields(QuantizationOptions& o) {
        .help =
            "how weights are stored: wint8, wint4 (experts in 4 bits, the rest in 8; without experts all in "
            "4), "
-           "block_wise_fp8 (a Hopper GPU) or wint2 (experts in 2 bits, which troupe quantize makes); "
+           "block_wise_fp8 (a Hopper GPU), wint2 (experts in 2 bits, which troupe quantize makes), w4a8 "
+           "(experts in 4 bits with static int8 inputs, which troupe quantize makes with --calibrate) or "
+           "w4a8c8 (the same, and static int8 keys and values); "
            "or JSON such as "
            "{\"quantization\":\"mix_quant\",\"dense_quant_type\":\"wint8\","
            "\"moe_quant_type\":\"wint4\",\"kv_cache_quant_type\":\"int8\"}. Without it a checkpoint that is "

@@ -12,12 +12,13 @@
 namespace troupe::config {
 namespace {
 
-constexpr std::string_view kWorking[] = {"wint8", "wint4", "block_wise_fp8",
-                                         "wint2"};  // as WeightQuant, from wint8 on
+constexpr std::string_view kWorking[] = {"wint8", "wint4", "block_wise_fp8", "wint2",
+                                         "w4a8"};  // as WeightQuant, from wint8 on
+constexpr std::string_view kW4a8c8 = "w4a8c8";     // w4a8 with kv_cache_quant_type int8
 constexpr std::string_view kMixed = "mix_quant";
 /// FastDeploy's other methods, which are refused by name.
-constexpr std::string_view kMissing[] = {"wint2.5", "w4w2",  "w4a8",  "w4a8c8",   "w4afp8",
-                                         "w8a8",    "mxfp4", "nvfp4", "wfp8afp8", "tensor_wise_fp8"};
+constexpr std::string_view kMissing[] = {"wint2.5", "w4w2",  "w4afp8",   "w8a8",
+                                         "mxfp4",   "nvfp4", "wfp8afp8", "tensor_wise_fp8"};
 constexpr std::string_view kMissingCaches[] = {"int8_zp", "int4_zp", "fp8_zp", "float8_e4m3fn_zp"};
 
 template <class List>
@@ -29,11 +30,13 @@ Status unavailable(const std::string& what) { return {Code::unsupported, what}; 
 
 Status wrong_method(std::string_view got) {
   std::vector<std::string_view> all(std::begin(kWorking), std::end(kWorking));
+  all.push_back(kW4a8c8);
   all.push_back(kMixed);
   const std::string guess = did_you_mean(got, all);
   return invalid(
       "got " + in_quotes(got) +
-      ", expected wint8, wint4, block_wise_fp8, wint2, or a JSON object with the key \"quantization\"" +
+      ", expected wint8, wint4, block_wise_fp8, wint2, w4a8, w4a8c8, or a JSON object with the key "
+      "\"quantization\"" +
       guess);
 }
 
@@ -48,16 +51,20 @@ Result<WeightQuant> read_type(std::string_view name) {
   return wrong_method(name);
 }
 
+bool for_experts_alone(WeightQuant type) { return type == WeightQuant::wint2 || type == WeightQuant::w4a8; }
+
 Result<Quantization> of_method(std::string_view name) {
   if (name == kMixed) {
     return invalid(
         "mix_quant is written as a JSON object with the keys \"quantization\", \"dense_quant_type\" and "
         "\"moe_quant_type\"");
   }
-  const auto type = read_type(name);
+  const bool cache = name == kW4a8c8;
+  const auto type = read_type(cache ? "w4a8" : name);
   if (!type) return type.status();
-  const bool few_bits = *type == WeightQuant::wint4 || *type == WeightQuant::wint2;
-  return Quantization{*type, few_bits ? WeightQuant::wint8 : *type, *type};
+  const bool few_bits = *type == WeightQuant::wint4 || for_experts_alone(*type);
+  return Quantization{*type, few_bits ? WeightQuant::wint8 : *type, *type,
+                      cache ? KvCacheDType::int8 : KvCacheDType::automatic};
 }
 
 /// The JSON form, read key by key; the first error is kept.
@@ -72,8 +79,10 @@ class ObjectReader {
     Quantization read;
     if (method == kMixed) {
       read.dense = read.mixture = type_of("dense_quant_type");
-      if (read.dense == WeightQuant::wint2)
-        fail(invalid("key \"dense_quant_type\": got wint2, which experts alone have"));
+      if (for_experts_alone(read.dense)) {
+        fail(invalid(std::string("key \"dense_quant_type\": got ") + to_string(read.dense) +
+                     ", which experts alone have"));
+      }
       read.experts = type_of("moe_quant_type");
       check_image_experts(read.experts);
       if (read.dense == WeightQuant::none && read.experts == WeightQuant::none) {
@@ -88,7 +97,7 @@ class ObjectReader {
       if (named) read = *named;
       if (!named) fail(named.status());
     }
-    read.kv_cache = cache_type();
+    if (object_.contains("kv_cache_quant_type")) read.kv_cache = cache_type();
     if (!status_.ok()) return status_;
     return read;
   }

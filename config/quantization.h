@@ -9,7 +9,7 @@
 namespace troupe::config {
 
 /// Storage of a group of weights. `none`: the activations' type.
-enum class WeightQuant { none, wint8, wint4, block_wise_fp8, wint2 };
+enum class WeightQuant { none, wint8, wint4, block_wise_fp8, wint2, w4a8 };
 
 const char* to_string(WeightQuant quant);
 
@@ -20,15 +20,18 @@ struct Quantization {
   WeightQuant experts = WeightQuant::none;  ///< with the shared ones
   KvCacheDType kv_cache = KvCacheDType::automatic;
 
+  /// True if keys and values have static scales, one for each channel: int8 beside w4a8.
+  bool static_kv() const { return experts == WeightQuant::w4a8 && kv_cache == KvCacheDType::int8; }
+
   bool operator==(const Quantization&) const = default;
 };
 
-/// "wint8", "wint4", "block_wise_fp8", "wint2", or a JSON object: {"quantization": one of these, or
-/// "mix_quant" with "dense_quant_type" and "moe_quant_type", and with "image_moe_quant_type" if it is the
-/// same as the latter; "kv_cache_quant_type": "int8", "fp8" or "block_wise_fp8"}. wint4 means wint8 outside
-/// of the experts when there are any, and so does wint2, which only experts have. The empty text asks for
-/// nothing. invalid_argument names the key and what is allowed; unsupported: a method of FastDeploy's that is
-/// not there, with what is.
+/// "wint8", "wint4", "block_wise_fp8", "wint2", "w4a8", "w4a8c8", or a JSON object: {"quantization": one of
+/// these, or "mix_quant" with "dense_quant_type" and "moe_quant_type", and with "image_moe_quant_type" if it
+/// is the same as the latter; "kv_cache_quant_type": "int8", "fp8" or "block_wise_fp8"}. wint4 means wint8
+/// outside of the experts when there are any, and so do wint2 and w4a8, which only experts have; w4a8c8 is
+/// w4a8 with kv_cache_quant_type int8. The empty text asks for nothing. invalid_argument names the key and
+/// what is allowed; unsupported: a method of FastDeploy's that is not there, with what is.
 Result<Quantization> parse_quantization(std::string_view text);
 
 /// The errors of parse_quantization() but for `unsupported`, and that one alone ("" when there is none).

@@ -37,6 +37,21 @@ struct StaticInput {
 /// Neighbouring inputs of a W4A8 expert's down product that are rotated together.
 inline constexpr int kHadamardBlock = 128;
 
+/// Statistics of the experts' inputs, from which static scales are made: an expert's element is raised to the
+/// largest magnitude among the inputs of its rows. NaN once one was. Null: not wanted.
+struct LargestInputs {
+  float* gate_up = nullptr;  ///< (in_stacks()) of x
+  float* down = nullptr;     ///< (in_stacks()) of down's inputs, rotated as W4A8 experts rotate them; their
+                             ///< width is a multiple of kHadamardBlock
+
+  constexpr bool wanted() const { return gate_up != nullptr; }
+  /// Those of a later layer, where all layers' lie one after the other.
+  constexpr LargestInputs of_layer(int layer, int experts) const {
+    const auto skipped = static_cast<std::size_t>(layer) * static_cast<std::size_t>(experts);
+    return wanted() ? LargestInputs{gate_up + skipped, down + skipped} : LargestInputs{};
+  }
+};
+
 /// p = softmax(router · x[r]) over all experts, in fp32. The top_k experts with the largest p + bias are
 /// chosen, the lowest index among equals; their weights are p / max(sum of the chosen p, 1e-12).
 /// A model of two kinds of rows, text and vision, runs the op once for each, with their own routers and
@@ -82,6 +97,7 @@ struct Moe {
   const KvSlot* slots = nullptr;   ///< rows whose block is kPaddingBlock touch no expert; null: all count
   std::int32_t* chosen = nullptr;  ///< (rows, top_k) the experts chosen, rising, -1 for padding rows, for
                                    ///< statistics; null: not wanted
+  LargestInputs largest{};         ///< the Cpu alone, of experts that are not W4A8
 
   int in_stacks() const { return held > 0 ? held : experts; }
 };

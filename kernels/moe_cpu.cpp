@@ -10,6 +10,7 @@
 #include "kernels/cpu/linear.h"
 #include "kernels/cpu/static_inputs.h"
 #include "kernels/moe.h"
+#include "kernels/quantize.h"
 
 namespace troupe::kernels {
 namespace {
@@ -65,7 +66,7 @@ class MoeRun {
                                  tile_of(r_, op.gate_up.first.format).rows);
     // Experts with static scales each have codes of their own.
     const std::size_t operands = rows == 1 && !w4a8() ? 1 : rows * (k + (op.shared > 0 ? 1 : 0));
-    const std::size_t activations = w4a8() ? places * a_format_.width() : 0;
+    const std::size_t activations = keeps_activations() ? places * a_format_.width() : 0;
 
     ScratchLayout layout;
     const std::size_t logits = layout.add<float>(rows * experts_stride());
@@ -99,12 +100,14 @@ class MoeRun {
     w4a8() ? gather_static() : gather();
     gate_up();
     if (w4a8()) rotate();
+    if (op_.largest.wanted()) find_largest();
     down();
   }
 
  private:
   DType dtype() const { return op_.down.first.activations(); }
   bool w4a8() const { return op_.gate_up_inputs != nullptr; }
+  bool keeps_activations() const { return w4a8() || op_.largest.wanted(); }
   std::size_t experts_stride() const { return static_cast<std::size_t>(padded(op_.experts)); }
   const std::byte* x_row(int row) const {
     return static_cast<const std::byte*>(op_.x) + static_cast<std::size_t>(row) *
@@ -276,6 +279,27 @@ class MoeRun {
     });
   }
 
+  /// Of each expert's rows, for Moe::largest. A unit's rows are one expert's, and units of the shared slices
+  /// come last.
+  void find_largest() {
+    device_.pool().for_each(op_.in_stacks(), 1, [&](int begin, int end, int lane) {
+      auto* x = static_cast<float*>(device_.lane(lane));
+      for (int expert = begin; expert < end; ++expert) {
+        for (int place = offsets_[expert]; place < offsets_[expert + 1]; ++place) {
+          r_.expand[static_cast<int>(dtype())](x, x_row(row_of_[place]), x_format_.width());
+          raise(op_.largest.gate_up[expert], x, static_cast<std::size_t>(op_.gate_up.first.inputs));
+          float* row = activation_row(place);
+          rotate_blocks(r_, dtype(), row, a_format_.width());
+          raise(op_.largest.down[expert], row, a_format_.width());
+        }
+      }
+    });
+  }
+
+  static void raise(float& largest, const float* numbers, std::size_t count) {
+    for (std::size_t i = 0; i < count; ++i) largest = larger_magnitude(largest, numbers[i]);
+  }
+
   /// silu(gate) * up of 32 activations of a row, each rounded.
   void store_static(int place, int pair, const float* gate, const float* up) const {
     alignas(64) float gates[kPanel], ups[kPanel], product[kPanel];
@@ -312,6 +336,11 @@ class MoeRun {
                 }
                 alignas(64) float rounded[kPanel];
                 swiglu(rounded, sums[0][i], sums[1][i], kPanel);
+                if (op_.largest.wanted()) {
+                  r_.expand[static_cast<int>(dtype())](
+                      activation_row(static_cast<int>(place)) + static_cast<std::size_t>(pair) * kPanel,
+                      rounded, kPanel);
+                }
                 a_format_.convert(to + place * a_format_.pitch(), rounded,
                                   static_cast<std::size_t>(pair) * kPanel, kPanel);
               }
@@ -371,7 +400,7 @@ class MoeRun {
   GroupRows* units_ = nullptr;
   Operands x_{};
   Operands a_{};
-  float* activations_ = nullptr;  ///< (places, width) of W4A8, before they become codes
+  float* activations_ = nullptr;  ///< (places, width) where keeps_activations(): down's inputs as floats
 };
 
 }  // namespace
@@ -386,6 +415,8 @@ void run(Cpu& device, const Moe& op) {
                (op.shared == 0 && op.down_inputs != nullptr &&
                 op.down.first.format.kind == WeightKind::int4 && op.down.first.format.group == 0 &&
                 op.down.first.inputs % kHadamardBlock == 0));
+  TROUPE_CHECK(!op.largest.wanted() || (op.gate_up_inputs == nullptr && op.largest.down != nullptr &&
+                                        op.down.first.inputs % kHadamardBlock == 0));
   if (op.norm.weight != nullptr) run(device, op.norm);
   const auto width = static_cast<std::size_t>(padded(op.router.inputs));
   for (int first = 0; first < op.rows; first += kRowsAtOnce) {

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "kernels/moe.h"
+
 namespace troupe::model {
 namespace {
 
@@ -42,6 +44,15 @@ nlohmann::ordered_json quantization_config(const ModelFiles& files) {
     JsonValue made = {{"quantization", "wint2"}, {"moe_quant_type", "wint2"}};
     if (formats.attention.quantised()) made["dense_quant_type"] = "wint8";
     if (files.spec.shared_experts > 0) made["shared_experts_quant_type"] = "wint2";
+    return made;
+  }
+  if (formats.w4a8) {
+    JsonValue made = {{"quantization", "mix_quant"}, {"moe_quant_type", "w4a8"}};
+    if (formats.attention.quantised()) made["dense_quant_type"] = "wint8";
+    if (formats.static_kv) made["kv_cache_quant_type"] = "int8";
+    made["is_quantized"] = true;
+    made["is_permuted"] = true;  // codes in the kernels' order, scales finished: paddle_copy.h
+    made["hadamard_block_size"] = kernels::kHadamardBlock;
     return made;
   }
   JsonValue groups = JsonValue::object();

@@ -4,6 +4,7 @@
 #include <string_view>
 #include <utility>
 
+#include "base/check.h"
 #include "kernels/matrix.h"
 #include "kernels/wint2.h"
 #include "model/vision/vision_weights.h"
@@ -80,9 +81,18 @@ std::string joined(std::string name) {
   return name;
 }
 
+/// The largest magnitude that an expert's projection met.
+float largest_input(const Calibration& calibration, const WeightSource& source) {
+  const LayerMagnitudes& layer = calibration.layers[static_cast<std::size_t>(source.layer)];
+  const bool down = source.weight == Weight::down;
+  return (down ? layer.down : layer.gate_up)[static_cast<std::size_t>(source.expert)];
+}
+
 }  // namespace
 
 std::vector<CopyTensor> tensors_of(const CopyModule& module) {
+  if (const auto channels = static_cast<std::int64_t>(module.scales_of_channels.size()); channels > 0)
+    return {tensor_of(module.whole_name, FileType::f32, {channels})};
   const WeightSource& first = *module.slices.front();
   if (!module.format.quantised()) {
     const FileType type = first.tensor->type;
@@ -96,6 +106,11 @@ std::vector<CopyTensor> tensors_of(const CopyModule& module) {
             tensor_of(module.name + ".super_scales", FileType::bf16, {outputs}),
             tensor_of(module.name + ".code_scale", FileType::f32, {outputs}),
             tensor_of(module.name + ".code_zp", FileType::f32, {outputs})};
+  }
+  if (module.w4a8()) {
+    return {tensor_of(module.name + ".quant_weight", FileType::i8, {module.inputs() / 2, module.outputs()}),
+            tensor_of(module.name + ".weight_scale", FileType::bf16, {module.outputs()}),
+            tensor_of(module.name + ".activation_scale", FileType::f32, {1})};
   }
   if (module.paddle) {
     return {tensor_of(module.name + ".quant_weight", FileType::i8, {module.outputs(), module.inputs()}),
@@ -112,7 +127,8 @@ std::vector<CopyTensor> tensors_of(const CopyModule& module) {
           tensor_of(module.name + ".weight_shape", FileType::i64, {2})};
 }
 
-std::vector<CopyModule> modules_of(const ModelFiles& files) {
+std::vector<CopyModule> modules_of(const ModelFiles& files, const Calibration* calibration) {
+  TROUPE_CHECK(calibration != nullptr || !(files.formats.w4a8 || files.formats.static_kv));
   const WeightLayout layout = WeightLayout::make(files.spec, files.formats, files.tied, {});
   const Names names(files.spec);
   std::vector<CopyModule> modules;
@@ -121,7 +137,7 @@ std::vector<CopyModule> modules_of(const ModelFiles& files) {
     const kernels::Matrix& matrix =
         target_of(layout, files.spec, source.weight, source.layer, source.expert).matrix;
     const WeightFormat format = matrix.outputs > 0 ? matrix.format : WeightFormat{};
-    const bool paddle = files.formats.wint2() && format.quantised();
+    const bool paddle = files.formats.paddle() && format.quantised();
     const std::string whole = paddle ? joined(names.tensor(source)) : names.tensor(source);
     const auto [at, added] = places.emplace(whole, modules.size());
     if (added) {
@@ -129,8 +145,19 @@ std::vector<CopyModule> modules_of(const ModelFiles& files) {
       const std::string name =
           whole.ends_with(kSuffix) ? whole.substr(0, whole.size() - kSuffix.size()) : whole;
       modules.push_back({name, whole, names.is_vector(source), {}, format, paddle});
+      if (files.formats.w4a8 && source.expert != WeightSource::kNoExpert)
+        modules.back().input_largest = largest_input(*calibration, source);
     }
     modules[at->second].slices.push_back(&source);
+  }
+  for (int layer = 0; files.formats.static_kv && layer < files.spec.layers; ++layer) {
+    const LayerMagnitudes& found = calibration->layers[static_cast<std::size_t>(layer)];
+    for (const auto& [what, magnitudes] :
+         {std::pair{"cachek_matmul", &found.keys}, std::pair{"cachev_matmul", &found.values}}) {
+      const std::string name = "model.layers." + std::to_string(layer) + ".self_attn." + what;
+      modules.push_back(
+          {.name = name, .whole_name = name + ".activation_scale", .scales_of_channels = *magnitudes});
+    }
   }
   return modules;
 }

@@ -1,12 +1,13 @@
 #pragma once
 // What a quantised copy of a checkpoint consists of: its tensors with the names of a -PT checkpoint, and
-// which weights become which. In a copy with wint2, linears of the layers are joined as -Paddle checkpoints
-// have them.
+// which weights become which. In a copy with wint2 or W4A8, linears of the layers are joined as -Paddle
+// checkpoints have them.
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include "kernels/weight_format.h"
+#include "model/calibration.h"
 #include "model/checkpoint/model_files.h"
 
 namespace troupe::model {
@@ -19,9 +20,14 @@ struct CopyModule {
   bool vector = false;     ///< a tensor of one dimension
   std::vector<const WeightSource*> slices;
   kernels::WeightFormat format{};
-  bool paddle =
-      false;  ///< quantised in the form of FastDeploy's tools, as every linear of a copy with wint2 is
+  bool paddle = false;  ///< quantised in the form of FastDeploy's tools, as every linear of a copy with wint2
+                        ///< or W4A8 is
+  /// Not 0: W4A8, and the largest magnitude of the inputs.
+  float input_largest = 0;
+  /// Static scales of keys or values; then there are no slices.
+  std::vector<float> scales_of_channels;
 
+  bool w4a8() const { return input_largest > 0; }
   bool wint2() const { return format.kind == kernels::WeightKind::wint2; }
   bool side_by_side() const { return slices.front()->weight == Weight::down; }
   std::int64_t outputs() const {
@@ -56,7 +62,8 @@ struct CopyTensor {
 /// The tensors of a module, in the order in which its bytes are written.
 std::vector<CopyTensor> tensors_of(const CopyModule& module);
 
-/// All modules, in the order of the files' map, into which they point.
-std::vector<CopyModule> modules_of(const ModelFiles& files);
+/// All modules, in the order of the files' map, into which they point; the static scales of keys and values
+/// come last. `calibration`: where the formats have static scales.
+std::vector<CopyModule> modules_of(const ModelFiles& files, const Calibration* calibration = nullptr);
 
 }  // namespace troupe::model

@@ -12,6 +12,7 @@
 #include "gpu/buffer.h"
 #include "kernels/batch.h"
 #include "kernels/copy_blocks.h"
+#include "kernels/moe.h"
 #include "kernels/sample.h"
 #include "kernels/top_logprobs.h"
 #include "model/checkpoint/spec.h"
@@ -109,6 +110,7 @@ struct ForwardStep {
   int axes = 1;
   const std::uint8_t* kinds = nullptr;
   std::span<const EmbeddedRows> embedded{};
+  kernels::LargestInputs largest{};  ///< (layers, experts)
 };
 
 template <class D, class R>
@@ -189,6 +191,10 @@ class Decoder {
   /// For checkpoints that were trained otherwise; before the first step.
   void set_draft_norms(const DraftNorms& norms) { draft_norms_ = norms; }
 
+  /// Every step from now on raises these, (layers, experts), in all layers that are mixtures. On the Cpu
+  /// alone.
+  void observe(const kernels::LargestInputs& largest) { largest_ = largest; }
+
   void copy_blocks(std::span<const kernels::BlockPair> pairs);
   const kernels::KvCache& kv() const { return kv_; }
   const VisionWeights& vision_weights() const { return weights_.layout().vision; }
@@ -240,6 +246,7 @@ class Decoder {
   Buffer<D> arena_;
   Activations memory_;
   kernels::KvCache kv_;
+  kernels::LargestInputs largest_{};
   Stage<D> stage_;
 
   // Host side of the current step.

@@ -22,7 +22,8 @@ void Decoder<D>::forward(const DeviceStep& step) {
                  .positions = step.positions,
                  .axes = step.axes,
                  .kinds = step.kinds,
-                 .embedded = step.embedded});
+                 .embedded = step.embedded,
+                 .largest = largest_});
   if (spec_.draft_layers > 0) keep_hidden(step.batch.rows);
 }
 

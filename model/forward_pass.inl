@@ -173,7 +173,8 @@ void ForwardPass<D, R>::layers(const ForwardStep& s) const {
                        .norm = norm(w.post_norm),
                        .kinds = s.kinds,
                        .kind = kTextRow,
-                       .slots = s.batch.slots};
+                       .slots = s.batch.slots,
+                       .largest = s.largest.of_layer(layer, spec.experts)};
       summed(attention_out, moe.norm);
       if (s.kinds == nullptr) {
         summed(moe, next.norm);

@@ -1,6 +1,9 @@
 #pragma once
-// Linears of a copy in the form of FastDeploy's tools: experts in wint2, the others in the order of Paddle's
-// wint8.
+// Linears of a copy in the form of FastDeploy's tools: experts in wint2 or W4A8, the others in the order of
+// Paddle's wint8. Of W4A8, is_permuted is true: codes lie in the kernels' order (checkpoint/paddle_codes.h),
+// activation_scale is 1 / a and weight_scale bf16(w · a / (127 · 112)), with a the largest magnitude of the
+// inputs and w that of an output's weights. down's weights are W · H / 128 in blocks of 128 inputs, H the
+// unnormalised Hadamard matrix in natural order, rounded to bf16.
 #include <cstddef>
 #include <vector>
 

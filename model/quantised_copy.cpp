@@ -4,21 +4,19 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/check.h"
 #include "config/json_file.h"
 #include "gpu/cpu.h"
-#include "kernels/quantize.h"
 #include "kernels/wint2.h"
 #include "model/copy_config.h"
 #include "model/copy_modules.h"
-#include "model/paddle_copy.h"
-#include "model/weight_target.h"
+#include "model/module_bytes.h"
 
 namespace troupe::model {
 namespace {
@@ -31,177 +29,9 @@ using kernels::WeightFormat;
 constexpr std::uint64_t kShardBytes = std::uint64_t{5} << 30;
 constexpr std::uint64_t kEncodedShardBytes = std::uint64_t{512} << 20;  // minutes of work at most are lost
 constexpr const char* kMarker = "quantize-unfinished.json";
+constexpr const char* kCalibration = "quantize-calibration.json";
 constexpr const char* kPart = ".part";                         // of a file that is not whole
 constexpr std::uint64_t kSmallFile = std::uint64_t{64} << 20;  // others beside the weights are not copied
-
-/// All elements of a source, as rows of its inputs.
-std::vector<std::byte> read_rows(const WeightSource& source) {
-  const std::size_t element = size_of(source.tensor->type);
-  const auto lines = static_cast<std::size_t>(source.transposed ? source.inputs : source.outputs);
-  const auto line = static_cast<std::size_t>(source.transposed ? source.outputs : source.inputs);
-  std::vector<std::byte> bytes(lines * line * element);
-  for (std::size_t i = 0; i < lines; ++i) {
-    source.tensor->file->read(source.offset() + i * static_cast<std::uint64_t>(source.stride) * element,
-                              bytes.data() + i * line * element, line * element);
-  }
-  if (!source.transposed) return bytes;
-  std::vector<std::byte> turned(bytes.size());
-  for (std::size_t i = 0; i < lines; ++i) {
-    for (std::size_t o = 0; o < line; ++o) {
-      std::memcpy(turned.data() + (o * lines + i) * element, bytes.data() + (i * line + o) * element,
-                  element);
-    }
-  }
-  return turned;
-}
-
-/// The bytes of a module's tensors, one after the other.
-class ModuleBytes {
- public:
-  ModuleBytes(Cpu& device, const CopyModule& module) : device_(device), module_(module) {}
-
-  Result<std::vector<std::byte>> make() {
-    std::uint64_t bytes = 0;
-    for (const CopyTensor& tensor : tensors_of(module_)) bytes += tensor.bytes;
-    out_.resize(bytes);
-    if (module_.paddle) return make_paddle();
-    for (std::size_t i = 0; i < module_.slices.size(); ++i) {
-      const WeightSource& slice = *module_.slices[i];
-      const std::vector<std::byte> rows = read_rows(slice);
-      if (Status s = slice.tensor->file->status(); !s.ok()) return s;
-      if (module_.fp8()) {
-        const int blocks = (slice.outputs + kernels::kFp8Block - 1) / kernels::kFp8Block;
-        device_.pool().for_each(blocks, 1, [&](int begin, int end, int) {
-          for (int block = begin; block < end; ++block) quantise_blocks(i, block, rows);
-        });
-      } else {
-        device_.pool().for_each(slice.outputs, 16, [&](int begin, int end, int) {
-          for (int row = begin; row < end; ++row) {
-            module_.format.quantised() ? quantise(i, row, rows) : copy(i, row, rows);
-          }
-        });
-      }
-      if (bad_) {
-        return invalid("The tensor '" + slice.name +
-                       "' has a NaN or an infinity among its numbers, which cannot be quantised.");
-      }
-    }
-    if (module_.format.quantised() && !module_.fp8()) {
-      const std::int64_t shape[] = {module_.outputs(), module_.inputs()};
-      std::memcpy(out_.data() + out_.size() - sizeof shape, shape, sizeof shape);
-    }
-    return std::move(out_);
-  }
-
-  const kernels::Wint2Error& error() const { return error_; }
-
- private:
-  Result<std::vector<std::byte>> make_paddle() {
-    SliceRows rows;
-    for (const WeightSource* slice : module_.slices) {
-      rows.push_back(read_rows(*slice));
-      if (Status s = slice->tensor->file->status(); !s.ok()) return s;
-    }
-    error_ = write_paddle_module(device_, module_, rows, out_.data());
-    if (!error_.finite) {
-      return invalid(
-          "The tensor '" + module_.slices.front()->name +
-          "', or one that is joined with it, has a NaN or an infinity among its numbers, which cannot be "
-          "quantised.");
-    }
-    return std::move(out_);
-  }
-
-  std::size_t first_output(std::size_t slice) const {
-    return module_.side_by_side() ? 0 : slice * static_cast<std::size_t>(module_.slices[slice]->outputs);
-  }
-  std::size_t first_input(std::size_t slice) const {
-    return module_.side_by_side() ? slice * static_cast<std::size_t>(module_.slices[slice]->inputs) : 0;
-  }
-
-  void copy(std::size_t slice, int row, const std::vector<std::byte>& rows) {
-    const std::size_t element = size_of(module_.slices[slice]->tensor->type);
-    const auto bytes = static_cast<std::size_t>(module_.slices[slice]->inputs) * element;
-    const std::size_t output = first_output(slice) + static_cast<std::size_t>(row);
-    const std::size_t at = output * static_cast<std::size_t>(module_.inputs()) + first_input(slice);
-    std::memcpy(out_.data() + at * element, rows.data() + static_cast<std::size_t>(row) * bytes, bytes);
-  }
-
-  void quantise(std::size_t slice, int row, const std::vector<std::byte>& rows) {
-    const WeightSource& source = *module_.slices[slice];
-    const DType type = dtype_of(source.tensor->type);
-    const auto inputs = static_cast<std::size_t>(source.inputs);
-    const std::byte* line = rows.data() + static_cast<std::size_t>(row) * inputs * size_of(type);
-    const std::size_t group =
-        module_.format.group == 0 ? inputs : static_cast<std::size_t>(module_.format.group);
-    const std::size_t output = first_output(slice) + static_cast<std::size_t>(row);
-    std::byte* codes = out_.data() + output * static_cast<std::size_t>(module_.words()) * 4;
-    std::byte* scales = out_.data() + static_cast<std::size_t>(module_.outputs() * module_.words()) * 4;
-    std::size_t scale_at =
-        output * static_cast<std::size_t>(module_.scales()) +
-        slice * static_cast<std::size_t>(module_.side_by_side() ? module_.scales_of_slice() : 0);
-    for (std::size_t from = 0; from < inputs; from += group, ++scale_at) {
-      const std::size_t to = std::min(inputs, from + group);
-      float largest = 0;
-      for (std::size_t i = from; i < to; ++i)
-        largest = kernels::larger_magnitude(largest, load_element(line, type, i));
-      const float scale = kernels::scale_for(module_.format, largest);
-      if (!(scale >= 0)) bad_ = true;
-      store_element(scales, module_.format.group == 0 ? DType::f32 : DType::bf16, scale_at, scale);
-      for (std::size_t i = from; i < to; ++i) {
-        put(codes, first_input(slice) + i,
-            kernels::code_of(load_element(line, type, i), scale, kernels::largest_code(module_.format.kind)));
-      }
-    }
-  }
-
-  /// fp8: kFp8Block outputs of a slice. check_slices() has seen that no block has numbers of two slices.
-  void quantise_blocks(std::size_t slice, int block, const std::vector<std::byte>& rows) {
-    constexpr int kBlock = kernels::kFp8Block;
-    const WeightSource& source = *module_.slices[slice];
-    const DType type = dtype_of(source.tensor->type);
-    const auto inputs = static_cast<std::size_t>(source.inputs),
-               all = static_cast<std::size_t>(module_.inputs());
-    const auto number = [&](int row, std::size_t input) {
-      return load_element(rows.data(), type, static_cast<std::size_t>(row) * inputs + input);
-    };
-    const int first = block * kBlock, last = std::min(source.outputs, first + kBlock);
-    std::byte* scales = out_.data() + static_cast<std::size_t>(module_.outputs()) * all;
-    for (std::size_t from = 0; from < inputs; from += kBlock) {
-      const std::size_t to = std::min(inputs, from + kBlock);
-      float largest = 0;
-      for (int row = first; row < last; ++row) {
-        for (std::size_t i = from; i < to; ++i) largest = kernels::larger_magnitude(largest, number(row, i));
-      }
-      const float scale = kernels::scale_for(module_.format, largest);
-      if (!(scale >= 0)) bad_ = true;
-      const std::size_t scale_row = first_output(slice) / kBlock + static_cast<std::size_t>(block),
-                        scale_column = (first_input(slice) + from) / kBlock;
-      store_element(scales, DType::f32,
-                    scale_row * static_cast<std::size_t>(module_.block_columns()) + scale_column, scale);
-      for (int row = first; row < last; ++row) {
-        std::byte* codes =
-            out_.data() + (first_output(slice) + static_cast<std::size_t>(row)) * all + first_input(slice);
-        for (std::size_t i = from; i < to; ++i)
-          codes[i] = static_cast<std::byte>(kernels::fp8_code_of(number(row, i), scale));
-      }
-    }
-  }
-
-  void put(std::byte* codes, std::size_t input, int code) const {
-    if (module_.format.bits() == 8) {
-      codes[input] = static_cast<std::byte>(code + 128);
-    } else {
-      codes[input / 2] |= static_cast<std::byte>((code + 8) << (input % 2 == 0 ? 0 : 4));
-    }
-  }
-
-  Cpu& device_;
-  const CopyModule& module_;
-  std::vector<std::byte> out_;
-  std::atomic<bool> bad_{false};
-  kernels::Wint2Error error_;
-};
 
 Status write_failed(const fs::path& file) {
   return failure(Code::unavailable, file.string() + " cannot be written: " + std::strerror(errno) + ".");
@@ -223,7 +53,7 @@ Status sync_file(const fs::path& file) {
 }
 
 /// What tells an unfinished copy from that of another checkpoint, or in another format.
-std::string marker_of(const ModelFiles& files, const CopyPlaces& places) {
+std::string marker_of(const ModelFiles& files, const CopyPlaces& places, const std::string& prompts) {
   Header weights = Header::object();  // sorted
   std::error_code error;
   for (const fs::directory_entry& entry : fs::directory_iterator(places.from, error)) {
@@ -231,10 +61,11 @@ std::string marker_of(const ModelFiles& files, const CopyPlaces& places) {
       weights[entry.path().filename().string()] = {entry.file_size(),
                                                    entry.last_write_time().time_since_epoch().count()};
   }
-  const JsonValue marker = {{"from", fs::weakly_canonical(places.from).string()},
-                            {"quantization_config", quantization_config(files)},
-                            {"formats", to_string(files.formats, files.spec)},
-                            {"weights", weights.dump()}};
+  JsonValue marker = {{"from", fs::weakly_canonical(places.from).string()},
+                      {"quantization_config", quantization_config(files)},
+                      {"formats", to_string(files.formats, files.spec)},
+                      {"weights", weights.dump()}};
+  if (!prompts.empty()) marker["prompts"] = prompts;
   return marker.dump(2) + "\n";
 }
 
@@ -286,8 +117,9 @@ std::vector<FilePart> file_parts(const std::vector<CopyModule>& modules, std::ui
 
 class Writer {
  public:
-  Writer(const ModelFiles& files, const CopyPlaces& places, const LoadProgress& progress)
-      : places_(places), progress_(progress), modules_(modules_of(files)) {
+  Writer(const ModelFiles& files, const CopyPlaces& places, const LoadProgress& progress,
+         const Calibration* calibration)
+      : places_(places), progress_(progress), modules_(modules_of(files, calibration)) {
     for (const CopyModule& module : modules_) total_ += bytes_of(module);
   }
 
@@ -312,6 +144,7 @@ class Writer {
   // Side by side, slices share rows of codes and of scales: each has to begin with a whole byte and a whole
   // group.
   static Status check_slices(const CopyModule& module) {
+    if (module.slices.empty()) return {};
     const int inputs = module.slices.front()->inputs,
               group = module.fp8() ? kernels::kFp8Block : module.format.group;
     if (module.fp8() && !module.side_by_side() && module.slices.size() > 1) {
@@ -334,14 +167,16 @@ class Writer {
 
   static Status check_paddle(const CopyModule& module) {
     if (module.wint2() && module.inputs() % kernels::kWint2Unit == 0) return {};
+    if (module.w4a8() && module.outputs() % 4 == 0 && module.inputs() % 64 == 0) return {};
     if (!module.wint2() && module.format.kind == kernels::WeightKind::int8 && module.outputs() % 2 == 0 &&
         module.inputs() % 64 == 0)
       return {};
     return failure(Code::unsupported, module.name + " has " + std::to_string(module.outputs()) +
                                           " outputs and " + std::to_string(module.inputs()) +
-                                          " inputs, which a copy with wint2 " + "cannot store as " +
-                                          to_string(module.format) +
-                                          "; wint8 takes even outputs and multiples of 64 inputs.");
+                                          " inputs, which FastDeploy's form cannot store as " +
+                                          (module.w4a8() ? "W4A8" : to_string(module.format)) +
+                                          "; wint8 takes even outputs and multiples of 64 inputs, W4A8 "
+                                          "multiples of 4 outputs and of 64 inputs.");
   }
 
   // What becomes one tensor has one type: the correction biases of both modalities may come from two.
@@ -386,10 +221,8 @@ class Writer {
     out.write(reinterpret_cast<const char*>(&length), sizeof length) << text;
     for (std::size_t i = shard.begin; i < shard.end && out; ++i) {
       if (progress_) progress_(done_, total_);
-      ModuleBytes module(device_, modules_[i]);
-      Result<std::vector<std::byte>> bytes = module.make();
+      const Result<std::vector<std::byte>> bytes = module_bytes(device_, modules_[i], error_);
       if (!bytes) return bytes.status();
-      error_ += module.error();
       out.write(reinterpret_cast<const char*>(bytes->data()), static_cast<std::streamsize>(bytes->size()));
       done_ += bytes_of(modules_[i]);
     }
@@ -429,14 +262,35 @@ Status copy_others(const CopyPlaces& places) {
   return error ? failure(Code::unavailable, places.from.string() + ": " + error.message() + ".") : Status{};
 }
 
+/// What an ended call left of the same, or the result of a run, which is then kept there.
+Result<Calibration> calibrated(const ModelFiles& files, const CopyPlaces& places,
+                               const CopyCalibration& calibration) {
+  const fs::path whole = places.into / kCalibration, part = whole.string() + kPart;
+  if (const Result<std::string> kept = config::read_small_file(whole, kSmallFile); kept.ok()) {
+    Result<Calibration> read = Calibration::from_json(*kept, files.spec);
+    if (read.ok()) return read;
+    return invalid(whole.string() + " cannot be used: " + read.status().message + "; remove it.");
+  }
+  TROUPE_CHECK(calibration.run);
+  Result<Calibration> made = calibration.run();
+  if (!made) return made;
+  if (Status s = write_text(part, made->to_json()); !s.ok()) return s;
+  if (Status s = sync_file(part); !s.ok()) return s;
+  std::error_code error;
+  fs::rename(part, whole, error);
+  if (error) return write_failed(whole);
+  return made;
+}
+
 }  // namespace
 
 Status write_quantised_copy(const ModelFiles& files, const CopyPlaces& places, const LoadProgress& progress,
-                            CopyReport* report) {
+                            CopyReport* report, const CopyCalibration& calibration) {
   const WeightFormats& formats = files.formats;
-  if (formats.wint2() && formats.lm_head.quantised()) {
+  if (formats.paddle() && formats.lm_head.quantised()) {
     return failure(Code::unsupported,
-                   std::string("A checkpoint with wint2 has its head in ") + to_string(formats.activations) +
+                   std::string("A checkpoint with wint2 or W4A8 has its head in ") +
+                       to_string(formats.activations) +
                        "; give --lm-head-dtype to troupe serve, which quantises it while loading.");
   }
   for (const WeightFormat& format : {formats.attention, formats.mlp, formats.experts, formats.lm_head}) {
@@ -449,15 +303,25 @@ Status write_quantised_copy(const ModelFiles& files, const CopyPlaces& places, c
   fs::create_directories(places.into, error);
   if (error)
     return failure(Code::unavailable, places.into.string() + " cannot be made: " + error.message() + ".");
-  if (Status s = begin_copy(places.into, marker_of(files, places)); !s.ok()) return s;
-  Writer writer(files, places, progress);
+  if (Status s = begin_copy(places.into, marker_of(files, places, calibration.key)); !s.ok()) return s;
+  const bool scales = formats.w4a8 || formats.static_kv;
+  CopyReport unread;
+  CopyReport& found = report != nullptr ? *report : unread;
+  if (scales) {
+    Result<Calibration> made = calibrated(files, places, calibration);
+    if (!made) return made.status();
+    found.calibration = *std::move(made);
+  }
+  Writer writer(files, places, progress, scales ? &found.calibration : nullptr);
   if (Status s = writer.write(); !s.ok()) return s;
-  if (report != nullptr && writer.error().of_weights > 0)
-    report->squared_error = writer.error().squares / writer.error().of_weights;
+  if (writer.error().of_weights > 0) found.squared_error = writer.error().squares / writer.error().of_weights;
   if (Status s = copy_others(places); !s.ok()) return s;
   if (Status s = write_config(files, places); !s.ok()) return s;
-  fs::remove(places.into / kMarker, error);
-  return error ? write_failed(places.into / kMarker) : Status{};
+  for (const char* name : {kCalibration, kMarker}) {
+    fs::remove(places.into / name, error);
+    if (error) return write_failed(places.into / name);
+  }
+  return {};
 }
 
 }  // namespace troupe::model

@@ -22,15 +22,17 @@ WeightFormat format_of(WeightQuant quant, DType activations, int group) {
     case WeightQuant::wint4: return {WeightKind::int4, activations, group};
     case WeightQuant::block_wise_fp8: return {WeightKind::fp8, activations};
     case WeightQuant::wint2: return {WeightKind::wint2, activations};
+    case WeightQuant::w4a8: return {WeightKind::int4, activations};
   }
   return activations;
 }
 
 /// What W4A8 and static scales of keys and values need.
 Status check_static(const ModelSpec& spec, config::Device device, const WeightFormats& formats) {
+  const std::string who = spec.stored_quantisation ? "The checkpoint has " : "--quantization asks for ";
   if (device == config::Device::cuda && (formats.w4a8 || formats.static_kv)) {
     return failure(Code::unsupported,
-                   std::string("The checkpoint has ") +
+                   who +
                        (formats.w4a8 ? "W4A8 experts, whose static int8 activations"
                                      : "static scales of keys and values, which") +
                        " run on the CPU alone; on a GPU use the checkpoint in bfloat16 with --quantization "
@@ -38,12 +40,12 @@ Status check_static(const ModelSpec& spec, config::Device device, const WeightFo
   }
   if (!formats.w4a8) return {};
   if (spec.shared_experts > 0) {
-    return failure(Code::unsupported, "The checkpoint has W4A8 experts and moe_num_shared_experts " +
+    return failure(Code::unsupported, who + "W4A8 experts, and moe_num_shared_experts is " +
                                           std::to_string(spec.shared_experts) +
-                                          "; W4A8 is read of models without shared experts.");
+                                          "; W4A8 is for models without shared experts.");
   }
   if (spec.expert_intermediate % kernels::kHadamardBlock != 0) {
-    return failure(Code::unsupported, "The checkpoint has W4A8 experts and moe_intermediate_size " +
+    return failure(Code::unsupported, who + "W4A8 experts, and moe_intermediate_size is " +
                                           std::to_string(spec.expert_intermediate) +
                                           "; allowed are multiples of 128, which are rotated together.");
   }
@@ -172,18 +174,22 @@ Result<WeightFormats> choose_formats(const ModelSpec& spec, DType dtype, config:
   const bool mixture = spec.experts > 0;
   const int group = options.group > 0 ? options.group : kDefaultGroup;
   WeightFormats formats(dtype);
-  if (!mixture && asked->dense == config::WeightQuant::wint2 && !spec.stored_quantisation) {
-    return failure(
-        Code::unsupported,
-        std::string("--quantization wint2 is for experts, and this model has none; ") + kWorks + ".");
+  const bool for_experts =
+      asked->experts == config::WeightQuant::wint2 || asked->experts == config::WeightQuant::w4a8;
+  if (!mixture && for_experts && !spec.stored_quantisation) {
+    return failure(Code::unsupported, std::string("--quantization ") + to_string(asked->experts) +
+                                          " is for experts, and this model has none; " + kWorks + ".");
   }
   formats.attention = formats.mlp = format_of(mixture ? asked->mixture : asked->dense, dtype, group);
   if (mixture) formats.experts = format_of(asked->experts, dtype, options.group);
+  formats.w4a8 = mixture && asked->experts == config::WeightQuant::w4a8;
+  formats.static_kv = formats.w4a8 && asked->static_kv();
   if (spec.stored_quantisation) {
     const Result<WeightFormats> stored = stored_formats(spec, dtype);
     if (!stored) return stored;
     const bool same = formats.attention == stored->attention && formats.mlp == stored->mlp &&
-                      formats.experts == stored->experts && stored->early_layers == 0 && !stored->w4a8;
+                      formats.experts == stored->experts && stored->early_layers == 0 &&
+                      formats.w4a8 == stored->w4a8 && (!formats.static_kv || stored->static_kv);
     if (!options.method.empty() && !same) {
       return invalid("--quantization: got " + options.method.substr(0, 80) +
                          ", but the checkpoint is quantised already, as " + to_string(*stored, spec) +

@@ -51,6 +51,8 @@ struct WeightFormats {
     constexpr auto kind = kernels::WeightKind::wint2;
     return experts.kind == kind || early_experts.kind == kind;
   }
+  /// True if quantised linears of a checkpoint in these formats have the form of FastDeploy's tools.
+  bool paddle() const { return wint2() || w4a8; }
   bool quantised() const {
     return attention.quantised() || mlp.quantised() || experts.quantised() || lm_head.quantised();
   }

@@ -149,6 +149,13 @@ Status ModelFiles::choose(config::Device device, const config::QuantizationOptio
                    "--quantization wint2 writes a checkpoint that has them, wint8 and wint4 are made while "
                    "loading.");
   }
+  if (chosen->w4a8 && checkpoint && !spec.stored_quantisation && !for_copy) {
+    return failure(
+        Code::unsupported,
+        "--quantization w4a8: loading does not make its static scales; troupe quantize MODEL OUT "
+        "--quantization w4a8c8 --calibrate FILE.jsonl writes a checkpoint that has them, wint8 and "
+        "wint4 are made while loading.");
+  }
   formats = *chosen;
   if (spec.draft_layers > 0) {
     const Result<kernels::WeightFormat> draft = draft_format(*this, device);

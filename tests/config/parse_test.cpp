@@ -221,8 +221,8 @@ TEST(Parse, SwapSpace) {
 
 TEST(Parse, AllUnavailableFlagsAreRefusedInOneMessage) {
   const std::string message =
-      option_error({"--quantization", "w4a8", "--num-servers", "2", "--router", "127.0.0.1:9000"}, {}, 3);
-  EXPECT_NE(message.find("not available yet: --quantization w4a8: "), std::string::npos);
+      option_error({"--quantization", "w4afp8", "--num-servers", "2", "--router", "127.0.0.1:9000"}, {}, 3);
+  EXPECT_NE(message.find("not available yet: --quantization w4afp8: "), std::string::npos);
   EXPECT_NE(message.find("not available yet: --num-servers 2: "), std::string::npos);
   EXPECT_NE(message.find("not available yet: --router 127.0.0.1:9000"), std::string::npos);
   std::istringstream lines(message);
@@ -255,7 +255,7 @@ TEST(Parse, ParsingDoesNotCheckThatTheDeviceExists) {
 }
 
 TEST(Parse, WrongValuesAreReportedBeforeUnavailableFlags) {
-  EXPECT_EQ(option_error({"--quantization", "w4a8", "--port", "-1"}, {}, 2).find("--port: got "), 0u);
+  EXPECT_EQ(option_error({"--quantization", "w4afp8", "--port", "-1"}, {}, 2).find("--port: got "), 0u);
 }
 
 TEST(Parse, LimitsOfLogprobs) {

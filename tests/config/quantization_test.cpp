@@ -31,6 +31,8 @@ TEST(Quantization, Names) {
   EXPECT_EQ(read("wint4"), (Quantization{wint4, wint8, wint4}))
       << "4 bits outside of experts only without experts";
   EXPECT_EQ(read("block_wise_fp8"), (Quantization{block_wise_fp8, block_wise_fp8, block_wise_fp8}));
+  EXPECT_EQ(read("w4a8"), (Quantization{w4a8, wint8, w4a8}));
+  EXPECT_EQ(read("w4a8c8"), (Quantization{w4a8, wint8, w4a8, KvCacheDType::int8}));
   EXPECT_NE(refused("wint44").find("did you mean wint4?"), std::string::npos);
   EXPECT_NE(refused("mix_quant").find("dense_quant_type"), std::string::npos);
 }
@@ -46,6 +48,13 @@ TEST(Quantization, Objects) {
             read(R"({"quantization":"mix_quant","moe_quant_type":"wint4"})"));
   EXPECT_EQ(read(R"({"quantization":"mix_quant","moe_quant_type":"wint4"})"),
             (Quantization{none, none, wint4}));
+  const Quantization static_kv = read(
+      R"({"quantization":"mix_quant","dense_quant_type":"wint8","moe_quant_type":"w4a8","kv_cache_quant_type":"int8"})");
+  EXPECT_TRUE(static_kv.static_kv());
+  EXPECT_TRUE(read("w4a8c8").static_kv());
+  EXPECT_TRUE(read(R"({"quantization":"w4a8c8"})").static_kv());
+  EXPECT_FALSE(read("w4a8").static_kv());
+  EXPECT_FALSE(read(R"({"quantization":"wint4","kv_cache_quant_type":"int8"})").static_kv());
   for (const char* name : {"fp8", "float8_e4m3fn", "block_wise_fp8"}) {
     const std::string text = std::string(R"({"quantization":"wint8","kv_cache_quant_type":")") + name + "\"}";
     EXPECT_EQ(read(text).kv_cache, KvCacheDType::fp8);
@@ -69,22 +78,25 @@ TEST(Quantization, WrongObjectsAreNamedByKeyAndValue) {
 }
 
 TEST(Quantization, MethodsThatAreMissingAreRefusedWithWhatWorks) {
-  for (const char* name : {"wint2.5", "w4a8", "w4afp8", "w8a8", "w4a8c8", "tensor_wise_fp8"}) {
+  for (const char* name : {"wint2.5", "w4afp8", "w8a8", "nvfp4", "tensor_wise_fp8"}) {
     EXPECT_NE(refused(name, Code::unsupported).find(std::string(name) + " is not"), std::string::npos);
     EXPECT_NE(refused(name, Code::unsupported).find("wint8 and wint4 are"), std::string::npos);
   }
-  EXPECT_NE(refused(R"({"quantization":"mix_quant","dense_quant_type":"wint8","moe_quant_type":"w4a8"})",
+  EXPECT_NE(refused(R"({"quantization":"mix_quant","dense_quant_type":"wint8","moe_quant_type":"w4afp8"})",
                     Code::unsupported)
-                .find("key \"moe_quant_type\": w4a8"),
+                .find("key \"moe_quant_type\": w4afp8"),
+            std::string::npos);
+  EXPECT_NE(refused(R"({"quantization":"mix_quant","dense_quant_type":"w4a8"})").find("experts alone have"),
             std::string::npos);
   EXPECT_NE(refused(R"({"quantization":"mix_quant","moe_quant_type":"wint4","image_moe_quant_type":"wint8"})",
                     Code::unsupported)
                 .find("image_moe_quant_type wint8 with moe_quant_type wint4 is not offered"),
             std::string::npos);
-  EXPECT_NE(refused(R"({"quantization":"mix_quant","moe_quant_type":"wint4","image_moe_quant_type":"w4a8"})",
-                    Code::unsupported)
-                .find("key \"image_moe_quant_type\": w4a8"),
-            std::string::npos);
+  EXPECT_NE(
+      refused(R"({"quantization":"mix_quant","moe_quant_type":"wint4","image_moe_quant_type":"w4afp8"})",
+              Code::unsupported)
+          .find("key \"image_moe_quant_type\": w4afp8"),
+      std::string::npos);
   EXPECT_NE(refused(R"({"quantization":"wint8","kv_cache_quant_type":"int4_zp"})", Code::unsupported)
                 .find("int8 and fp8 are"),
             std::string::npos);
