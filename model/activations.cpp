@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "model/decoder.h"
 
 namespace troupe::model {
@@ -22,7 +24,9 @@ Activations Activations::make(const ModelSpec& spec, DType dtype, const DecoderL
   made.x = stored(rows, spec.hidden);
   made.q = stored(rows, spec.q_width());
   made.attended = stored(rows, spec.q_width());
-  made.mlp = stored(rows, spec.has_dense_mlp() ? spec.intermediate : 0);
+  // Slices of shared experts that are stored otherwise than the others run as MLPs, too.
+  made.mlp = stored(rows, std::max(spec.has_dense_mlp() ? spec.intermediate : 0,
+                                   spec.shared_experts > 0 ? spec.expert_intermediate : 0));
   const kernels::KvCache kv{nullptr, dtype, spec.layers, spec.kv_heads, spec.head_dim, limits.kv_format};
   made.kv = arena.take_bytes(kv.unquantised_bytes(most_rows));
   made.rope = arena.take<float>(rows * half_head * 2);

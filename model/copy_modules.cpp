@@ -145,8 +145,8 @@ std::vector<CopyModule> modules_of(const ModelFiles& files, const Calibration* c
       const std::string name =
           whole.ends_with(kSuffix) ? whole.substr(0, whole.size() - kSuffix.size()) : whole;
       modules.push_back({name, whole, names.is_vector(source), {}, format, paddle});
-      if (files.formats.w4a8 && source.expert != WeightSource::kNoExpert)
-        modules.back().input_largest = largest_input(*calibration, source);
+      const bool expert = source.expert != WeightSource::kNoExpert && source.expert < files.spec.experts;
+      if (files.formats.w4a8 && expert) modules.back().input_largest = largest_input(*calibration, source);
     }
     modules[at->second].slices.push_back(&source);
   }

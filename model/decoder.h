@@ -73,7 +73,7 @@ struct Activations {
   void* x = nullptr;             ///< (rows, hidden) of dtype: the normalised input of attention or of the MLP
   void* q = nullptr;             ///< (rows, heads · head_dim) of dtype
   void* attended = nullptr;      ///< (rows, heads · head_dim) of dtype
-  void* mlp = nullptr;           ///< (rows, intermediate) of dtype
+  void* mlp = nullptr;           ///< (rows, intermediate) of dtype; also of slices of shared experts
   void* kv = nullptr;            ///< QkvRopeKvWrite::unquantised
   float* rope = nullptr;         ///< (rows, head_dim / 2, 2)
   void* picked = nullptr;        ///< (sequences, hidden) of dtype: normalised rows whose logits are wanted

@@ -167,7 +167,7 @@ void ForwardPass<D, R>::layers(const ForwardStep& s) const {
                        .first = spec.held_experts.first,
                        .held = spec.experts_held(),
                        .parts = cut,
-                       .shared = spec.shared_experts,
+                       .shared = w.expert_down.count - spec.experts_held(),
                        .top_k = spec.top_k,
                        .rows = rows,
                        .norm = norm(w.post_norm),
@@ -176,27 +176,37 @@ void ForwardPass<D, R>::layers(const ForwardStep& s) const {
                        .slots = s.batch.slots,
                        .largest = s.largest.of_layer(layer, spec.experts)};
       summed(attention_out, moe.norm);
-      if (s.kinds == nullptr) {
+      if (s.kinds == nullptr && w.shared_down.count == 0) {
         summed(moe, next.norm);
       } else {
-        // Both kinds of experts add to one part.
+        // Both kinds of experts, and shared ones of another format, add to one part.
         if (ranks != nullptr) moe.residual = sum_of_ranks(s.memory, rows);
         run(device, moe);
-        run(device, kernels::Moe{.residual = moe.residual,
-                                 .x = s.memory.x,
-                                 .router = w.vision.router,
-                                 .bias = w.vision.router_bias,
-                                 .gate_up = w.vision.gate_up,
-                                 .down = w.vision.down,
-                                 .experts = spec.experts,
-                                 .first = spec.held_experts.first,
-                                 .held = spec.experts_held(),
-                                 .parts = cut,
-                                 .top_k = spec.top_k,
-                                 .rows = rows,
-                                 .kinds = s.kinds,
-                                 .kind = kVisionRow,
-                                 .slots = s.batch.slots});
+        if (s.kinds != nullptr) {
+          run(device, kernels::Moe{.residual = moe.residual,
+                                   .x = s.memory.x,
+                                   .router = w.vision.router,
+                                   .bias = w.vision.router_bias,
+                                   .gate_up = w.vision.gate_up,
+                                   .down = w.vision.down,
+                                   .experts = spec.experts,
+                                   .first = spec.held_experts.first,
+                                   .held = spec.experts_held(),
+                                   .parts = cut,
+                                   .top_k = spec.top_k,
+                                   .rows = rows,
+                                   .kinds = s.kinds,
+                                   .kind = kVisionRow,
+                                   .slots = s.batch.slots});
+        }
+        for (int slice = 0; slice < w.shared_down.count; ++slice) {
+          run(device, kernels::Mlp{.residual = moe.residual,
+                                   .x = s.memory.x,
+                                   .activation = s.memory.mlp,
+                                   .gate_up = w.shared_gate_up.at(slice),
+                                   .down = w.shared_down.at(slice),
+                                   .rows = rows});
+        }
         if (ranks != nullptr) add_up(moe.residual, next.norm);
       }
     } else {

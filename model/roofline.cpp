@@ -51,7 +51,7 @@ Parameters parameters(const ModelSpec& spec, const WeightFormats& formats) {
     if (spec.moe_layer(layer)) {
       const Amount expert = mlp(formats.experts_of(layer), spec.expert_intermediate);
       p.experts += expert;
-      p.every_token += spec.shared_experts * expert;
+      p.every_token += spec.shared_experts * mlp(formats.shared_of(layer), spec.expert_intermediate);
       p.router += matrix(DType::f32, spec.experts, spec.hidden);
     } else {
       p.every_token += mlp(formats.mlp, spec.intermediate);

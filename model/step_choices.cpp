@@ -103,10 +103,11 @@ class Choices {
                         std::to_string(spec_.experts) + " experts, top " + std::to_string(spec_.top_k),
                         std::string(to_string(choice.way)) + " (" + choice.reason + ")",
                         choice.way == gpu::RoutingWay::generic});
+    const bool apart = formats_.shared_apart(spec_.layers - 1) && spec_.shared_experts > 0;
+    const int shared = apart ? 0 : spec_.shared_experts;
     const auto grouped = [&](LinearShape shape) {
-      shape.groups = spec_.experts_held() + spec_.shared_experts;
-      shape.rows = gpu::expected_places(step_.rows, spec_.top_k, spec_.shared_experts, spec_.experts_held(),
-                                        spec_.experts);
+      shape.groups = spec_.experts_held() + shared;
+      shape.rows = gpu::expected_places(step_.rows, spec_.top_k, shared, spec_.experts_held(), spec_.experts);
       return shape;
     };
     add("experts gate_up",
@@ -114,6 +115,10 @@ class Choices {
                         spec_.hidden)));
     add("experts down",
         grouped(product(Ending::store_scaled, formats_.experts, spec_.hidden, spec_.expert_intermediate)));
+    if (!apart) return;
+    add("shared gate_up", product(Ending::swiglu, *formats_.shared,
+                                  kernels::gate_up_outputs(spec_.expert_intermediate), spec_.hidden));
+    add("shared down", product(Ending::add, *formats_.shared, spec_.hidden, spec_.expert_intermediate));
   }
 
   void sampling() {

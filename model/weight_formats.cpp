@@ -39,17 +39,22 @@ Status check_static(const ModelSpec& spec, config::Device device, const WeightFo
                        "wint4 --kv-cache-dtype int8.");
   }
   if (!formats.w4a8) return {};
-  if (spec.shared_experts > 0) {
-    return failure(Code::unsupported, who + "W4A8 experts, and moe_num_shared_experts is " +
-                                          std::to_string(spec.shared_experts) +
-                                          "; W4A8 is for models without shared experts.");
-  }
   if (spec.expert_intermediate % kernels::kHadamardBlock != 0) {
     return failure(Code::unsupported, who + "W4A8 experts, and moe_intermediate_size is " +
                                           std::to_string(spec.expert_intermediate) +
                                           "; allowed are multiples of 128, which are rotated together.");
   }
   return {};
+}
+
+/// What shared experts of another format than the others need: slices that fill their rows.
+Status check_shared(const ModelSpec& spec, const WeightFormats& formats) {
+  const bool apart = formats.shared_apart(0) || formats.shared_apart(spec.layers - 1);
+  if (spec.shared_experts == 0 || !apart || spec.expert_intermediate % kernels::kPanel == 0) return {};
+  return failure(Code::unsupported, "The shared experts are " + to_string(*formats.shared) +
+                                        " and the others are not, and moe_intermediate_size is " +
+                                        std::to_string(spec.expert_intermediate) +
+                                        "; allowed are multiples of 32 then.");
 }
 
 constexpr const char* kWorks = "--quantization wint8 and wint4 work";
@@ -146,6 +151,12 @@ Result<WeightFormats> stored_formats(const ModelSpec& spec, DType dtype) {
     formats.experts = *found;
   }
   if (formats.early_layers == 0) formats.early_experts = dtype;
+  // Other forms have one format for both, which ModelFiles::choose() holds them to.
+  if (spec.stored_quantisation->paddle() && spec.shared_experts > 0) {
+    const Result<WeightFormat> found = find(shared_module(0));
+    if (!found) return found.status();
+    formats.shared = *found;
+  }
   for (int layer = 0; layer < spec.layers; ++layer) {
     const auto stored =
         spec.moe_layer(layer) ? spec.stored_quantisation->of(expert_module(layer)) : std::nullopt;
@@ -184,6 +195,7 @@ Result<WeightFormats> choose_formats(const ModelSpec& spec, DType dtype, config:
   if (mixture) formats.experts = format_of(asked->experts, dtype, options.group);
   formats.w4a8 = mixture && asked->experts == config::WeightQuant::w4a8;
   formats.static_kv = formats.w4a8 && asked->static_kv();
+  if (formats.w4a8 && spec.shared_experts > 0) formats.shared = formats.mlp;
   if (spec.stored_quantisation) {
     const Result<WeightFormats> stored = stored_formats(spec, dtype);
     if (!stored) return stored;
@@ -211,6 +223,7 @@ Result<WeightFormats> choose_formats(const ModelSpec& spec, DType dtype, config:
     if (formats.static_kv) formats.kv = KvFormat::int8;
   }
   if (Status s = check_static(spec, device, formats); !s.ok()) return s;
+  if (Status s = check_shared(spec, formats); !s.ok()) return s;
   if (Status s = check_fp8(spec, device, formats); !s.ok()) return s;
   if (Status s = check_wint2(spec, formats); !s.ok()) return s;
   if (options.lm_head == LmHeadDType::int8) formats.lm_head = {WeightKind::int8, dtype};
@@ -276,6 +289,8 @@ std::string to_string(const WeightFormats& formats, const ModelSpec& spec) {
     text += ", experts " + to_string(formats.experts);
   }
   if (formats.w4a8) text += " by int8 activations";
+  if (spec.shared_experts > 0 && formats.shared_apart(spec.layers - 1))
+    text += ", shared experts " + to_string(*formats.shared);
   if (formats.lm_head.quantised() && formats.lm_head != formats.attention) {
     text += ", LM head " + to_string(formats.lm_head);
   }

@@ -2,6 +2,7 @@
 // How each weight of the network is stored, and keys and values: decided once, from the model and the
 // options, and read by everything that lays out, loads, sizes or counts weights.
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,9 +21,12 @@ struct WeightFormats {
   DType activations = DType::bf16;
   kernels::WeightFormat attention{};      ///< qkv and attention out
   kernels::WeightFormat mlp{};            ///< of dense layers
-  kernels::WeightFormat experts{};        ///< with the shared slices, from layer `early_layers` on
+  kernels::WeightFormat experts{};        ///< from layer `early_layers` on
   kernels::WeightFormat early_experts{};  ///< the same of the layers before
   int early_layers = 0;
+  /// Of the shared experts' slices, in every layer; nothing: as the layer's experts, in whose stacks they
+  /// are.
+  std::optional<kernels::WeightFormat> shared;
   bool w4a8 = false;  ///< experts are int4 and take rows as int8 codes by static scales
   kernels::WeightFormat embedding{};
   kernels::WeightFormat
@@ -46,6 +50,9 @@ struct WeightFormats {
   const kernels::WeightFormat& experts_of(int layer) const {
     return layer < early_layers ? early_experts : experts;
   }
+  /// True if the shared slices of a layer are no part of its stacks of experts, as they are stored otherwise.
+  bool shared_apart(int layer) const { return shared && (w4a8 || *shared != experts_of(layer)); }
+  const kernels::WeightFormat& shared_of(int layer) const { return shared ? *shared : experts_of(layer); }
   bool fp8() const { return attention.fp8() || mlp.fp8() || experts.fp8() || lm_head.fp8(); }
   bool wint2() const {
     constexpr auto kind = kernels::WeightKind::wint2;

@@ -22,6 +22,11 @@ WeightTarget target_of(const WeightLayout& layout, const ModelSpec& spec, Weight
   }
   const LayerWeights& l = layout.layer(layer);
   const bool dense = expert == WeightSource::kNoExpert;
+  // The stacks of experts end before shared slices that are stored otherwise.
+  const int slice = expert - l.expert_down.count;
+  const auto one = [&](const kernels::MatrixStack& experts, const kernels::MatrixStack& shared) {
+    return slice < 0 ? experts.at(expert) : shared.at(slice);
+  };
   const auto vector = [](const float* to) { return WeightTarget{.vector = const_cast<float*>(to)}; };
   switch (weight) {
     case Weight::embedding: return {layout.embedding};
@@ -33,9 +38,9 @@ WeightTarget target_of(const WeightLayout& layout, const ModelSpec& spec, Weight
     case Weight::value: return {l.qkv, Place::rows, spec.q_width() + spec.kv_width()};
     case Weight::attention_out: return {l.attention_out};
     case Weight::post_norm: return vector(l.post_norm);
-    case Weight::gate: return {dense ? l.gate_up : l.expert_gate_up.at(expert), Place::gate};
-    case Weight::up: return {dense ? l.gate_up : l.expert_gate_up.at(expert), Place::up};
-    case Weight::down: return {dense ? l.down : l.expert_down.at(expert)};
+    case Weight::gate: return {dense ? l.gate_up : one(l.expert_gate_up, l.shared_gate_up), Place::gate};
+    case Weight::up: return {dense ? l.gate_up : one(l.expert_gate_up, l.shared_gate_up), Place::up};
+    case Weight::down: return {dense ? l.down : one(l.expert_down, l.shared_down)};
     case Weight::router: return {l.router};
     case Weight::router_bias: return vector(l.router_bias);
     case Weight::vision_gate: return {l.vision.gate_up.at(expert), Place::gate};

@@ -44,11 +44,18 @@ WeightLayout WeightLayout::make(const ModelSpec& spec, const WeightFormats& form
     } else {
       layer.router = matrix(DType::f32, spec.experts, spec.hidden);
       layer.router_bias = arena.take<float>(static_cast<std::size_t>(spec.experts));
-      const int experts = spec.experts_held() + spec.shared_experts;
+      const bool apart = formats.shared_apart(i);
+      const int experts = spec.experts_held() + (apart ? 0 : spec.shared_experts);
       const kernels::WeightFormat& format = formats.experts_of(i);
       layer.expert_gate_up =
           stack(format, kernels::gate_up_outputs(spec.expert_intermediate), spec.hidden, experts);
       layer.expert_down = stack(format, spec.hidden, spec.expert_intermediate, experts);
+      if (apart && spec.shared_experts > 0) {
+        layer.shared_gate_up = stack(*formats.shared, kernels::gate_up_outputs(spec.expert_intermediate),
+                                     spec.hidden, spec.shared_experts);
+        layer.shared_down =
+            stack(*formats.shared, spec.hidden, spec.expert_intermediate, spec.shared_experts);
+      }
       if (formats.w4a8) {
         layer.gate_up_inputs = arena.take<kernels::StaticInput>(static_cast<std::size_t>(experts));
         layer.down_inputs = arena.take<kernels::StaticInput>(static_cast<std::size_t>(experts));

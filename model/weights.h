@@ -37,11 +37,14 @@ struct LayerWeights {
   // A dense layer's MLP,
   kernels::Matrix gate_up{};
   kernels::Matrix down{};
-  // or a mixture of experts: see kernels/moe.h. The shared experts' slices end the stacks.
+  // or a mixture of experts: see kernels/moe.h. The shared experts' slices end the stacks, or are MLPs of
+  // their own where their format is another.
   kernels::Matrix router{};            ///< f32; experts outputs
   const float* router_bias = nullptr;  ///< (experts)
   kernels::MatrixStack expert_gate_up{};
   kernels::MatrixStack expert_down{};
+  kernels::MatrixStack shared_gate_up{};  ///< count 0: the slices are in the stacks above
+  kernels::MatrixStack shared_down{};
   kernels::StaticInput* gate_up_inputs = nullptr;  ///< (experts held) of W4A8 experts; null: of others
   kernels::StaticInput* down_inputs = nullptr;
   VisionExperts vision{};  ///< of a vision-language model's mixture

@@ -209,6 +209,15 @@ Status check_ranks(const ModelFiles& files, const Shard& shard) {
   if (part->experts > 0 && !shard.expert_parallel) {
     for (const kernels::WeightFormat* format : {&formats.early_experts, &formats.experts})
       cuts.push_back({"moe_intermediate_size", part->expert_intermediate, *format, true});
+    if (part->shared_experts > 0 && formats.shared_apart(part->layers - 1) &&
+        part->expert_intermediate % kernels::kPanel != 0) {
+      return invalid(
+          "--tensor-parallel-size " + std::to_string(shard.ranks) + " gives a rank " +
+              std::to_string(part->expert_intermediate) +
+              " of moe_intermediate_size, which is no multiple of 32, as shared experts of another "
+              "format than the others need.",
+          "tensor-parallel-size");
+    }
     if (part->vision) {
       cuts.push_back({"moe_intermediate_size of vision experts", part->vision->expert_intermediate,
                       formats.experts, true});

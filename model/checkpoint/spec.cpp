@@ -353,6 +353,7 @@ std::uint64_t spec_hash(const ModelSpec& spec) {
     for (int layer = 0; layer < spec.layers; ++layer) {
       if (spec.moe_layer(layer)) modules.push_back(expert_module(layer));
     }
+    if (spec.shared_experts > 0) modules.push_back(shared_module(0));
     for (const std::string& module : modules) {
       const std::optional<StoredFormat> stored = spec.stored_quantisation->of(module);
       mix(stored
@@ -367,6 +368,10 @@ std::uint64_t spec_hash(const ModelSpec& spec) {
 
 std::string expert_module(int layer) {
   return "model.layers." + std::to_string(layer) + ".mlp.experts.0.up_proj";
+}
+
+std::string shared_module(int layer) {
+  return "model.layers." + std::to_string(layer) + ".mlp.shared_experts.up_proj";
 }
 
 std::vector<std::string> linear_modules(const ModelSpec& spec) {

@@ -106,8 +106,9 @@ Result<ModelSpec> parse_spec(std::string_view json, const std::string& where,
 /// an expert, the head. Empty where the model has none.
 std::vector<std::string> linear_modules(const ModelSpec& spec);
 
-/// The same of an expert of that layer.
+/// The same of an expert of that layer, and of the shared experts.
 std::string expert_module(int layer);
+std::string shared_module(int layer);
 
 /// FNV-1a of every field that shapes the network: equal for equal specs.
 std::uint64_t spec_hash(const ModelSpec& spec);

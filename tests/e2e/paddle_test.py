@@ -18,6 +18,7 @@ from server import DEMO_MODEL, DEVICE, ROOT, Server, run_serve
 
 sys.path.insert(0, str(ROOT / "tools" / "generate"))
 from make_paddle_checkpoints import make  # noqa: E402
+from paddle_model import FOR_RANKS  # noqa: E402
 from paddle_reference import PaddleModel, draw_prompts  # noqa: E402
 
 MOST_OF_ROUNDING = 1.1
@@ -63,11 +64,12 @@ class PaddleCheckpoints(unittest.TestCase):
         cls.addClassCleanup(cls.home.cleanup)
         cls.made = {}
 
-    def checkpoint(self, form, ranks=1):
-        if (form, ranks) not in self.made:
-            folder = pathlib.Path(self.home.name) / f"{form}-{ranks}"
-            self.made[form, ranks] = (folder, *make(folder, form, ranks))
-        return self.made[form, ranks]
+    def checkpoint(self, form, ranks=1, shared=0):
+        key = (form, ranks, shared)
+        if key not in self.made:
+            folder = pathlib.Path(self.home.name) / f"{form}-{ranks}-{shared}"
+            self.made[key] = (folder, *make(folder, form, ranks, shared))
+        return self.made[key]
 
     def copy(self, form, ranks=1):
         """A directory of the test's own."""
@@ -77,8 +79,8 @@ class PaddleCheckpoints(unittest.TestCase):
 
     # ------------------------------------------------------------ answers
 
-    def answers(self, form, ranks=1):
-        folder, drawn, made = self.checkpoint(form, ranks)
+    def answers(self, form, ranks=1, shared=0):
+        folder, drawn, made = self.checkpoint(form, ranks, shared)
         prompts = draw_prompts(drawn.shape.vocab, LENGTHS, 11)
         exact, rounded, clear = [], [], []
         for arithmetic, scores in (("exact", exact), ("cpu", rounded)):
@@ -96,7 +98,7 @@ class PaddleCheckpoints(unittest.TestCase):
                 served.append(np.array(answer.choices[0].logprobs.token_logprobs[1:]))
         exact, rounded, served, clear = (np.concatenate(part) for part in (exact, rounded, served, clear))
         ours, theirs = rms((served - exact)[clear]), rms((rounded - exact)[clear])
-        print(f"{form}, {ranks} rank(s): rms error {ours:.4f}, rounding alone {theirs:.4f}, ratio {ours / theirs:.3f}, "
+        print(f"{form}, {ranks} rank(s), {shared} shared experts: rms error {ours:.4f}, rounding alone {theirs:.4f}, ratio {ours / theirs:.3f}, "
               f"from the rounded reference {rms((served - rounded)[clear]):.4f}; {clear.sum()} of {len(clear)} tokens", flush=True)
         self.assertLessEqual(ours, MOST_OF_ROUNDING * theirs)
         self.assertLess(rms((served - rounded)[clear]), theirs)
@@ -118,6 +120,13 @@ class PaddleCheckpoints(unittest.TestCase):
 
     def test_wint4_of_two_ranks(self):
         self.answers("wint4", 2)
+
+    def test_shared_experts_of_another_format(self):
+        """They are wint8, as Paddle's dense linears are."""
+        self.answers("wint4", shared=2)
+        self.answers("w4a8c8", shared=1)
+        self.answers("wint4", 2, shared=2)
+
     # ------------------------------------------------------------ refusals
 
     def refused(self, folder, *expected, flags=()):
@@ -129,10 +138,34 @@ class PaddleCheckpoints(unittest.TestCase):
     def test_a_dry_run_names_the_formats(self):
         for form, ranks, expected in (("w4a8c8", 1, "experts int4 by int8 activations, KV static int8"),
                                       ("wint4", 2, "int8, experts int4")):
-            status, output, _ = run_serve("--model", self.checkpoint(form, ranks)[0], *FLAGS, "--tensor-parallel-size", ranks,
-                                          "--dry-run")
-            self.assertEqual(status, 0, output)
-            self.assertIn(expected, output)
+            self.assertIn(expected, self.dry_run(self.checkpoint(form, ranks)[0], ranks))
+        for form, expected in (("wint4", "experts int4, shared experts int8"),
+                               ("wint2", "experts int4 below layer 2 and wint2 from it on, shared experts int8"),
+                               ("w4a8c8", "experts int4 by int8 activations, shared experts int8")):
+            self.assertIn(expected, self.dry_run(self.checkpoint(form, 1, 2)[0]))
+
+    def dry_run(self, folder, ranks=1):
+        status, output, _ = run_serve("--model", folder, *FLAGS, "--tensor-parallel-size", ranks, "--dry-run")
+        self.assertEqual(status, 0, output)
+        return output
+
+    def test_two_formats_of_experts_and_a_third_of_shared_ones(self):
+        folder = self.checkpoint("wint2", 1, 2)[0]
+        with Server(*FLAGS, "--max-model-len", "512", model=folder) as server, server.client(timeout=SECONDS) as client:
+            answer = client.completions.create(model="default", prompt=list(range(3, 40)), temperature=0, max_tokens=0, echo=True,
+                                               logprobs=1)
+        self.assertTrue(np.isfinite(answer.choices[0].logprobs.token_logprobs[1:]).all())
+
+    def test_types_of_shared_experts(self):
+        """shared_experts_quant_type, a key of troupe quantize, is held against the tensors, and refused by name."""
+        for quantisation, *expected in (("wint4", "shared_experts.up_gate_proj.quant_weight"),
+                                        ("w4afp8", "shared_experts_quant_type w4afp8", "are read")):
+            folder = pathlib.Path(self.home.name) / f"shared-{quantisation}"
+            shutil.copytree(self.checkpoint("wint4", 1, 2)[0], folder)
+            config = json.loads((folder / "config.json").read_text())
+            config["quantization_config"]["shared_experts_quant_type"] = quantisation
+            (folder / "config.json").write_text(json.dumps(config))
+            self.refused(folder, *expected)
 
     def test_other_numbers_of_ranks(self):
         folder = self.checkpoint("w4a8c8", 4)[0]
@@ -198,6 +231,25 @@ class PaddleCheckpoints(unittest.TestCase):
                                       "--kv-cache-ratio", "0.75", "--max-num-seqs", "128", "--load-choices", "dummy", "--dry-run")
         self.assertEqual(status, 0, output)
         self.assertIn("experts int4 by int8 activations, KV static int8", output)
+
+    def test_the_documented_commands_start_and_answer(self):
+        """Page 002's W4A8C8 on four ranks and WINT2 on two, of a small shape with drawn weights."""
+        for name, form, ranks, flags, expected in (
+                ("ERNIE-4.5-300B-A47B-W4A8C8-TP4-Paddle", "w4a8c8", 4, (), "experts int4 by int8 activations, KV static int8"),
+                ("ERNIE-4.5-300B-A47B-2Bits-TP2-Paddle", "wint2", 2, (), "experts int4 below layer 1 and wint2 from it on"),
+                ("ERNIE-4.5-300B-A47B-Paddle", None, 4, ("--quantization", "w4a8c8"), "experts int4 by int8 activations, KV static int8")):
+            with self.subTest(name):
+                folder = pathlib.Path(self.home.name) / "small" / name
+                folder.mkdir(parents=True)
+                quantisation = self.checkpoint(form, ranks)[2].config if form else None
+                (folder / "config.json").write_text(json.dumps(FOR_RANKS.config(quantisation)))
+                with Server(*FLAGS, *flags, "--tensor-parallel-size", str(ranks), "--max-model-len", "512", "--kv-cache-ratio", "0.75",
+                            "--max-num-seqs", "8", "--load-choices", "dummy", model=folder) as server:
+                    self.assertIn(expected, server.output)
+                    with server.client(timeout=SECONDS) as client:
+                        answer = client.completions.create(model="default", prompt=[5, 6, 7], max_tokens=8, temperature=0,
+                                                           extra_body={"ignore_eos": True})
+                    self.assertEqual(answer.usage.completion_tokens, 8)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@
 #include "model/checkpoint/static_scales.h"
 #include "model/checkpoint/stored_quantisation.h"
 #include "model/weight_formats.h"
+#include "model/weights.h"
 
 namespace troupe::model {
 namespace {
@@ -185,10 +186,53 @@ TEST(PaddleQuantisation, W4A8IsTheCpusAlone) {
   EXPECT_EQ(refused(spec, config::Device::cuda).code, Code::unsupported);
   EXPECT_NE(refused(spec, config::Device::cuda).message.find("on the CPU alone"), std::string::npos);
   spec.expert_intermediate = 192;
-  EXPECT_NE(refused(spec, config::Device::cpu).message.find("moe_intermediate_size 192"), std::string::npos);
-  spec.expert_intermediate = 128;
-  spec.shared_experts = 1;
-  EXPECT_NE(refused(spec, config::Device::cpu).message.find("moe_num_shared_experts 1"), std::string::npos);
+  EXPECT_NE(refused(spec, config::Device::cpu).message.find("moe_intermediate_size is 192"),
+            std::string::npos);
+}
+
+TEST(PaddleQuantisation, SharedExpertsHaveTheTypeOfDenseLinears) {
+  ModelSpec spec{.vocab = 64,
+                 .hidden = 128,
+                 .intermediate = 128,
+                 .layers = 3,
+                 .heads = 2,
+                 .kv_heads = 2,
+                 .head_dim = 64,
+                 .experts = 4,
+                 .top_k = 1,
+                 .expert_intermediate = 128,
+                 .shared_experts = 2,
+                 .moe_start = 1,
+                 .moe_end = 2};
+  const auto formats = [&](const char* json) {
+    spec.stored_quantisation = *parse(json);
+    const auto chosen = choose_formats(spec, DType::bf16, config::Device::cpu, {});
+    EXPECT_TRUE(chosen.ok()) << chosen.status().message;
+    return chosen.ok() ? *chosen : WeightFormats{};
+  };
+  for (const char* experts : {"wint4", "wint2", "w4a8"}) {
+    const WeightFormats made =
+        formats((std::string(R"({"quantization": "mix_quant", "dense_quant_type": "wint8",
+                                                        "moe_quant_type": ")") +
+                 experts + "\"}")
+                    .c_str());
+    EXPECT_EQ(made.shared->kind, kernels::WeightKind::int8);
+    EXPECT_TRUE(made.shared_apart(2));
+    const WeightLayout layout = WeightLayout::make(spec, made, true, {});
+    EXPECT_EQ(layout.layers[2].expert_down.count, 4);
+    EXPECT_EQ(layout.layers[2].shared_down.count, 2);
+    EXPECT_EQ(layout.layers[2].shared_down.first.format.kind, kernels::WeightKind::int8);
+    EXPECT_NE(to_string(made, spec).find("shared experts int8"), std::string::npos);
+  }
+  const WeightFormats alike = formats(R"({"quantization": "wint8"})");
+  EXPECT_FALSE(alike.shared_apart(2));
+  EXPECT_EQ(WeightLayout::make(spec, alike, true, {}).layers[2].expert_down.count, 6);
+  spec.expert_intermediate = 80;
+  const auto refused = choose_formats(spec, DType::bf16, config::Device::cpu, {});
+  ASSERT_TRUE(refused.ok());  // they are in the stacks
+  spec.stored_quantisation = *parse(R"({"quantization": "wint4"})");
+  const Status narrow = choose_formats(spec, DType::bf16, config::Device::cpu, {}).status();
+  EXPECT_NE(narrow.message.find("moe_intermediate_size is 80"), std::string::npos) << narrow.message;
 }
 
 }  // namespace

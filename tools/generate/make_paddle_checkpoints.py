@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Makes small drawn mixtures of experts as quantised -Paddle checkpoints, to test and try their readers without a released one.
 
-    build/venv/bin/python tools/generate/make_paddle_checkpoints.py --form wint4 [--ranks 1|2|4] --out DIR
+    build/venv/bin/python tools/generate/make_paddle_checkpoints.py --form wint4 [--ranks 1|2|4] [--shared N] --out DIR
 
 --form: one of FORMS below. With --ranks 2 or 4 the directory is cut as a tensor-parallel server holds it: rank0, rank1, ….
+With --shared the mixtures have so many shared experts, which Paddle stores as a dense MLP: in wint8 beside experts of any form.
 The directory has config.json and weights alone; take any tokenizer of at most 512 tokens, or prompts of token ids.
 The answers mean nothing.
 """
 import argparse
+import dataclasses
 import pathlib
 
 from paddle_model import FOR_RANKS, WHOLE, Drawn, Plain, write_checkpoint
@@ -26,9 +28,9 @@ FORMS = {
 }
 
 
-def make(folder, form, ranks=1):
+def make(folder, form, ranks=1, shared=0):
     """Writes the checkpoint and returns (its drawn weights, its form)."""
-    drawn = Drawn(WHOLE if ranks == 1 else FOR_RANKS)
+    drawn = Drawn(dataclasses.replace(WHOLE if ranks == 1 else FOR_RANKS, shared=shared))
     made = FORMS[form](drawn, ranks)
     write_checkpoint(folder, drawn, made, ranks)
     return drawn, made
@@ -38,9 +40,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--form", choices=FORMS, required=True)
     parser.add_argument("--ranks", type=int, choices=(1, 2, 4), default=1)
+    parser.add_argument("--shared", type=int, default=0)
     parser.add_argument("--out", type=pathlib.Path, required=True)
     given = parser.parse_args()
-    make(given.out, given.form, given.ranks)
+    make(given.out, given.form, given.ranks, given.shared)
     print(given.out)
 
 

@@ -37,6 +37,7 @@ class Shape:
     kv_heads: int = 2
     experts: int = 6
     top_k: int = 2
+    shared: int = 0
     vocab: int = 512
     seed: int = 38
 
@@ -51,7 +52,7 @@ class Shape:
             "num_key_value_heads": self.kv_heads, "head_dim": self.head_dim, "vocab_size": self.vocab, "rms_norm_eps": 1e-5,
             "rope_theta": 500000.0, "max_position_embeddings": 4096, "tie_word_embeddings": False, "use_bias": False,
             "dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2, "moe_num_experts": self.experts, "moe_k": self.top_k,
-            "moe_intermediate_size": self.expert_width, "moe_num_shared_experts": 0,
+            "moe_intermediate_size": self.expert_width, "moe_num_shared_experts": self.shared,
             "moe_layer_start_index": self.first_mixture, "moe_layer_end_index": self.layers - 1, "moe_layer_interval": 1,
         }
         return made | ({"quantization_config": quantization} if quantization else {})
@@ -88,6 +89,8 @@ class Drawn:
                 self.random.standard_normal((1, shape.experts)) * 0.1).astype(np.float32)
             for e in range(shape.experts):
                 self._mlp(f"{at}.mlp.experts.{e}", shape.expert_width)
+            if shape.shared:
+                self._mlp(f"{at}.mlp.shared_experts", shape.shared * shape.expert_width)
 
     def __call__(self, name):
         """By the whole name of the tensor, as reference_model.Model asks."""
@@ -123,6 +126,8 @@ def linears(drawn, layer, part):
     yield "self_attn.o_proj", share(weight("self_attn.o_proj"), part, 1)
     shape = drawn.shape
     mlps = ["mlp"] if layer < shape.first_mixture else [f"mlp.experts.{e}" for e in range(shape.experts)]
+    if shape.shared and layer >= shape.first_mixture:
+        mlps.append("mlp.shared_experts")
     for mlp in mlps:
         yield f"{mlp}.up_gate_proj", np.concatenate([share(weight(f"{mlp}.{p}_proj"), part, 0) for p in ("gate", "up")])
         yield f"{mlp}.down_proj", share(weight(f"{mlp}.down_proj"), part, 1)

@@ -20,10 +20,16 @@ def config_of(shape):
 
 
 class Untied(Model):
-    """Model with a head of its own."""
+    """Model of drawn weights, with a head of its own; the shared experts are one MLP."""
 
     def linear(self, name, x):
         return x @ self.tensor("lm_head.weight").T if name == "lm_head" else super().linear(name, x)
+
+    def mixture(self, name, x):
+        return super().mixture(name, x) + self.shared(name, x)
+
+    def shared(self, name, x):
+        return self.mlp(f"{name}.shared_experts", x) if self.tensor.shape.shared else np.zeros_like(x)
 
 
 class Calibration(Untied):
@@ -123,7 +129,7 @@ class PaddleModel(Untied):
     def mixture(self, name, x):
         if not self.w4a8 and self.ranks == 1:
             return super().mixture(name, x)
-        out = np.zeros_like(x)
+        out = self.shared(name, x)
         chosen, weights = self.route(name, x)
         for e in range(self.config.experts):
             rows, place = np.nonzero(chosen == e)
