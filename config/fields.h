@@ -17,6 +17,7 @@ std::vector<Field> fields(Options& options);
 std::vector<Field> http_fields(HttpOptions& options);
 std::vector<Field> limit_fields(LimitOptions& options);
 std::vector<Field> batch_fields(BatchOptions& options);
+std::vector<Field> scheduler_fields(SchedulerOptions& options);
 std::vector<Field> quantization_fields(QuantizationOptions& options);
 std::vector<Field> media_fields(MediaOptions& options);
 std::vector<Field> speculation_fields(SpeculationOptions& options);
