@@ -59,43 +59,68 @@ constexpr const char* kExamples = R"(  troupe serve
 constexpr const char* kExitCodes =
     "exit codes: 0 stopped · 1 failed while running · 2 wrong option or model · 3 not available yet\n";
 
-std::string escaped(std::string text) {
-  for (std::size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2) text.insert(at, "\\");
-  return text;
+/// "`--name N` unit (default)".
+std::string markdown_flag(const Field& field) {
+  const std::string unit = field.unit.empty() ? "" : " " + std::string(field.unit);
+  return "`" + spelling(field) + "`" + unit + " (" + default_text(field) + ")";
 }
 
-std::string markdown_table(const std::vector<Field>& all, Standing standing) {
+/// The flags that work, by subject.
+std::string markdown_subjects(const std::vector<Field>& all) {
   std::string out;
   std::string_view group;
   for (const Field& field : all) {
-    if (field.hidden || field.standing != standing) continue;
-    const bool works = standing == Standing::works;
+    if (field.hidden || field.standing != Standing::works) continue;
     if (field.group != group) {
       group = field.group;
       out += "\n### " + std::string(group) + "\n\n";
-      out += works ? "| flag | default | unit | environment | meaning |\n|---|---|---|---|---|\n"
-                   : "| flag | default | meaning | why |\n|---|---|---|---|\n";
     }
-    const std::string flag = "| `" + escaped(spelling(field)) + "` | " + escaped(default_text(field)) + " | ";
-    const std::string help(field.help);
-    if (works) {
-      out += flag + std::string(field.unit) + " | " + variables_text(field) + " | " + escaped(help) + " |\n";
-    } else {
-      out += flag + escaped(help) + " | " + std::string(field.reason) + " |\n";
-    }
+    const std::string variable = field.env.empty() ? "" : "; env " + std::string(field.env);
+    out += "- " + markdown_flag(field) + ": " + std::string(field.help) + variable + "\n";
   }
   return out;
 }
 
-std::string markdown_variables() {
-  std::string out = "| variable | what it does | why |\n|---|---|---|\n";
-  for (const KnownVariable& known : known_variables()) {
-    const char* effect = known.effect == Effect::obeyed    ? "nothing to do"
-                         : known.effect == Effect::ignored ? "no effect, one warning line"
-                                                           : "not available yet, exit code 3";
-    out += "| `" + std::string(known.name) + "` | " + effect + " | " + std::string(known.reason) + " |\n";
+/// Names that share a reason, in one line. Reasons come in the order of their first name.
+class ByReason {
+ public:
+  void add(std::string name, std::string_view reason) {
+    const auto line = std::ranges::find(lines_, reason, &Line::reason);
+    if (line == lines_.end()) {
+      lines_.push_back(Line{reason, std::move(name)});
+    } else {
+      line->names += ", " + std::move(name);
+    }
   }
-  return out;
+
+  std::string markdown() const {
+    std::string out;
+    for (const Line& line : lines_) out += "- " + line.names + ": " + std::string(line.reason) + "\n";
+    return out;
+  }
+
+ private:
+  struct Line {
+    std::string_view reason;
+    std::string names;
+  };
+  std::vector<Line> lines_;
+};
+
+std::string markdown_unread(const std::vector<Field>& all, Standing standing) {
+  ByReason reasons;
+  for (const Field& field : all) {
+    if (!field.hidden && field.standing == standing) reasons.add(markdown_flag(field), field.reason);
+  }
+  return reasons.markdown();
+}
+
+std::string markdown_variables(Effect effect) {
+  ByReason reasons;
+  for (const KnownVariable& known : known_variables()) {
+    if (known.effect == effect) reasons.add("`" + std::string(known.name) + "`", known.reason);
+  }
+  return reasons.markdown();
 }
 
 }  // namespace
@@ -181,28 +206,29 @@ std::string options_markdown() {
   Options defaults;
   const std::vector<Field> all = fields(defaults);
   return "# Options\n\n"
-         "Written by `troupe serve --help=markdown` from the one list of flags, config/fields*.cpp.\n\n"
-         "`troupe serve` takes FastDeploy's flags and environment variables. `_` and `-` are the same in "
-         "flags "
-         "and in the names of parsers. `--name value`, `--name=value`; a switch is turned off with "
-         "`--no-name`; "
-         "a list is repeated or separated by commas. `--config FILE` reads any of them from YAML or JSON. "
-         "Each of these overrides those before it: defaults, config file, environment, command line. Every "
-         "flag has a variable, `TROUPE_` and its name in capitals; FastDeploy's own name for it, where there "
-         "is one, is read too. What a platform sets for a service with such a name (`TROUPE_PORT=tcp://…`) "
-         "is not.\n\n"
-         "All flags are parsed and checked in full, also those of features that are not available yet.\n\n"
+         "Written by `troupe serve --help=markdown` from the one list of flags, config/fields*.cpp; "
+         "`--help=all` has the same for a terminal.\n\n"
+         "A line has a flag, its unit and, in parentheses, its default. Write `--name value` or "
+         "`--name=value`; `_` and `-` are the same, also in names of parsers. A switch is turned off with "
+         "`--no-name`; a list is repeated or separated by commas. `--config FILE` reads any of them from "
+         "YAML or JSON. Each of these overrides those before it: defaults, config file, environment, "
+         "command line. The variable of a flag is `TROUPE_` and its name in capitals with `_`; FastDeploy's "
+         "own (env) is read too. What a platform sets for a service with such a name "
+         "(`TROUPE_PORT=tcp://…`) is not read. All flags are checked in full, also those that are not "
+         "available yet.\n\n"
          "## What works\n" +
-         markdown_table(all, Standing::works) +
-         "\n## Accepted without effect\n\nA value other than the default gives one warning line; answers and "
-         "memory are the same without it.\n" +
-         markdown_table(all, Standing::harmless) +
-         "\n## Not available yet\n\nA value other than the default ends the start with exit code 3 and \"not "
-         "available yet\", since ignoring it would change answers or memory.\n" +
-         markdown_table(all, Standing::refused) +
+         markdown_subjects(all) +
+         "\n## Accepted without effect\n\nA value other than the default gives one warning line; answers "
+         "and memory are the same without it.\n\n" +
+         markdown_unread(all, Standing::harmless) +
+         "\n## Not available yet\n\nA value other than the default ends the start with exit code 3 and "
+         "\"not available yet\", since ignoring it would change answers or memory.\n\n" +
+         markdown_unread(all, Standing::refused) +
          "\n## Environment variables that are not flags\n\nA `*` stands for any ending. A variable that is "
-         "empty or has FastDeploy's default has no effect.\n\n" +
-         markdown_variables();
+         "empty or has FastDeploy's default has no effect.\n\nNothing to do:\n\n" +
+         markdown_variables(Effect::obeyed) + "\nNo effect, one warning line:\n\n" +
+         markdown_variables(Effect::ignored) + "\nNot available yet, exit code 3:\n\n" +
+         markdown_variables(Effect::refused);
 }
 
 }  // namespace troupe::config

@@ -148,7 +148,7 @@ def limits():
     """(name, unit) of the flags under this heading."""
     page = subprocess.run([BINARY, "serve", "--help=markdown"], capture_output=True, text=True, check=True).stdout
     section = page.split("### Limits on requests\n")[1].split("\n#")[0]
-    return re.findall(r"^\| `--([a-z-]+) N` \| [^|]*\| ([^|]*?) \|", section, re.M)
+    return re.findall(r"^- `--([a-z-]+) N` ?([^(]*?) ?\(", section, re.M)
 
 
 class Limits(unittest.TestCase):
