@@ -1,7 +1,5 @@
 #include "config/fields.h"
 
-#include <iterator>
-
 #include "config/overloaded.h"
 
 namespace troupe::config {
