@@ -15,15 +15,16 @@
 
 #include "base/json.h"
 #include "http/batch/upload.h"
+#include "support/patience.h"
 
 namespace troupe::http {
 namespace {
 
 using Resource = StoreRequest::Resource;
 using Verb = StoreRequest::Verb;
+using troupe::test::kPatience;
 
 constexpr std::uint32_t kIo = 7;
-constexpr auto kPatience = std::chrono::seconds(60);
 
 /// Keeps the requests that it is asked for.
 class Engine final : public Backend {
