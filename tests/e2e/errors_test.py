@@ -95,9 +95,9 @@ ROWS = {
     "model as a path": (chat(model="../../etc/passwd"), 404, "model", "model_not_found"),
     "model with NUL": (chat(model="a\0b"), 404, "model", "model_not_found"),
     "model of a megabyte": (chat(model="m" * 1_000_000), 400, "model", "model_not_found"),
-    "unknown route": (("/v1/nope", {}), 404, None, "not_found"),
-    "doubled slash": (("/v1//chat/completions", {}), 404, None, "not_found"),
-    "escaped dots": (("/v1/%2e%2e/metrics", {}), 404, None, "not_found"),
+    "unknown route": (("/v1/nope", {}), 404, None, "not_offered"),
+    "doubled slash": (("/v1//chat/completions", {}), 404, None, "not_offered"),
+    "escaped dots": (("/v1/%2e%2e/metrics", {}), 404, None, "not_offered"),
     # the small routes
     "tokenize nothing": (("/tokenize", {}), 400, "prompt", "missing_required_parameter"),
     "detokenize beyond": (("/detokenize", {"tokens": [49152]}), 400, "tokens.0", "token_out_of_range"),
