@@ -99,7 +99,7 @@ TEST(OpenApi, EveryRouteIsThereAndEveryReferenceLeadsSomewhere) {
   EXPECT_EQ(document["openapi"], "3.1.0");
   for (const auto& [path, methods] : document["paths"].items()) {
     for (const auto& [method, about] : methods.items()) {
-      const std::string upper = method == "get" ? "GET" : "POST";
+      const std::string upper = method == "get" ? "GET" : method == "delete" ? "DELETE" : "POST";
       const RouteMatch match = match_route(upper, path, Pages::both);
       ASSERT_TRUE(match.allowed) << path;
       EXPECT_EQ(about.contains("requestBody"), match.serves(Handler::json)) << path;
