@@ -4,6 +4,7 @@ The reference has the checkpoint's own codes and scales twice: exactly, and with
 distance from the exact one must be that of the rounded one. Tokens at which routing is close to a tie are left out: there the order
 of sums decides which expert runs.
 """
+import dataclasses
 import json
 import pathlib
 import shutil
@@ -234,15 +235,16 @@ class PaddleCheckpoints(unittest.TestCase):
 
     def test_the_documented_commands_start_and_answer(self):
         """Page 002's W4A8C8 on four ranks and WINT2 on two, of a small shape with drawn weights."""
+        shape = dataclasses.replace(FOR_RANKS, layers=3)  # a dense layer, and one of each kind of experts that the 2-bit model has
         for name, form, ranks, flags, expected in (
                 ("ERNIE-4.5-300B-A47B-W4A8C8-TP4-Paddle", "w4a8c8", 4, (), "experts int4 by int8 activations, KV static int8"),
-                ("ERNIE-4.5-300B-A47B-2Bits-TP2-Paddle", "wint2", 2, (), "experts int4 below layer 1 and wint2 from it on"),
+                ("ERNIE-4.5-300B-A47B-2Bits-TP2-Paddle", "wint2", 2, (), "experts int4 below layer 2 and wint2 from it on"),
                 ("ERNIE-4.5-300B-A47B-Paddle", None, 4, ("--quantization", "w4a8c8"), "experts int4 by int8 activations, KV static int8")):
             with self.subTest(name):
                 folder = pathlib.Path(self.home.name) / "small" / name
                 folder.mkdir(parents=True)
-                quantisation = self.checkpoint(form, ranks)[2].config if form else None
-                (folder / "config.json").write_text(json.dumps(FOR_RANKS.config(quantisation)))
+                quantisation = self.checkpoint(form)[2].config if form else None
+                (folder / "config.json").write_text(json.dumps(shape.config(quantisation)))
                 with Server(*FLAGS, *flags, "--tensor-parallel-size", str(ranks), "--max-model-len", "512", "--kv-cache-ratio", "0.75",
                             "--max-num-seqs", "8", "--load-choices", "dummy", model=folder) as server:
                     self.assertIn(expected, server.output)
