@@ -4,8 +4,10 @@ import http.client
 import json
 import os
 import re
+import shutil
 import signal
 import socket
+import tempfile
 import threading
 import time
 import unittest
@@ -66,6 +68,22 @@ class Pages(ServerCase):
     flags = ("--device", "echo", "--allowed-origins", ORIGIN, "--max-restarts", 5, "--admin-api-key", KEY)
     options = {"api_key": KEY}
 
+    @classmethod
+    def setUpClass(cls):
+        folder = tempfile.mkdtemp(prefix="troupe-e2e-pages-")
+        cls.addClassCleanup(shutil.rmtree, folder, ignore_errors=True)
+        cls.flags = (*cls.flags, "--batch-dir", f"{folder}/batches")
+        super().setUpClass()
+
+    def ended_batch(self):
+        """The ids of a file and of its batch, which changes no more."""
+        line = json.dumps({"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"model": "default", "prompt": "a", "max_tokens": 2}})
+        with self.server.client() as client:
+            file = client.files.create(file=("requests.jsonl", line.encode()), purpose="batch")
+            batch = client.batches.create(input_file_id=file.id, endpoint="/v1/completions", completion_window="24h")
+            wait_until(lambda: client.batches.retrieve(batch.id).status == "completed", "the batch is completed", 10 * PATIENCE)
+        return file.id, batch.id
+
     def bare(self, method, path, headers=None):
         """Without a key."""
         return self.server.request(method, path, headers={"Authorization": ""} | (headers or {}))
@@ -95,8 +113,9 @@ class Pages(ServerCase):
 
     def test_every_route_answers_head_and_options(self):
         model = self.server.get("/v1/models").json["data"][0]["id"]
+        file, batch = self.ended_batch()
         for path, methods in self.server.get("/openapi.json").json["paths"].items():
-            path = path.replace("{model}", model)
+            path = path.replace("{model}", model).replace("{file}", file).replace("{batch}", batch)
             with self.subTest(path):
                 options = self.bare("OPTIONS", path)
                 self.assertEqual((options.status, options.body), (204, b""))
