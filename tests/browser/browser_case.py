@@ -1,4 +1,5 @@
 """What tests of the pages share: a server whose model answers by a script, a browser, and a page of it."""
+import atexit
 import json
 import os
 import pathlib
@@ -41,16 +42,20 @@ class BrowserCase(unittest.TestCase):
     """Subclasses may serve other scripts or another model, with other flags."""
 
     scripts, api_key, flags = SCRIPTS, None, FLAGS
+    models = {}  # scripts as JSON -> the folder of their model, which takes a while to make and serves all classes
 
     @classmethod
     def make_model(cls):
         """A TemporaryDirectory with the model in its folder `model`."""
-        return scripted_model(cls.scripts, endless=ENDLESS)
+        key = json.dumps(cls.scripts)
+        if key not in cls.models:
+            cls.models[key] = scripted_model(cls.scripts, endless=ENDLESS)
+        return cls.models[key]
 
     @classmethod
     def setUpClass(cls):
         cls.folder = cls.make_model()
-        cls.addClassCleanup(cls.folder.cleanup)
+        atexit.register(cls.folder.cleanup)  # and not before: other classes may have it too
         admin = ("--admin-api-key", ADMIN_KEY) if cls.api_key else ()
         cls.server = Server(*cls.flags, *admin, model=f"{cls.folder.name}/model", api_key=cls.api_key)
         cls.addClassCleanup(cls.server.stop)

@@ -25,12 +25,15 @@ in the script alone and tokens may repeat. check() plays the scripts in numpy an
 import argparse
 import json
 import math
+import os
 import pathlib
 import random
 import struct
 import sys
 
-import numpy as np
+# On a busy machine the threads of OpenBLAS wait for each other in loops: check() then takes minutes instead of seconds.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+import numpy as np  # noqa: E402  (reads the line above)
 
 MODEL_LENGTH = 131072
 HEAD_DIM = 64
