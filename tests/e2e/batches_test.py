@@ -113,7 +113,7 @@ class Batches(ServerCase):
         self.client.files.delete(file.id)
 
     def test_cancel(self):
-        batch = begin(self.client, [line(f"r{i}", max_tokens=200, ignore_eos=True) for i in range(200)])
+        batch = begin(self.client, [line(f"r{i}", max_tokens=40, ignore_eos=True) for i in range(200)])
         wait_until(lambda: self.client.batches.retrieve(batch.id).request_counts.completed > 0, "an answer", LONG)
         self.assertEqual(self.client.batches.cancel(batch.id).status, "cancelling")
         done = wait_for(self.client, batch, "cancelled")
