@@ -195,7 +195,8 @@ TEST_F(CorpusTest, Row18PathsThatAreNoPage) {
                            "/V1/models", "/v1/models/", "/v1/chat/completions/", "/pages/",
                            "/health/../metrics", "/%68ealth", "*", "/docs/", "/pages/../docs"}) {
     client.get(path);
-    expect_error(client.receive(), 404, std::string_view(path).starts_with("/v1/") ? "not_offered" : "not_found");
+    expect_error(client.receive(), 404,
+                 std::string_view(path).starts_with("/v1/") ? "not_offered" : "not_found");
   }
   client.get("/health?verbose=1");
   EXPECT_EQ(client.receive().status, 200);
