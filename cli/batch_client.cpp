@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/file_writes.h"
 #include "base/owned_fd.h"
 #include "http/batch/batch_line.h"
 #include "http/batch/batch_store.h"
@@ -72,14 +73,8 @@ Status find_lines(const std::string& path, std::size_t file, const std::string& 
   return in.eof() ? Status() : disk_failure(path);
 }
 
-Status write_all(int fd, std::string_view bytes, const std::string& path) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return disk_failure(path);
-    bytes.remove_prefix(static_cast<std::size_t>(n));
-  }
-  return {};
+Status append(int fd, std::string_view bytes, const std::string& path) {
+  return write_all(fd, bytes) == bytes.size() ? Status() : disk_failure(path);
 }
 
 Status copy_lines(const std::vector<Place>& places, const std::array<OwnedFd, 2>& files, int out,
@@ -93,10 +88,10 @@ Status copy_lines(const std::vector<Place>& places, const std::array<OwnedFd, 2>
         static_cast<ssize_t>(place.bytes))
       return disk_failure(path);
     if (pending.size() < kPieceBytes) continue;
-    if (Status status = write_all(out, pending, path); !status.ok()) return status;
+    if (Status status = append(out, pending, path); !status.ok()) return status;
     pending.clear();
   }
-  return write_all(out, pending, path);
+  return append(out, pending, path);
 }
 
 }  // namespace
@@ -108,13 +103,8 @@ BatchTicket read_ticket(const std::string& path) {
 }
 
 Status write_ticket(const std::string& path, const BatchTicket& ticket) {
-  const std::string beside = path + ".new";
   const nlohmann::json text = {{"server", ticket.server}, {"input", ticket.input}, {"batch", ticket.batch}};
-  const OwnedFd fd(::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (!fd) return disk_failure(beside);
-  if (Status status = write_all(fd.get(), text.dump(), beside); !status.ok()) return status;
-  if (::fsync(fd.get()) != 0 || ::rename(beside.c_str(), path.c_str()) != 0) return disk_failure(path);
-  return {};
+  return replace_file(path, text.dump()) ? Status() : disk_failure(path);
 }
 
 Result<std::string> name_of_version(const std::string& path) {
@@ -192,7 +182,7 @@ Status BatchClient::save(const std::string& file, const std::string& path) {
   if (!out) return disk_failure(path);
   if (file.empty()) return {};
   const auto answer = client_.download("/v1/files/" + file + "/content", [&](std::string_view bytes) {
-    return write_all(out.get(), bytes, path);
+    return append(out.get(), bytes, path);
   });
   if (!answer.ok()) return answer.status();
   if (answer->status != 200) return failure(Code::unavailable, http::error_message(*answer));

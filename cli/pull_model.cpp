@@ -1,14 +1,12 @@
 #include "cli/pull_model.h"
 
 #include <signal.h>
-#include <stdlib.h>
 
 #include <array>
 #include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 
 #include "base/clock.h"
 #include "base/counted.h"
@@ -16,6 +14,7 @@
 #include "cli/fit_machine.h"
 #include "cli/progress_line.h"
 #include "fetch/http_get.h"
+#include "model/checkpoint/spec.h"
 
 namespace troupe::cli {
 namespace {
@@ -64,42 +63,23 @@ Result<std::string> folder_of(const PullOrder& order) {
                  "model-cache");
 }
 
-/// A folder of its own that is removed with what is in it; an empty path if none can be made.
-struct TemporaryFolder {
-  TemporaryFolder() {
-    std::error_code error;
-    std::string name = (std::filesystem::temp_directory_path(error) / "troupe-XXXXXX").string();
-    if (::mkdtemp(name.data()) != nullptr) path = name;
-  }
-  ~TemporaryFolder() {
-    std::error_code error;
-    if (!path.empty()) std::filesystem::remove_all(path, error);
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  std::filesystem::path path;
-};
-
 /// What `troupe fit` says of the model on this machine. A model that is not documented is known by its
 /// config.json, which is asked for first.
 std::string fit_of(const fetch::PullSettings& settings, const fetch::PullPlan& plan,
                    const std::string& name) {
   std::string note;
   const model::FitMachine machine = this_machine(false, note);
-  // By the name alone, or a directory of that name would count.
   Result<model::FitQuestion> question = failure(Code::not_found, "no documented model");
+  // By the name alone, or a directory of that name would count.
   if (model::find_documented(name) != nullptr) question = question_about(name, machine, {});
   if (!question.ok()) {
     constexpr std::size_t kLargestConfig = 1 << 20;
     const auto config =
         fetch::get_page(fetch::file_request(settings.repository, "config.json"), kLargestConfig, g_stop);
     if (!config.ok()) return "cannot say: config.json could not be read: " + config.status().message + "\n";
-    const TemporaryFolder folder;
-    if (folder.path.empty()) return "cannot say: there is no place for temporary files\n";
-    std::ofstream(folder.path / "config.json", std::ios::binary) << *config;
-    question = question_about(folder.path.string(), machine, {});
-    if (!question.ok()) return "cannot say: " + question.status().message + "\n";
+    auto spec = model::parse_spec(*config, "config.json of " + name);
+    if (!spec.ok()) return "cannot say: " + spec.status().message + "\n";
+    question = model::FitQuestion{.spec = *std::move(spec)};
   }
   question->name = name;
   question->download_bytes = plan.bytes;

@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/file_writes.h"
 #include "cli/batch_client.h"
 #include "cli/bench/server_process.h"
 #include "cli/command_line.h"
@@ -114,7 +115,7 @@ Result<std::unique_ptr<bench::ServerProcess>> start_server(const RunBatch& run, 
   const std::string keys = run.state + "/key";
   ::unlink(keys.c_str());
   const int fd = ::open(keys.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  const bool written = fd >= 0 && ::write(fd, key.data(), key.size()) == static_cast<ssize_t>(key.size());
+  const bool written = fd >= 0 && write_all(fd, key) == key.size();
   if (fd >= 0) ::close(fd);
   if (!written) return failure(Code::unavailable, keys + " cannot be written");
   std::error_code ignored;

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "base/child_words.h"
+#include "base/file_writes.h"
 #include "base/process_limits.h"
 #include "fetch/media_url.h"
 
@@ -31,15 +32,6 @@ std::vector<std::string> lines_of(int fd) {
   return lines;
 }
 
-bool write_all(int fd, std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t count = ::write(fd, bytes.data(), bytes.size());
-    if (count <= 0) return false;
-    bytes.remove_prefix(static_cast<std::size_t>(count));
-  }
-  return true;
-}
-
 }  // namespace
 
 int fetch_main(const std::vector<std::string>& words) {
@@ -58,8 +50,9 @@ int fetch_main(const std::vector<std::string>& words) {
   rules.time = std::chrono::milliseconds(milliseconds);
   curl_global_init(CURL_GLOBAL_DEFAULT);
   const Status status = fetch_file(lines[2], rules, [&](std::string_view bytes) -> Status {
-    return write_all(out, bytes) ? Status()
-                                 : failure(Code::unavailable, "cannot be kept: memory does not suffice");
+    return write_all(out, bytes) == bytes.size()
+               ? Status()
+               : failure(Code::unavailable, "cannot be kept: memory does not suffice");
   });
   if (status.ok()) return 0;
   write_all(say, status.reason + "\n" + status.message);

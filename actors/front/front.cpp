@@ -17,6 +17,7 @@
 #include "actors/media/media_parts.h"
 #include "actors/supervisor/status_page.h"
 #include "actors/topology.h"
+#include "base/unix_seconds.h"
 #include "config/dump.h"
 #include "config/quantization.h"
 #include "http/batch/batch_service.h"
@@ -200,9 +201,7 @@ Status Front::Impl::build(const FrontFds& fds) {
     if (io < server->io_threads()) return server->deliver(io, std::move(outputs));
     if (batches != nullptr) batches->take(std::move(outputs));
   };
-  const std::int64_t created =
-      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
-          .count();
+  const std::int64_t created = unix_seconds();
   std::vector<http::ModelCard> cards;
   for (std::size_t i = 0; i < served; ++i) {
     cards.push_back({names[i], options.model.model, created, files->sessions->max_model_len,
@@ -278,11 +277,7 @@ Status Front::Impl::open_batches(http::ServerSetup& setup, std::size_t engines) 
   parts.deliver = [this](std::uint32_t io, std::vector<http::Output>&& outputs) {
     server->deliver(io, std::move(outputs));
   };
-  parts.unix_seconds = [] {
-    return std::chrono::duration_cast<std::chrono::seconds>(
-               std::chrono::system_clock::now().time_since_epoch())
-        .count();
-  };
+  parts.unix_seconds = unix_seconds;
   parts.log = log("batches");
   batches = std::make_unique<http::BatchService>(*std::move(store), std::move(parts));
   setup.owner_salt = batches->salt();

@@ -20,6 +20,7 @@
 #include <memory>
 #include <sstream>
 
+#include "base/file_writes.h"
 #include "base/hex.h"
 #include "base/owned_fd.h"
 
@@ -66,8 +67,7 @@ Result<std::string> read_file(const fs::path& path) {
 /// A new file that its owner alone can read, if it is secret.
 Status write_file(const fs::path& path, const std::string& text, bool secret) {
   const OwnedFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, secret ? 0600 : 0644));
-  if (!fd || ::write(fd.get(), text.data(), text.size()) != static_cast<ssize_t>(text.size()) ||
-      ::fsync(fd.get()) != 0) {
+  if (!fd || write_all(fd.get(), text) != text.size() || ::fsync(fd.get()) != 0) {
     return failure(Code::unavailable, path.string() + " cannot be written: " + std::strerror(errno));
   }
   return {};

@@ -5,17 +5,20 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
 #include <random>
-#include <sstream>
 #include <thread>
 #include <utility>
 
 #include "base/clock.h"
+#include "base/file_writes.h"
+#include "base/hex.h"
+#include "config/json_file.h"
 
 namespace troupe::http {
 namespace {
@@ -26,39 +29,13 @@ Status store_failure(const std::string& what) {
   return failure(Code::unavailable, "--batch-dir: " + what + ": " + std::strerror(errno));
 }
 
-std::string read_text(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  std::stringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 Status make_directory(const std::string& path) {
   if (::mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return {};
   return store_failure(path + " cannot be made");
 }
 
-/// Directory entries are on the disk as well.
-void sync_directory(const std::string& path) {
-  const OwnedFd fd(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (fd) ::fsync(fd.get());
-}
-
-/// Writes `text` to `path` by way of a file beside it: after a death there is the old text or this.
 Status replace_text(const std::string& path, std::string_view text) {
-  const std::string beside = path + ".new";
-  const OwnedFd fd(::open(beside.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
-  if (!fd) return store_failure(path + " cannot be written");
-  for (std::size_t written = 0; written < text.size();) {
-    const ssize_t n = ::write(fd.get(), text.data() + written, text.size() - written);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return store_failure(path + " cannot be written");
-    written += static_cast<std::size_t>(n);
-  }
-  if (::fsync(fd.get()) != 0 || ::rename(beside.c_str(), path.c_str()) != 0)
-    return store_failure(path + " cannot be written");
-  sync_directory(std::filesystem::path(path).parent_path().string());
-  return {};
+  return replace_file(path, text) ? Status() : store_failure(path + " cannot be written");
 }
 
 std::string random_bytes(std::size_t count) {
@@ -71,13 +48,9 @@ std::string random_bytes(std::size_t count) {
 }  // namespace
 
 std::string BatchStore::fresh_id(std::string_view prefix) {
-  static constexpr char kHex[] = "0123456789abcdef";
-  std::string id(prefix);
-  for (const char byte : random_bytes(12)) {
-    id.push_back(kHex[static_cast<unsigned char>(byte) >> 4]);
-    id.push_back(kHex[static_cast<unsigned char>(byte) & 15]);
-  }
-  return id;
+  std::array<unsigned char, 12> bytes{};
+  std::ranges::copy(random_bytes(bytes.size()), bytes.begin());
+  return std::string(prefix) + to_hex(bytes);
 }
 
 Status BatchStore::check(const std::string& directory) {
@@ -117,8 +90,10 @@ Status BatchStore::prepare(const std::string& directory, int patience_s) {
 
 Status BatchStore::read_salt() {
   const std::string path = directory_ + "/salt";
-  salt_ = read_text(path);
-  if (salt_.size() == kSaltBytes) return {};
+  if (auto kept = config::read_small_file(path, kSaltBytes); kept && kept->size() == kSaltBytes) {
+    salt_ = *std::move(kept);
+    return {};
+  }
   salt_ = random_bytes(kSaltBytes);
   return replace_text(path, salt_);
 }
@@ -127,7 +102,8 @@ Status BatchStore::read() {
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(directory_ + "/files", error)) {
     if (entry.path().extension() != ".json") continue;
-    auto file = read_file_record(read_text(entry.path().string()));
+    const auto text = config::read_small_file(entry.path());
+    auto file = read_file_record(text ? std::string_view(*text) : std::string_view());
     if (!file || file->id != entry.path().stem()) {
       ++unreadable_;
       continue;
@@ -138,7 +114,8 @@ Status BatchStore::read() {
   if (error) return failure(Code::unavailable, "--batch-dir: " + error.message());
   for (const auto& entry : std::filesystem::directory_iterator(directory_ + "/batches", error)) {
     if (entry.path().extension() != ".json") continue;
-    auto batch = read_batch_record(read_text(entry.path().string()));
+    const auto text = config::read_small_file(entry.path());
+    auto batch = read_batch_record(text ? std::string_view(*text) : std::string_view());
     if (!batch || batch->id != entry.path().stem()) {
       ++unreadable_;
       continue;

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/file_writes.h"
+
 namespace troupe::http {
 namespace {
 
@@ -97,21 +99,14 @@ Result<LineAppender> LineAppender::open(const std::string& path,
 
 Status LineAppender::sync() {
   if (pending_.empty()) return {};
-  std::size_t written = 0;
-  while (written < pending_.size()) {
-    const ssize_t n = ::write(file_.get(), pending_.data() + written, pending_.size() - written);
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) break;
-    written += static_cast<std::size_t>(n);
-  }
-  if (written < pending_.size()) {
+  if (write_all(file_.get(), pending_) < pending_.size() || ::fdatasync(file_.get()) != 0) {
     const Status status = file_failure("results cannot be written");
-    // What was written of a line would be joined with what is written later.
+    // They are written again later: now half a line would be joined with that, and whole lines be there
+    // twice.
     if (::ftruncate(file_.get(), static_cast<off_t>(bytes_)) == 0)
       ::lseek(file_.get(), static_cast<off_t>(bytes_), SEEK_SET);
     return status;
   }
-  if (::fdatasync(file_.get()) != 0) return file_failure("results cannot be written");
   bytes_ += pending_.size();
   pending_.clear();
   return {};

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "base/file_writes.h"
+
 namespace troupe::http {
 namespace {
 
@@ -46,14 +48,9 @@ Status Upload::append(std::string_view bytes) {
             "The file has more than " + std::to_string(most_bytes_) + " bytes (--batch-file-bytes)", "file",
             "request_too_large"};
   }
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(file_.get(), bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n <= 0) return upload_failure();
-    bytes_ += static_cast<std::uint64_t>(n);
-    bytes.remove_prefix(static_cast<std::size_t>(n));
-  }
-  return {};
+  const std::size_t written = write_all(file_.get(), bytes);
+  bytes_ += written;
+  return written == bytes.size() ? Status() : upload_failure();
 }
 
 Status Upload::close() {

@@ -1,11 +1,11 @@
 #include "http/server/request_handler.h"
 
 #include <algorithm>
-#include <chrono>
 #include <random>
 #include <utility>
 
 #include "base/percent.h"
+#include "base/unix_seconds.h"
 #include "http/api/openai_error.h"
 #include "http/api/openapi.h"
 #include "http/pages/pages.h"
@@ -77,11 +77,6 @@ Status check_key(const HeadView& head, Access needed, const ApiKeys& keys) {
 std::uint64_t random_seed() {
   thread_local std::mt19937_64 generator{std::random_device{}()};
   return generator();
-}
-
-std::int64_t unix_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
-      .count();
 }
 
 /// Of a path below /v1/ that no route has, clients are told where the routes are listed.

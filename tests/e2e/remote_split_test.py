@@ -9,10 +9,11 @@ import signal
 import tempfile
 import unittest
 
-from remote import Engine, Wire, cluster, engines_of
+from remote import Engine, engines_of
+from remote_pair import RemotePair
 from server import DEVICE, Server, has_ended, wait_until
 from short_model import short_model
-from split_test import BODIES, FLAGS, LAST_STEP, LEAST, answer_of, body, counts_of, wait_until_joined
+from split_test import BODIES, FLAGS, LAST_STEP, answer_of, body, counts_of, wait_until_joined
 from streams import Stream
 
 MODEL = short_model()
@@ -35,29 +36,18 @@ class RemoteSplit(unittest.TestCase):
     def setUpClass(cls):
         cls.folder = pathlib.Path(tempfile.mkdtemp(prefix="troupe-e2e-"))
         cls.addClassCleanup(shutil.rmtree, cls.folder, ignore_errors=True)
-        cls.keys = cluster(cls.folder / "cluster", "decode", "prefill")
         with Server(*SAME, model=MODEL) as alone:
             cls.expected = {kind: answer_of(alone, BODIES[kind]) for kind in KINDS}
             cls.streamed = {n: Stream(alone, body(n, max_tokens=60)).join().text for n in range(20, 26)}
-        cls.prefill = Engine(cls.keys / "prefill", *ENGINE_FLAGS, "--splitwise-role", "prefill")
-        cls.addClassCleanup(cls.prefill.stop)
-        cls.wire = Wire(cls.prefill.port)
-        cls.addClassCleanup(cls.wire.close)
-        cls.decode = cls.decode_instance("--prefill-engines", cls.wire.address)
-        cls.addClassCleanup(cls.decode.stop)
-
-    @classmethod
-    def decode_instance(cls, *flags, **more):
-        return Server(*SAME, "--cluster-keys", cls.keys / "decode", "--splitwise-role", "decode",
-                      "--prefill-min-tokens", LEAST, *flags, model=MODEL, **more)
+        cls.pair = RemotePair(cls.folder / "cluster", MODEL, *SAME)
+        cls.addClassCleanup(cls.pair.stop)
+        cls.prefill, cls.decode, cls.wire = cls.pair.prefill, cls.pair.decode, cls.pair.wire
 
     def setUp(self):
         self.joined()
 
     def joined(self):
-        self.prefill.wait_ready()
-        wait_until(lambda: self.decode.is_ready() and engines_of(self.decode)[self.wire.address]["state"] == "joined", "the two")
-        wait_until_joined(self.decode)
+        self.pair.joined()
 
     def run_under(self, act):
         """Streams during which something happens when the first has a token. Their texts must be the undisturbed ones."""
@@ -84,7 +74,7 @@ class RemoteSplit(unittest.TestCase):
         after = counts_of(self.decode)
         self.assertGreaterEqual(after["handed"] - before["handed"], 4)
         self.assertGreater(after["blocks"], before["blocks"])
-        self.assertIn("prefill", engines_of(self.decode)[self.wire.address]["role"])
+        self.assertIn("prefill", self.pair.engine()["role"])
 
     def test_blocks_are_fetched_and_not_computed_again(self):
         for number in range(100, 110):  # of which one is handed over, also on a machine that stands still now and then
@@ -122,7 +112,7 @@ class RemoteSplit(unittest.TestCase):
     def test_nothing_is_cut_when_the_prefill_engine_loses_its_power_and_comes_back(self):
         self.run_under(self.prefill.kill)
         self.assertEqual(answer_of(self.decode, BODIES["greedy"]), self.expected["greedy"])
-        wait_until(lambda: engines_of(self.decode)[self.wire.address]["state"] != "joined", "the engine's absence")
+        wait_until(lambda: self.pair.engine()["state"] != "joined", "the engine's absence")
         self.prefill.start()
         self.joined()
         self.assertEqual(answer_of(self.decode, BODIES["seeded"]), self.expected["seeded"])
@@ -141,14 +131,14 @@ class RemoteSplit(unittest.TestCase):
     def test_nothing_is_cut_when_the_network_is(self):
         try:
             self.run_under(self.wire.passes.clear)
-            wait_until(lambda: engines_of(self.decode)[self.wire.address]["state"] == "absent", "the engine's absence")
+            wait_until(lambda: self.pair.engine()["state"] == "absent", "the engine's absence")
             self.assertEqual(answer_of(self.decode, BODIES["greedy"]), self.expected["greedy"])
         finally:
             self.wire.passes.set()
         self.joined()
 
     def test_a_decode_instance_that_is_killed_leaves_the_engine_to_others(self):
-        other = self.decode_instance("--prefill-engines", self.prefill.address)
+        other = self.pair.decode_instance("--prefill-engines", self.prefill.address)
         try:
             wait_until_joined(other)
             Stream(other, body(300, max_tokens=60))
@@ -157,11 +147,11 @@ class RemoteSplit(unittest.TestCase):
         self.run_under(lambda: None)
 
     def test_what_cannot_be_a_partner_is_named_and_prompts_are_computed_here(self):
-        mixed = Engine(self.keys / "prefill", *ENGINE_FLAGS)
-        other_blocks = Engine(self.keys / "prefill", *ENGINE_FLAGS, "--splitwise-role", "prefill", "--dtype", "bfloat16")
+        mixed = Engine(self.pair.keys / "prefill", *ENGINE_FLAGS)
+        other_blocks = Engine(self.pair.keys / "prefill", *ENGINE_FLAGS, "--splitwise-role", "prefill", "--dtype", "bfloat16")
         try:
             for engine, what in ((mixed, "does not have --splitwise-role prefill"), (other_blocks, "--dtype differs")):
-                with self.subTest(what), self.decode_instance("--prefill-engines", engine.address) as decode:
+                with self.subTest(what), self.pair.decode_instance("--prefill-engines", engine.address) as decode:
                     wait_until(lambda d=decode, e=engine: engines_of(d)[e.address]["state"] == "refused", "a refusal")
                     self.assertIn(what, engines_of(decode)[engine.address]["why"])
                     self.assertEqual(answer_of(decode, BODIES["greedy"]), self.expected["greedy"])

@@ -53,6 +53,11 @@ def wait_until_joined(decode):
     wait_until(goes, "that prompts are handed over")
 
 
+def ranks(count):
+    """The flags for so many."""
+    return () if count == 1 else ("--tensor-parallel-size", count)
+
+
 class SplitPair:
     """A decode instance, and a prefill instance that may be replaced. `flags` are those of both."""
 

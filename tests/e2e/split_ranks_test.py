@@ -7,7 +7,7 @@ import unittest
 
 from server import ROOT, Server
 from short_model import short_model
-from split_pair import FLAGS, LAST_STEP, SplitPair, answer_of, body
+from split_pair import FLAGS, LAST_STEP, SplitPair, answer_of, body, ranks
 from streams import Stream
 
 sys.path.insert(0, str(ROOT / "tools" / "generate"))
@@ -16,10 +16,6 @@ import make_rank_twin  # noqa: E402  (found by the line above)
 KINDS = {"greedy": body(1), "seeded": body(2, temperature=1, seed=5), "choices": body(3, temperature=1, seed=6, n=3),
          "two prompts": body(9, prompt=[body(9)["prompt"], body(10)["prompt"]])}
 STREAMS = range(20, 24)
-
-
-def ranks(count):
-    return () if count == 1 else ("--tensor-parallel-size", count)
 
 
 class SplitRanks(unittest.TestCase):
