@@ -69,12 +69,18 @@ void rotate(std::vector<float>& line) {
   }
 }
 
+/// The largest magnitude, or what is not finite.
+float largest_of(const std::vector<float>& line) {
+  float largest = 0;
+  for (const float number : line) largest = kernels::larger_magnitude(largest, number);
+  return largest;
+}
+
 /// Writes an output of a W4A8 expert. False: a number is not finite.
 bool write_w4a8(const CopyModule& module, std::vector<float> line, std::size_t output, std::byte* codes,
                 std::byte* scales) {
-  float largest = 0;
   if (module.side_by_side()) rotate(line);
-  for (const float number : line) largest = kernels::larger_magnitude(largest, number);
+  float largest = largest_of(line);
   if (!std::isfinite(largest)) return false;
   if (largest == 0) largest = 1;  // scales are positive numbers; all codes are 0
   store_element(scales, DType::bf16, output, largest * module.input_largest / kLargestProduct);
@@ -91,8 +97,7 @@ bool write_w4a8(const CopyModule& module, std::vector<float> line, std::size_t o
 
 /// False: a number is not finite.
 bool write_int8(const std::vector<float>& line, std::size_t output, std::byte* codes, std::byte* scales) {
-  float largest = 0;
-  for (const float number : line) largest = kernels::larger_magnitude(largest, number);
+  float largest = largest_of(line);
   if (!std::isfinite(largest)) return false;
   if (largest == 0) largest = 1;  // scales are positive numbers; all codes are 0
   store_element(scales, DType::bf16, output, largest / kernels::kLargestInt8);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/check.h"
+#include "base/owned_fd.h"
 #include "config/json_file.h"
 #include "gpu/cpu.h"
 #include "kernels/wint2.h"
@@ -44,12 +45,13 @@ Status write_text(const fs::path& file, const std::string& text) {
   return out ? Status{} : write_failed(file);
 }
 
-Status sync_file(const fs::path& file) {
-  const int fd = ::open(file.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return write_failed(file);
-  const bool synced = ::fsync(fd) == 0;
-  ::close(fd);
-  return synced ? Status{} : write_failed(file);
+/// Puts what was written to `part` in the place of `whole`: there is never half a file of that name.
+Status keep(const fs::path& part, const fs::path& whole) {
+  const OwnedFd fd(::open(part.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!fd || ::fsync(fd.get()) != 0) return write_failed(part);
+  std::error_code error;
+  fs::rename(part, whole, error);
+  return error ? write_failed(whole) : Status{};
 }
 
 /// What tells an unfinished copy from that of another checkpoint, or in another format.
@@ -84,8 +86,7 @@ Status begin_copy(const fs::path& into, const std::string& marker) {
   }
   const fs::path part = into / (std::string(kMarker) + kPart);
   if (Status s = write_text(part, marker); !s.ok()) return s;
-  fs::rename(part, into / kMarker, error);
-  return error ? write_failed(into / kMarker) : Status{};
+  return keep(part, into / kMarker);
 }
 
 /// Modules [begin, end) are one file.
@@ -228,9 +229,7 @@ class Writer {
     }
     out.close();
     if (!out) return write_failed(file);
-    if (Status s = sync_file(file); !s.ok()) return s;
-    fs::rename(file, whole, error);
-    return error ? write_failed(whole) : Status{};
+    return keep(file, whole);
   }
 
   const CopyPlaces& places_;
@@ -275,10 +274,7 @@ Result<Calibration> calibrated(const ModelFiles& files, const CopyPlaces& places
   Result<Calibration> made = calibration.run();
   if (!made) return made;
   if (Status s = write_text(part, made->to_json()); !s.ok()) return s;
-  if (Status s = sync_file(part); !s.ok()) return s;
-  std::error_code error;
-  fs::rename(part, whole, error);
-  if (error) return write_failed(whole);
+  if (Status s = keep(part, whole); !s.ok()) return s;
   return made;
 }
 

@@ -1,9 +1,7 @@
 #include "http/api/embeddings_answer.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
-#include <iterator>
 #include <vector>
 
 #include "base/base64.h"
@@ -25,13 +23,11 @@ std::vector<float> formed(const EmbeddingForm& form, std::span<const float> valu
   return out;
 }
 
-/// The shortest text that reads as the same float.
 void append_numbers(std::string& out, std::span<const float> values) {
   out.push_back('[');
   for (std::size_t i = 0; i < values.size(); ++i) {
-    char text[32];
     if (i > 0) out.push_back(',');
-    out.append(text, std::to_chars(text, std::end(text), values[i]).ptr);
+    append_float(out, values[i]);
   }
   out.push_back(']');
 }

@@ -70,16 +70,19 @@ void append_integer(std::string& out, std::int64_t value) {
   out.append(digits, end);
 }
 
+void append_float(std::string& out, float value) {
+  char digits[32];
+  out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
+}
+
 void append_logprob(std::string& out, float value) {
   if (!std::isfinite(value) || value < -9999.0f) {
     out.append("-9999.0");
     return;
   }
-  char digits[32];
-  const auto end = std::to_chars(digits, digits + sizeof digits, value).ptr;
-  const std::string_view text(digits, end - digits);
-  out.append(text);
-  if (text.find_first_of(".e") == text.npos) out.append(".0");
+  const std::size_t before = out.size();
+  append_float(out, value);
+  if (out.find_first_of(".e", before) == out.npos) out.append(".0");
 }
 
 void append_ids(std::string& out, std::span<const TokenId> ids) {

@@ -17,8 +17,11 @@ void append_json_string(std::string& out, std::string_view text);
 
 void append_integer(std::string& out, std::int64_t value);
 
-/// The shortest text that reads back as the same float. JSON has no infinities: a log-probability of
-/// minus infinity (or NaN) is written as -9999.0, as OpenAI-compatible servers do.
+/// The shortest text that reads back as the same float, which has to be finite.
+void append_float(std::string& out, float value);
+
+/// The same with a point or an exponent. JSON has no infinities: a log-probability of minus infinity (or NaN)
+/// is written as -9999.0, as OpenAI-compatible servers do.
 void append_logprob(std::string& out, float value);
 
 /// [1,2,3]

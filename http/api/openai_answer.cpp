@@ -1,6 +1,4 @@
 // Whole answers: chat, completions, the model list, tokenize and detokenize. See openai_response.h.
-#include <charconv>
-
 #include "http/api/json_text.h"
 #include "http/api/openai_logprobs.h"
 #include "http/api/openai_usage.h"
@@ -80,12 +78,6 @@ void append_choice(std::string& out, Api api, const AnswerChoice& choice) {
     append_prompt_logprobs(out, choice.prompt_logprobs);
   }
   append_choice_end(out, choice);
-}
-
-/// The shortest text that reads back as `value`, which is finite.
-void append_float(std::string& out, float value) {
-  char digits[32];
-  out.append(digits, std::to_chars(digits, digits + sizeof digits, value).ptr);
 }
 
 void append_model(std::string& out, const ModelCard& model) {

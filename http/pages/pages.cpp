@@ -20,12 +20,6 @@ bool names(std::string_view if_none_match, std::string_view etag) {
   return if_none_match == "*" || if_none_match.find(etag) != if_none_match.npos;
 }
 
-std::string_view trimmed(std::string_view text) {
-  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
-  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
-  return text;
-}
-
 /// True for "q=0", "q=0.", "q=0.0" and so on.
 bool is_zero_weight(std::string_view parameter) {
   if (!same_word(parameter.substr(0, 2), "q=")) return false;

@@ -136,6 +136,9 @@ Header header_of(std::string_view name);
 /// ASCII case-insensitive equality.
 bool same_word(std::string_view a, std::string_view b);
 
+/// Without the blanks and tabs around it.
+std::string_view trimmed(std::string_view text);
+
 /// RFC 9110's token, of one character at least.
 bool is_token(std::string_view text);
 
