@@ -11,9 +11,22 @@
 #include "model/host_memory.h"
 #include "model/preflight.h"
 #include "model/ranks/part.h"
+#include "model/ranks/weight_sums.h"
 #include "model/sizing.h"
 
 namespace troupe::model {
+
+namespace {
+
+/// The executor, if the other ranks have what it has.
+Result<std::unique_ptr<Executor>> as_the_others(Result<std::unique_ptr<Executor>> executor,
+                                                const ModelFiles& files, const RankPlace& place) {
+  if (!executor || place.shard.alone() || place.memory_fd < 0) return executor;
+  if (Status s = compare_with_ranks(place.memory_fd, place.shard, files); !s.ok()) return s;
+  return executor;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<Executor>> make_executor(const config::Options& options, const LoadProgress& progress,
                                                 const RankPlace& place) {
@@ -30,7 +43,8 @@ Result<std::unique_ptr<Executor>> make_executor(const config::Options& options, 
   if (!files) return files.status();
   if (Status s = files->choose(device, options.quantization); !s.ok()) return s;
   if (Status s = check_ranks(*files, place.shard); !s.ok()) return s;
-  if (device == config::Device::cuda) return make_cuda_executor(*files, options, progress, place);
+  if (device == config::Device::cuda)
+    return as_the_others(make_cuda_executor(*files, options, progress, place), *files, place);
   // Ranks start and die at different times: what the others hold by now is no part of this one's share.
   const auto share = static_cast<std::uint64_t>(options.parallel.found_bytes);
   HostMemory memory = host_memory();
@@ -41,7 +55,7 @@ Result<std::unique_ptr<Executor>> make_executor(const config::Options& options, 
   Result<wire::Capacity> capacity =
       size_cpu(*part_of(files->spec, place.shard), files->formats, files->tied, options, memory);
   if (!capacity) return capacity.status();
-  return make_cpu_executor(*files, options, *capacity, progress, place);
+  return as_the_others(make_cpu_executor(*files, options, *capacity, progress, place), *files, place);
 }
 
 }  // namespace troupe::model

@@ -126,7 +126,12 @@ Status Children::plan_restart(Child& child, const std::string& how) {
     child.restart_at = Clock::now();
     return {};
   }
-  if (!child.ever_ready && !child.fatal.empty()) return failure(Code::unavailable, child.fatal);
+  if (!child.ever_ready && !child.fatal.empty()) {
+    // Which one it was says something where there are several.
+    const auto workers = std::ranges::count(all_, ChildKind::worker, &Child::kind);
+    const bool named = child.kind == ChildKind::worker && workers > 1;
+    return failure(Code::unavailable, (named ? child.name + ": " : "") + child.fatal);
+  }
   const TimePoint now = Clock::now();
   if (const auto delay = child.follows ? restarts_.delay() : restarts_.died(now, child.came_up)) {
     child.restart_at = now + *delay;
@@ -199,7 +204,7 @@ void Children::watch(Child& child, TimePoint now, Duration since_last) {
   }
   if (!child.ready) {
     if (!child.waits_for_others && now - child.started > limits_.start_timeout) {
-      kill(child, "was not ready after " + in_seconds(limits_.start_timeout));
+      kill(child, "was not ready after " + in_seconds(limits_.start_timeout) + " (--start-timeout)");
     }
     return;
   }

@@ -85,6 +85,10 @@ Result<ipc::PortLock> choose(const std::string& dir, ipc::PortKind kind, int aft
                                         (last.ok() ? "" : "; the last: " + last.message));
 }
 
+/// The ports of an engine's further ranks are chosen so far above its own: what is named for the next
+/// instance is most often just behind what was named for this one.
+constexpr int kGap = 1000;
+
 /// Of several engines a list may name one port for each: that of its first rank.
 Status take_queues(const std::string& dir, ipc::PortKind kind, const ProcessCounts& counts, int after,
                    std::set<int>& used, std::vector<int>& numbers, std::vector<ipc::PortLock>& locks) {
@@ -97,13 +101,18 @@ Status take_queues(const std::string& dir, ipc::PortKind kind, const ProcessCoun
   }
   if (given == 1) after = numbers.front();
   std::vector<int> taken;
+  int last = after;  // of the engines' first ranks
   for (int worker = 0; worker < all; ++worker) {
-    const bool each = given == all || worker % counts.ranks == 0;
+    const bool first = worker % counts.ranks == 0;
+    const bool each = given == all || first;
     const int place = given == all ? worker : worker / counts.ranks;
     const auto number = static_cast<std::size_t>(place);
-    auto lock = !each || place >= given ? choose(dir, kind, taken.empty() ? after : taken.back(), used)
+    const int above =
+        first ? last : std::max(taken.back(), given > 0 && last < 65535 - 2 * kGap ? last + kGap : last);
+    auto lock = !each || place >= given ? choose(dir, kind, above, used)
                                         : ipc::PortLock::acquire(dir, kind, numbers[number]);
     if (!lock.ok()) return lock.status();
+    if (first) last = lock->port();
     used.insert(lock->port());
     taken.push_back(lock->port());
     locks.push_back(std::move(*lock));

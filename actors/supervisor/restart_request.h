@@ -15,10 +15,11 @@ struct RestartTerms {
   Duration slack{};       ///< how much later a front is killed
   Duration grace{};       ///< how long the others may take to end
   std::string installed;  ///< the program to run, if it can be executed
+  std::string running;    ///< the server's
 };
 
 /// Asks the child to end. Not ok, and nothing has changed: the caller's program speaks other versions, there
-/// is no such child, or it does not run.
+/// is no such child, it does not run, or it is one of several ranks and the installed program is another one.
 Status begin_restart(Children& children, const LocalRequest& request, const RestartTerms& terms,
                      TimePoint now);
 

@@ -3,22 +3,40 @@
 #include <signal.h>
 
 namespace troupe::supervisor {
+namespace {
+
+/// How long a worker that loads may take to get so far that it hears.
+constexpr Duration kLoadingGrace = std::chrono::seconds(1);
+
+}  // namespace
 
 bool StopSequence::advance(TimePoint now) {
+  if (!loading_until_) ask_loading(now);
   for (; current_ < children_.all().size(); ++current_, kill_at_.reset()) {
     Child& child = children_.all()[current_];
     if (!child.running()) continue;
     if (!kill_at_) {
+      const bool asked = child.kind == ChildKind::worker && child.asked_to_end;
       child.state = "stopping";
-      ask_to_end(child);
-      kill_at_ = now + grace_;
-    } else if (now >= *kill_at_) {
+      if (!asked) ask_to_end(child);
+      kill_at_ = asked ? *loading_until_ : now + grace_;
+    }
+    if (now >= *kill_at_) {
       children_.kill(child, "did not end when asked");
       kill_at_ = now + grace_;
     }
     return false;
   }
   return true;
+}
+
+// Nobody sends to them. They are many where there are many ranks, and hear nothing before their weights are
+// loaded.
+void StopSequence::ask_loading(TimePoint now) {
+  loading_until_ = now + kLoadingGrace;
+  for (Child& child : children_.all()) {
+    if (child.kind == ChildKind::worker && child.running() && !child.ready) ask_to_end(child);
+  }
 }
 
 // A front that is asked can still send its clients an error event. One that a drain asked before is killed:

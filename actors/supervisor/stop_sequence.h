@@ -1,6 +1,7 @@
 #pragma once
 // The end of all children, one after the other, the front first, then the engine: none must vanish while
-// another still sends to it. Each is asked to end, and killed when it has not ended after the grace.
+// another still sends to it. Each is asked to end, and killed when it has not ended after the grace. Workers
+// that are still loading are asked first, all at once, and have a second.
 #include <cstddef>
 #include <optional>
 
@@ -21,10 +22,13 @@ class StopSequence {
   TimePoint deadline() const { return kill_at_.value_or(TimePoint{}); }
 
  private:
+  void ask_loading(TimePoint now);
   void ask_to_end(Child& child);
 
   Children& children_;
   Duration grace_;
+  std::optional<TimePoint>
+      loading_until_;                 // when workers that were loading are killed; unset: none was asked yet
   std::size_t current_ = 0;           // the child that is being stopped
   std::optional<TimePoint> kill_at_;  // unset: it has not been asked yet
 };

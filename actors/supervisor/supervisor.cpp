@@ -364,7 +364,7 @@ void Supervisor::on_local_request(int fd) {
   }
   const config::ProcessOptions& process = setup_.options.process;
   const RestartTerms terms{std::chrono::seconds(process.drain_timeout_s), kDrainSlack, setup_.grace,
-                           setup_.installed};
+                           setup_.installed, setup_.executable};
   const Status status = phase_ == Phase::running ? begin_restart(children_, what, terms, Clock::now())
                                                  : failure(Code::unavailable, "the server is " + state());
   setup_.log(LogLevel::info, "restart_asked",

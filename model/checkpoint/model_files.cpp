@@ -182,7 +182,9 @@ Status check_tokenizer_files(const config::ModelOptions& options) {
       place.string() + " has neither tokenizer.model nor tokenizer.json; --tokenizer names another place.");
 }
 
-Status check_ranks(const ModelFiles& files, const Shard& shard) {
+namespace {
+
+Status check_cut(const ModelFiles& files, const Shard& shard) {
   if (shard.alone()) return {};
   const Result<ModelSpec> part = part_of(files.spec, shard);
   if (!part.ok()) return part.status();
@@ -243,6 +245,35 @@ Status check_ranks(const ModelFiles& files, const Shard& shard) {
                    "tensor-parallel-size");
   }
   return {};
+}
+
+/// "1, 2 and 4 would work", or that --enable-expert-parallel would; empty: nothing is known to.
+std::string would_work(const ModelFiles& files, const Shard& shard) {
+  if (files.of_rank) return {};
+  std::vector<std::string> counts;
+  for (int ranks = 1; ranks <= kMostRanks; ++ranks) {
+    if (check_cut(files, {0, ranks, shard.expert_parallel}).ok()) counts.push_back(std::to_string(ranks));
+  }
+  std::string list;
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    list += (i == 0 ? "" : i + 1 < counts.size() ? ", " : " and ") + counts[i];
+  if (!list.empty()) list += " would work";
+  if (!shard.expert_parallel && check_cut(files, {0, shard.ranks, true}).ok())
+    list += (list.empty() ? "" : ", and so would ") + std::to_string(shard.ranks) +
+            " with --enable-expert-parallel";
+  return list;
+}
+
+}  // namespace
+
+Status check_ranks(const ModelFiles& files, const Shard& shard) {
+  Status refused = check_cut(files, shard);
+  if (refused.ok()) return refused;
+  const std::string others = would_work(files, shard);
+  if (others.empty()) return refused;
+  if (refused.message.ends_with('.')) refused.message.pop_back();
+  refused.message += "; " + others + ".";
+  return refused;
 }
 
 }  // namespace troupe::model

@@ -49,7 +49,8 @@ ModelFiles shape_alone(const ModelSpec& spec, const config::ModelOptions& option
 Result<std::filesystem::path> checkpoint_directory(const std::filesystem::path& directory,
                                                    const Shard& shard);
 
-/// Whether these ranks can run the model: its shape can be cut, and so can its formats.
+/// Whether these ranks can run the model: its shape can be cut, and so can its formats. A refusal says which
+/// numbers of ranks can.
 Status check_ranks(const ModelFiles& files, const Shard& shard);
 
 /// Checks that the tokenizer's files are in options.tokenizer or the model's directory.

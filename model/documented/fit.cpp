@@ -33,6 +33,7 @@ CudaProbe probe_of(const Card& card, int count) {
 /// The machine's own, and for more cards than it has those of a machine with more of the first.
 GpuProbes probes_for(const FitMachine& machine, int cards) {
   GpuProbes probes = machine.probes;
+  probes.visible = [] { return std::string(); };
   if (cards <= machine.cards || machine.device != config::Device::cuda) return probes;
   probes.gpu = [gpu = machine.probes.gpu, cards](int) {
     Result<CudaProbe> probe = gpu(0);

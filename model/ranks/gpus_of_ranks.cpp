@@ -1,6 +1,9 @@
 #include "model/ranks/gpus_of_ranks.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <set>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -38,6 +41,26 @@ Status unlike(const CudaProbe& first, const CudaProbe& other, std::size_t ordina
                  "tensor-parallel-size");
 }
 
+/// CUDA does not count a device that is named again.
+Status check_visible(std::string_view named) {
+  std::set<std::string_view> seen;
+  for (std::string_view rest = named; !rest.empty();) {
+    const std::size_t comma = std::min(rest.find(','), rest.size());
+    std::string_view device = rest.substr(0, comma);
+    rest.remove_prefix(std::min(comma + 1, rest.size()));
+    while (device.starts_with(' ')) device.remove_prefix(1);
+    while (device.ends_with(' ')) device.remove_suffix(1);
+    if (device.starts_with('-')) break;  // those behind it are not visible
+    if (device.empty() || seen.insert(device).second) continue;
+    return invalid(
+        "CUDA_VISIBLE_DEVICES is " + std::string(named) + ", which names device " + std::string(device) +
+            " twice; each rank has a GPU of its own, so name different ones, or let ranks share one with "
+            "--ranks-per-gpu",
+        "tensor-parallel-size");
+  }
+  return {};
+}
+
 /// NCCL adds up a long message in another order than a short one, and a message is as long as the batch. Two
 /// numbers have one sum.
 Status check_order(const config::Options& options, const ExchangeWay& way) {
@@ -55,6 +78,9 @@ Result<GpusOfRanks> find_gpus(const config::Options& options, const GpuProbes& p
   const config::ParallelOptions& parallel = options.parallel;
   const int ranks = parallel.tensor_parallel_size, workers = parallel.workers();
   std::vector<CudaProbe> gpus;
+  if (workers > 1) {
+    if (Status s = check_visible(probes.visible()); !s.ok()) return s;
+  }
   Status refused;  // of the first that cannot be used
   bool none = true;
   for (int ordinal = 0; ordinal < gpus_of(parallel); ++ordinal) {

@@ -1,5 +1,6 @@
 #pragma once
 // What the ranks find on the GPUs of this machine.
+#include <cstdlib>
 #include <functional>
 #include <string>
 
@@ -23,12 +24,18 @@ struct GpusOfRanks {
 struct GpuProbes {
   std::function<Result<CudaProbe>(int ordinal)> gpu = [](int ordinal) { return probe_cuda(ordinal); };
   std::function<Result<std::string>()> nccl = [] { return nccl_version(); };
+  /// CUDA_VISIBLE_DEVICES; empty: all are.
+  std::function<std::string()> visible = [] {
+    const char* const named = std::getenv("CUDA_VISIBLE_DEVICES");
+    return std::string(named == nullptr ? "" : named);
+  };
 };
 
 /// Looks at the GPUs that the ranks are to run on. A failure, one sentence, refuses what was asked for: more
 /// ranks than the visible GPUs have room for, GPUs of several kinds (all ranks would wait for the slowest),
-/// one of several that cannot be used, an exchange over NCCL without its library, or one whose sums may
-/// depend on the batch in spite of --batch-invariant. One rank that cannot use its GPU has none: `absent`.
+/// one of several that cannot be used, one that CUDA_VISIBLE_DEVICES names twice, an exchange over NCCL
+/// without its library, or one whose sums may depend on the batch in spite of --batch-invariant. One rank
+/// that cannot use its GPU has none: `absent`.
 Result<GpusOfRanks> find_gpus(const config::Options& options, const GpuProbes& probes = {});
 
 }  // namespace troupe::model

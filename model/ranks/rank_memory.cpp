@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/pause.h"
+#include "model/ranks/weight_sums.h"
 #include "model/sealed_memory.h"
 
 namespace troupe::model {
@@ -21,7 +22,7 @@ namespace {
 
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kRankHeaderBytes = 4096;
-constexpr std::uint64_t kRankMagic = 0x326b6e6172707274;  // "trprank2"
+constexpr std::uint64_t kRankMagic = 0x336b6e6172707274;  // "trprank3"
 constexpr int kNoteBits = 48;
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 constexpr int kSpins = 2000;
@@ -30,7 +31,7 @@ constexpr int kSpins = 2000;
 constexpr long kNapNs = 50'000'000;
 
 std::size_t bytes_for(int ranks) {
-  return kRankHeaderBytes + 2 * static_cast<std::size_t>(ranks) * RankMeeting::kSlotBytes;
+  return kRankHeaderBytes + 2 * static_cast<std::size_t>(ranks) * RankMeeting::kSlotBytes + kRankSumBytes;
 }
 
 Status system_failure(const std::string& what) {

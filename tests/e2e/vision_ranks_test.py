@@ -94,7 +94,7 @@ class VisionRanks(unittest.TestCase):
     def test_the_model_with_three_heads_is_refused(self):
         status, output, opened = run_serve(*FLAGS, *TWO, "--model", f"{self.folder.name}/model")
         self.assertNotEqual(status, 0)
-        self.assertIn("num_attention_heads is 3, which --tensor-parallel-size 2 does not divide.", output)
+        self.assertIn("num_attention_heads is 3, which --tensor-parallel-size 2 does not divide;", output)
         self.assertFalse(opened)
 
     def test_a_quantised_copy_answers_alike(self):

@@ -40,7 +40,8 @@ class GpusOfRanksTest : public ::testing::Test {
               gpu.devices = static_cast<int>(gpus.size());
               return gpu;
             },
-            .nccl = [this] { return nccl; }};
+            .nccl = [this] { return nccl; },
+            .visible = [this] { return visible; }};
   }
   Result<Preflight> check() const { return preflight(options, probes()); }
 
@@ -73,6 +74,7 @@ class GpusOfRanksTest : public ::testing::Test {
   std::vector<CudaProbe> gpus;
   std::map<int, Status> broken;
   Result<std::string> nccl = std::string("2.28.9");
+  std::string visible;
 };
 
 TEST_F(GpusOfRanksTest, TwoAlikeAreTaken) {
@@ -89,6 +91,22 @@ TEST_F(GpusOfRanksTest, MoreRanksThanVisibleGpus) {
   refused(
       "--tensor-parallel-size: got 6, expected at most 4, the visible GPUs times --ranks-per-gpu "
       "(CUDA_VISIBLE_DEVICES)");
+}
+
+TEST_F(GpusOfRanksTest, ADeviceThatIsNamedTwice) {
+  options.parallel.tensor_parallel_size = 2;
+  for (const char* fine : {"0,1", "1, 0", "0,1,-1,1", "GPU-a,GPU-b", ""}) {
+    visible = fine;
+    EXPECT_EQ(chosen(), config::Device::cuda) << fine;
+  }
+  for (const std::string device : {"0", "GPU-a"}) {
+    visible = device + ", 1," + device;
+    refused("CUDA_VISIBLE_DEVICES is " + visible + ", which names device " + device +
+            " twice; each rank has a GPU of its own, so name different ones, or let ranks share one with "
+            "--ranks-per-gpu");
+  }
+  options.parallel.tensor_parallel_size = 1;
+  EXPECT_EQ(chosen(), config::Device::cuda) << "one rank uses the first";
 }
 
 TEST_F(GpusOfRanksTest, EnginesHaveGpusOfTheirOwn) {

@@ -97,6 +97,11 @@ constexpr RankCase kCases[] = {
     {{"moe_gqa4", "moe_gqa4"}, {4, true}},
     {{"moe_gqa4_paddle", "moe_gqa4"}, {4, false}},
     {{"moe_gqa4_paddle", "moe_gqa4"}, {4, true}},
+    {{"moe_ranks8", "moe_ranks8"}, {2, false}},
+    {{"moe_ranks8", "moe_ranks8"}, {4, false}},
+    {{"moe_ranks8", "moe_ranks8"}, {8, false}},
+    {{"moe_ranks8", "moe_ranks8"}, {4, true}},
+    {{"moe_ranks8", "moe_ranks8"}, {8, true}},
 };
 
 INSTANTIATE_TEST_SUITE_P(All, RankGoldens,

@@ -293,7 +293,7 @@ TEST(ChildProcess, GoesWithItsOwner) {
   EXPECT_EQ(kill(pid, 0), -1);
 }
 
-// A number for each rank: as given, or above the first, or above the HTTP port; none twice.
+// A number for each rank: as given, or far above the first, or above the HTTP port; none twice.
 TEST(Ports, EveryRankHasItsQueues) {
   const test::TempDirectory directory;
   config::Options options;
@@ -321,7 +321,7 @@ TEST(Ports, EveryRankHasItsQueues) {
     counted.process.cache_queue_ports = {40'001, 39'000, 40'003};
     const auto ports = take_ports(counted, {1, 3});
     ASSERT_TRUE(ports.ok()) << ports.status().message;
-    EXPECT_EQ(numbers(ports->step_queues), (std::vector<int>{40'000, 40'002, 40'004}));
+    EXPECT_EQ(numbers(ports->step_queues), (std::vector<int>{40'000, 41'001, 41'002}));
     EXPECT_EQ(numbers(ports->cache_queues), (std::vector<int>{40'001, 39'000, 40'003}));
   }
   config::Options too_few = options;
@@ -332,6 +332,24 @@ TEST(Ports, EveryRankHasItsQueues) {
             "--cache-queue-port names 2 ports for 3 workers; one is needed, or one for each");
 }
 
+// A prefill and a decode instance of four ranks as documented: each flag the next number.
+TEST(Ports, WhatIsNamedForTheNextInstanceIsFree) {
+  const test::TempDirectory directory;
+  config::Options prefill;
+  prefill.process.runtime_dir = directory.path().string();
+  prefill.http.port = 0;
+  config::Options decode = prefill;
+  prefill.process.engine_worker_queue_ports = {40'182};
+  prefill.process.cache_queue_ports = {40'183};
+  decode.process.engine_worker_queue_ports = {40'186};
+  decode.process.cache_queue_ports = {40'187};
+  decode.split.prefill_ports = {40'182};
+  const auto first = take_ports(prefill, {1, 4}), second = take_ports(decode, {1, 4});
+  ASSERT_TRUE(first.ok()) << first.status().message;
+  ASSERT_TRUE(second.ok()) << second.status().message;
+  EXPECT_EQ(decode.process.engine_worker_queue_ports.front(), 40'186);
+}
+
 TEST(Ports, OfSeveralEnginesAListNamesTheirFirstRanksOrAllRanks) {
   const troupe::test::TempDirectory directory;
   config::Options options;
@@ -340,7 +358,7 @@ TEST(Ports, OfSeveralEnginesAListNamesTheirFirstRanksOrAllRanks) {
   options.process.engine_worker_queue_ports = {40'100, 40'200};
   options.process.cache_queue_ports = {40'101, 40'103, 40'105, 40'107};
   ASSERT_TRUE(take_ports(options, {2, 2}).ok());
-  EXPECT_EQ(options.process.engine_worker_queue_ports, (std::vector<int>{40'100, 40'102, 40'200, 40'201}));
+  EXPECT_EQ(options.process.engine_worker_queue_ports, (std::vector<int>{40'100, 41'101, 40'200, 41'201}));
   EXPECT_EQ(options.process.cache_queue_ports, (std::vector<int>{40'101, 40'103, 40'105, 40'107}));
   options.process.cache_queue_ports = {40'101, 40'103, 40'105};
   EXPECT_EQ(take_ports(options, {2, 2}).status().message,

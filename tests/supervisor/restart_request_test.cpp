@@ -68,6 +68,31 @@ TEST_F(RestartRequestTest, OneThatDoesNotEndIsKilledAndReplaced) {
   EXPECT_EQ(wait_for(server), 0);
 }
 
+TEST_F(RestartRequestTest, OneOfSeveralRanksIsRestartedWithTheServersProgramAlone) {
+  setup_.options.process.max_restarts = 0;
+  setup_.counts.ranks = 2;
+  const std::string installed = base_ + "/installed";
+  std::filesystem::create_symlink(TROUPE_FAKE_CHILD, installed);
+  setup_.installed = installed;
+  const pid_t server = start();
+  ASSERT_TRUE(state_becomes("ready"));
+  EXPECT_EQ(ask(restart_of("worker-1")), (Json{{"ok", true}}));
+  ASSERT_TRUE(eventually([&] { return pids_of("worker-1").size() == 2; }));
+  ASSERT_TRUE(state_becomes("ready"));
+  std::filesystem::remove(installed);
+  std::filesystem::copy_file(TROUPE_FAKE_CHILD, installed);
+  EXPECT_EQ(
+      ask(restart_of("worker-0")),
+      (Json{{"error",
+             "worker-0 is one of several ranks, which have to be of one build, and " + installed +
+                 " is no longer the program that the server runs: the whole server has to be restarted"}}));
+  EXPECT_EQ(ask(restart_of("engine")), (Json{{"ok", true}})) << "an engine is alone";
+  ASSERT_TRUE(eventually([&] { return pids_of("engine").size() == 2; }));
+  ASSERT_TRUE(state_becomes("ready"));
+  kill(server, SIGTERM);
+  EXPECT_EQ(wait_for(server), 0);
+}
+
 TEST_F(RestartRequestTest, TheProgramThatIsInstalledNowIsRun) {
   const std::string installed = base_ + "/installed";
   std::filesystem::copy_file(TROUPE_FAKE_CHILD, installed);

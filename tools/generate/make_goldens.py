@@ -90,10 +90,16 @@ MOE_SHAPES = {
         num_key_value_heads=2, head_dim=16, rope_theta=500000.0, tie_word_embeddings=True, dtype=torch.bfloat16,
         moe_num_experts=8, moe_k=3, moe_intermediate_size=32, moe_num_shared_experts=2, moe_layer_start_index=1,
         moe_layer_end_index=-1, moe_layer_interval=1, router_dtype=torch.float32, unused=None),
+    # For four and eight ranks: KV heads, experts and dense layers as the 300B has them. Of 64 experts the scores are closer.
+    "moe_ranks8": dict(
+        vocab_size=256, hidden_size=32, intermediate_size=64, num_hidden_layers=3, num_attention_heads=16,
+        num_key_value_heads=8, head_dim=16, rope_theta=500000.0, tie_word_embeddings=False, dtype=torch.bfloat16,
+        moe_num_experts=64, moe_k=8, moe_intermediate_size=16, moe_num_shared_experts=0, moe_layer_start_index=2,
+        moe_layer_end_index=-1, moe_layer_interval=1, router_dtype=torch.float32, unused=None, margin=0.01),
 }
-NOT_OF_TRANSFORMERS = ("dtype", "router_dtype", "values", "unused")
+NOT_OF_TRANSFORMERS = ("dtype", "router_dtype", "values", "unused", "margin")
 PADDLE = ("gqa3_tied", "gqa5_untied", "moe_shared2", "moe_interval", "moe_gqa4")
-SHARDED = {"moe_end": 2}  # into so many files
+SHARDED = {"moe_end": 2, "moe_ranks8": 2}  # into so many files
 
 
 def level_of(layer):
@@ -165,7 +171,7 @@ def prompt(shape, model, seed):
         tried = torch.randint(3, shape["vocab_size"], (CANDIDATES, 1), generator=generator)
         with torch.no_grad():
             out = model(tried, past_key_values=cache, use_cache=True, output_router_logits=True)
-        clear = (margins(model, out.router_logits) > MIN_MARGIN).nonzero().flatten()
+        clear = (margins(model, out.router_logits) > shape.get("margin", MIN_MARGIN)).nonzero().flatten()
         if len(clear) == 0:
             return None
         ids.append(tried[clear[0]])

@@ -61,6 +61,12 @@ class Shape:
 # 384 wide experts cut in two or four have no whole blocks of 128 inputs, so rank directories have experts of 512.
 WHOLE = Shape()
 FOR_RANKS = Shape(expert_width=512, kv_heads=4, layers=2)
+# The proportions of two documented models, with the vocabulary of the demo model's tokenizer: heads, experts and layers as they
+# are cut for up to eight ranks, and widths that every quantised form can be cut at.
+LIKE_300B = Shape(hidden=128, intermediate=1024, expert_width=512, layers=5, first_mixture=3, heads=16, kv_heads=8, experts=64,
+                  top_k=8, vocab=49152)
+LIKE_21B = Shape(hidden=128, intermediate=1024, expert_width=512, layers=3, first_mixture=1, heads=20, kv_heads=4, experts=64,
+                 top_k=6, shared=2, vocab=49152)
 
 
 class Drawn:
