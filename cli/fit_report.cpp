@@ -13,7 +13,7 @@ namespace troupe::cli {
 namespace {
 
 using JsonValue = nlohmann::ordered_json;
-using model::bytes_text, model::Fit, model::FitMachine, model::FitSpeed, model::FitVerdict;
+using model::bytes_text, model::Fit, model::FitMachine, model::FitSpeed, model::FitVerdict, model::RankStep;
 
 constexpr const char* kLegend =
     "Sizes are those of one card, as serve --dry-run estimates them. tok/s: with a date measured on that "
@@ -60,6 +60,22 @@ std::string verdict_cell(const Fit& fit, const FitMachine& machine) {
   return to_string(fit.verdict) + std::string(fit.experts_whole ? ", experts whole" : "");
 }
 
+JsonValue json_of(const RankStep& step) {
+  const auto rounded = [](double ms) { return std::round(ms * 1000) / 1000; };
+  JsonValue made;
+  made["cards"] = step.ranks;
+  made["sequences"] = step.sequences;
+  made["weight_bytes"] = step.weight_bytes;
+  made["kv_bytes"] = step.kv_bytes;
+  made["bound_ms"] = rounded(step.bound);
+  made["exchanges_ms"] = rounded(step.exchanges);
+  made["rest_ms"] = rounded(step.rest);
+  made["estimate_ms"] = rounded(step.estimate());
+  made["measured_ms"] =
+      step.measured != nullptr ? JsonValue(std::stod(std::string(step.measured->ms))) : JsonValue();
+  return made;
+}
+
 JsonValue json_of(const FitRow& row, const FitMachine& machine, const Fit* elsewhere) {
   const Fit& fit = row.fit;
   const bool larger = fit.verdict == FitVerdict::fits && !fits_on(fit, machine);
@@ -97,7 +113,26 @@ JsonValue json_of(const FitRow& row, const FitMachine& machine, const Fit* elsew
     one["date"] = speed.measured.empty() ? JsonValue() : JsonValue(speed.measured);
     made["speeds"].push_back(std::move(one));
   }
+  made["steps"] = JsonValue::array();
+  for (const RankStep& step : fit.rank_steps) made["steps"].push_back(json_of(step));
   return made;
+}
+
+/// "  step      1 stream: 2 cards 7.43 ms, measured; 4 cards about 5.45 ms (bound 1.81, …)".
+std::string step_lines(const std::vector<RankStep>& steps) {
+  std::string text;
+  int sequences = 0;
+  for (const RankStep& step : steps) {
+    const bool begins = step.sequences != sequences;
+    sequences = step.sequences;
+    if (begins) text += (text.empty() ? "" : "\n") + ("  step      " + counted(sequences, "stream") + ": ");
+    text += (begins ? "" : "; ") + cards_text(step.ranks) +
+            (step.measured != nullptr
+                 ? " " + std::string(step.measured->ms) + " ms, measured"
+                 : " about " + formatted("%.2f", step.estimate()) + " ms (" + formatted("%.2f", step.bound) +
+                       " for bytes and operations, " + formatted("%.2f", step.exchanges) + " for exchanges)");
+  }
+  return text.empty() ? text : text + "\n";
 }
 
 }  // namespace
@@ -128,7 +163,7 @@ std::string fit_text(const FitRow& row, const FitMachine& machine, const Fit* el
                  : formatted("%.0f", speed.tokens_per_s) + " tok/s, measured on " + speed.measured) +
             "\n";
   }
-  return text;
+  return text + step_lines(fit.rank_steps);
 }
 
 std::string fit_table(const std::vector<FitRow>& rows, const FitMachine& machine) {

@@ -12,7 +12,7 @@
 namespace troupe::kernels {
 namespace {
 
-constexpr int kPackPiecesPerClaim = 4;
+constexpr int kPackPiecesPerClaim = 4, kPackLinesPerClaim = 32;
 constexpr std::size_t kLinesBytes = std::size_t{8} << 20;    // of a transposed tensor, read at a time
 constexpr std::size_t kSliceBytes = std::size_t{256} << 10;  // of them, read by a thread at a time
 
@@ -131,7 +131,7 @@ void pack_lines(Cpu& device, const Pack& op, const Packer& packer) {
     auto* data = static_cast<std::byte*>(device.lane(lane));
     for (int piece = begin; piece < end; ++piece) {
       const int output = piece * kPanel;
-      op.file->read(op.offset + distance(op, output, 0), data, span_of(op, packer.rows(piece)));
+      read_lines(op, distance(op, output, 0), packer.rows(piece), data);
       packer.pack({data, output, 0, op.into.inputs}, piece);
     }
   });
@@ -145,7 +145,13 @@ void pack_transposed(Cpu& device, const Pack& op, const Packer& packer) {
   auto* data = static_cast<std::byte*>(device.scratch(span_of(op, lines)));
   for (int input = 0; input < op.into.inputs; input += lines) {
     const int count = std::min(lines, op.into.inputs - input);
-    const std::size_t bytes = span_of(op, count);
+    if (lines_lie_apart(op)) {
+      device.pool().for_each(count, kPackLinesPerClaim, [&](int begin, int end, int) {
+        read_lines(op, distance(op, 0, input + begin), end - begin,
+                   data + static_cast<std::size_t>(begin) * line_bytes);
+      });
+    }
+    const std::size_t bytes = lines_lie_apart(op) ? 0 : span_of(op, count);
     const auto slices = static_cast<int>((bytes + kSliceBytes - 1) / kSliceBytes);
     device.pool().for_each(slices, 1, [&](int begin, int end, int) {
       const std::size_t first = static_cast<std::size_t>(begin) * kSliceBytes;

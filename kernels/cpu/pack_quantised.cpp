@@ -171,7 +171,7 @@ void pack_quantised(Cpu& device, const Pack& op) {
   pieces.run(0, pieces.pieces(), span_of(op, std::min(kPanel, op.outputs)),
              [&](int piece, const LineBuffers& lane) {
                const int output = piece * kPanel, rows = pieces.rows(piece);
-               op.file->read(op.offset + distance(op, output, 0), lane.source, span_of(op, rows));
+               read_lines(op, distance(op, output, 0), rows, lane.source);
                loader.load({lane.source, output, 0, inputs_of(op)}, output, rows, lane.lines);
              });
 }

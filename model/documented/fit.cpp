@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kMostCards = 64;
 /// Context of the steps whose speed is given, that of docs/performance.md.
-constexpr int kContext = 2048;
+constexpr int kContext = kMeasuredContext;
 /// What a process's context takes of a GPU before anything is allocated: an estimate.
 constexpr std::uint64_t kContextBytes = std::uint64_t{600} << 20;
 
@@ -74,6 +74,19 @@ void add_speeds(Fit& answer, const FitQuestion& question, const FitMachine& mach
       continue;
     }
     answer.speeds.push_back(std::move(speed));
+  }
+}
+
+void add_rank_steps(Fit& answer, const FitQuestion& question, const FitMachine& machine,
+                    const WeightFormats& formats) {
+  if (!machine.ceilings || formats.kv != kernels::KvFormat::plain) return;
+  const std::string& method = question.options.quantization.method;
+  Ceilings ceilings = *machine.ceilings;
+  if (formats.fp8()) ceilings.flops_per_s = std::max(ceilings.flops_per_s, machine.fp8_flops_per_s);
+  for (const int sequences : measured_sequences(question.shape, method, machine.card)) {
+    const auto steps =
+        rank_steps(question.spec, formats, question.shape, method, machine.card, ceilings, sequences);
+    answer.rank_steps.insert(answer.rank_steps.end(), steps.begin(), steps.end());
   }
 }
 
@@ -175,6 +188,7 @@ Fit fit(const FitQuestion& question, const FitMachine& machine, int cards) {
   answer.max_num_seqs = capacity.max_slots;
   answer.sequences_at_full_length = sized->sequences_at_full_length;
   add_speeds(answer, question, machine, *sized, *part);
+  add_rank_steps(answer, question, machine, sized->formats);
   return answer;
 }
 

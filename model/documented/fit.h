@@ -11,6 +11,7 @@
 #include "gpu/cards.h"
 #include "model/checkpoint/spec.h"
 #include "model/documented/documented_models.h"
+#include "model/documented/rank_steps.h"
 #include "model/preflight.h"
 #include "model/roofline.h"
 
@@ -67,7 +68,8 @@ struct Fit {
   int max_model_len = 0;
   int max_num_seqs = 0;
   int sequences_at_full_length = 0;
-  std::vector<FitSpeed> speeds;  ///< of one sequence, and of max_num_seqs or as many as find KV blocks
+  std::vector<FitSpeed> speeds;      ///< of one sequence, and of max_num_seqs or as many as find KV blocks
+  std::vector<RankStep> rank_steps;  ///< where steps of the model were measured on the card
 };
 
 /// The question for a documented model. On GPUs the limits that `options` leaves open are those of the page;

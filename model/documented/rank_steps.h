@@ -3,18 +3,14 @@
 //
 //   step(R) = bound(R) + exchanges(R) + rest
 //
-// bound      model/roofline.h of the largest part that a rank has, at the rate that a card's memory was
-// measured to
-//            reach rather than that of its data sheet
-// exchanges  two sums of a layer and one of the embedding, each as long as measured between two GPUs: a time
-// for
-//            its beginning and a rate. Every rank writes its part to all others (kernels/exchange.h), so the
+// bound      of model/roofline.h, of a rank's part, at the rate that a copy reaches on the card
+// exchanges  two sums of a layer and one of the embedding. One takes as long as between two GPUs: a time for
+//            its beginning, and a rate. Every rank writes its part to all others (kernels/exchange.h), so the
 //            numbers count once for each of them.
 // rest       what the measured step takes beyond its own bound and exchanges: gaps between kernels, and what
 //            kernels miss of the bound. It is taken to stay the same, so for many ranks this says too much
 //            rather than too little.
-#include <optional>
-#include <span>
+#include <cstdint>
 #include <string_view>
 #include <vector>
 

@@ -50,6 +50,27 @@ TEST(FitText, OfAModelThatFits) {
       "  speed     30 streams, 2048 tokens of context: at most 5001 tok/s, computed\n");
 }
 
+TEST(FitText, HasStepsOfMoreRanks) {
+  FitRow row = fitting(2);
+  const model::MeasuredStep measured{.ms = "7.43"};
+  row.fit.rank_steps = {{.ranks = 2, .bound = 3.6, .exchanges = 0.4, .rest = 3.43, .measured = &measured},
+                        {.ranks = 4, .bound = 1.8, .exchanges = 0.5, .rest = 3.43},
+                        {.ranks = 4, .sequences = 64, .bound = 11, .exchanges = 4, .rest = 12}};
+  const std::string text = fit_text(row, two_cards(), nullptr);
+  EXPECT_NE(
+      text.find("  step      1 stream: 2 cards 7.43 ms, measured; 4 cards about 5.73 ms (1.80 for bytes and "
+                "operations, 0.50 for exchanges)\n  step      64 streams: 4 cards about 27.00 ms (11.00 for "
+                "bytes and operations, 4.00 for exchanges)\n"),
+      std::string::npos)
+      << text;
+  const auto steps = nlohmann::json::parse(fit_json(row, two_cards(), nullptr))["steps"];
+  ASSERT_EQ(steps.size(), 3u);
+  EXPECT_EQ(steps[0]["measured_ms"], 7.43);
+  EXPECT_TRUE(steps[1]["measured_ms"].is_null());
+  EXPECT_EQ(steps[1]["estimate_ms"], 5.73);
+  EXPECT_EQ(steps[2]["cards"], 4);
+}
+
 TEST(FitText, OfOthers) {
   const Fit larger = fitting(4).fit;
   EXPECT_EQ(fit_text(refused(FitVerdict::does_not_fit, "Too little GPU memory."), two_cards(), &larger),
