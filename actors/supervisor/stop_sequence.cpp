@@ -6,7 +6,7 @@ namespace troupe::supervisor {
 namespace {
 
 /// How long a worker that loads may take to get so far that it hears.
-constexpr Duration kLoadingGrace = std::chrono::seconds(1);
+constexpr Duration kLoadingGrace = std::chrono::milliseconds(500);
 
 }  // namespace
 
