@@ -1,10 +1,10 @@
 #pragma once
-#include <cstdint>
+#include <string>
 
 namespace troupe {
 
-/// Tells this build of the program from others: a hash of the identification that the linker writes, or,
-/// where it writes none, of the file's size and time. Not zero; the same in every process of one file.
-std::uint64_t build_id();
+/// The linker's build id in hexadecimal digits; of a binary without one, its size and time of change. The
+/// same in every process of one file.
+std::string build_id();
 
 }  // namespace troupe

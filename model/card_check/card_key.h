@@ -22,9 +22,6 @@ CardKey key_of(const CudaProbe& gpu);
 /// Version of the NVIDIA kernel driver that is loaded, "unknown" if the system does not say.
 std::string driver_version();
 
-/// The linker's build id in hexadecimal digits; of a binary without one, its size and time of change.
-std::string build_id();
-
 /// True if every test that needs a GPU has passed on such a card (docs/hardware.md), and the build has the
 /// code for it that was tested. Its kernels are not checked at the start.
 bool is_verified(const CudaProbe& gpu);

@@ -30,6 +30,9 @@ class RankSums : public RankMemory {
   }
 };
 
+/// FNV-1a.
+constexpr std::uint64_t kSeed = 0xcbf29ce484222325u;
+
 std::uint64_t add(std::uint64_t hash, const void* data, std::size_t bytes) {
   for (std::size_t i = 0; i < bytes; ++i)
     hash = (hash ^ static_cast<const unsigned char*>(data)[i]) * 0x100000001b3u;
@@ -37,7 +40,7 @@ std::uint64_t add(std::uint64_t hash, const void* data, std::size_t bytes) {
 }
 
 Result<std::uint64_t> sum_of(const std::string& name, const FileTensor& tensor) {
-  std::uint64_t hash = add(0xcbf29ce484222325u, name.data(), name.size());
+  std::uint64_t hash = add(kSeed, name.data(), name.size());
   hash = add(hash, &tensor.type, sizeof tensor.type);
   hash = add(hash, tensor.shape.data(), tensor.shape.size() * sizeof tensor.shape[0]);
   std::array<std::byte, kBlock> block;
@@ -61,12 +64,13 @@ std::set<const FileTensor*> tensors_of(const TensorMap& map) {
 
 }  // namespace
 
-Status compare_with_ranks(int memory_fd, const Shard& shard, const ModelFiles& files, std::uint64_t build) {
+Status compare_with_ranks(int memory_fd, const Shard& shard, const ModelFiles& files,
+                          const std::string& build) {
   Result<RankMemory> memory = RankMemory::attach(memory_fd);
   if (!memory) return memory.status();
   RankSums sums(*std::move(memory));
   const std::string rank = "Rank " + std::to_string(shard.rank) + " of " + std::to_string(shard.ranks);
-  if (!sums.agrees(0, build)) {
+  if (!sums.agrees(0, add(kSeed, build.data(), build.size()))) {
     return invalid(rank +
                    " is of another build than the ranks that came before it; put the program back, or "
                    "restart the whole server.");

@@ -6,6 +6,7 @@
 // what it has found; the others compare.
 #include <cstddef>
 #include <cstdint>
+#include <string>
 
 #include "base/build_id.h"
 #include "base/status.h"
@@ -23,6 +24,6 @@ inline constexpr std::size_t kRankSumBytes = kRankSums * sizeof(std::uint64_t);
 /// `memory_fd` is that of create_rank_memory(). invalid_argument names the rank and the tensor; errors of
 /// reading as ShardFile::status().
 Status compare_with_ranks(int memory_fd, const Shard& shard, const ModelFiles& files,
-                          std::uint64_t build = build_id());
+                          const std::string& build = build_id());
 
 }  // namespace troupe::model

@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/build_id.h"
 #include "base/spawn.h"
 #include "model/card_check/check_lines.h"
 #include "model/card_check/start_check.h"

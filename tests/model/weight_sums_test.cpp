@@ -23,7 +23,7 @@ class WeightSums : public ::testing::Test {
   }
   ~WeightSums() override { ::close(memory); }
 
-  std::string compare(const Shard& shard, std::uint64_t build = 7) const {
+  std::string compare(const Shard& shard, const std::string& build = "ours") const {
     const auto files = open_model(options, shard);
     EXPECT_TRUE(files.ok()) << files.status().message;
     return files.ok() ? compare_with_ranks(memory, shard, *files, build).message : "";
@@ -84,11 +84,11 @@ TEST_F(WeightSums, ExpertsAreComparedByTheRankThatHasThem) {
 }
 
 TEST_F(WeightSums, ARankOfAnotherBuildIsNamed) {
-  EXPECT_EQ(compare({0, 4}, 7), "");
-  EXPECT_EQ(compare({3, 4}, 8).find("Rank 3 of 4 is of another build than the ranks that came before it;"),
-            0u);
-  EXPECT_EQ(compare({3, 4}, 7), "");
-  EXPECT_EQ(build_id(), build_id());
+  EXPECT_EQ(compare({0, 4}, "seven"), "");
+  EXPECT_EQ(
+      compare({3, 4}, "eight").find("Rank 3 of 4 is of another build than the ranks that came before it;"),
+      0u);
+  EXPECT_EQ(compare({3, 4}, "seven"), "");
 }
 
 TEST_F(WeightSums, RanksWithFilesOfTheirOwnCompareWithThemselves) {
