@@ -5,8 +5,11 @@
 namespace troupe::supervisor {
 namespace {
 
-/// How long a worker that loads may take to get so far that it hears.
+/// How long a child that loads may take to get so far that it hears.
 constexpr Duration kLoadingGrace = std::chrono::milliseconds(500);
+
+/// Whether it loads before it hears anything, and nobody waits for what it holds.
+bool may_load(const Child& child) { return child.kind == ChildKind::worker || child.kind == ChildKind::text; }
 
 }  // namespace
 
@@ -16,7 +19,7 @@ bool StopSequence::advance(TimePoint now) {
     Child& child = children_.all()[current_];
     if (!child.running()) continue;
     if (!kill_at_) {
-      const bool asked = child.kind == ChildKind::worker && child.asked_to_end;
+      const bool asked = may_load(child) && child.asked_to_end;
       child.state = "stopping";
       if (!asked) ask_to_end(child);
       kill_at_ = asked ? *loading_until_ : now + grace_;
@@ -30,12 +33,11 @@ bool StopSequence::advance(TimePoint now) {
   return true;
 }
 
-// Nobody sends to them. They are many where there are many ranks, and hear nothing before their weights are
-// loaded.
+// They are many where there are many ranks.
 void StopSequence::ask_loading(TimePoint now) {
   loading_until_ = now + kLoadingGrace;
   for (Child& child : children_.all()) {
-    if (child.kind == ChildKind::worker && child.running() && !child.ready) ask_to_end(child);
+    if (may_load(child) && child.running() && !child.ready) ask_to_end(child);
   }
 }
 

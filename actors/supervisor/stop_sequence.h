@@ -1,7 +1,7 @@
 #pragma once
 // The end of all children, one after the other, the front first, then the engine: none must vanish while
 // another still sends to it. Each is asked to end, and killed when it has not ended after the grace. Workers
-// that are still loading are asked first, all at once, and have half a second.
+// and text processes that are still loading are asked first, all at once, and have half a second.
 #include <cstddef>
 #include <optional>
 
