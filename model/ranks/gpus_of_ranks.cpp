@@ -1,13 +1,13 @@
 #include "model/ranks/gpus_of_ranks.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/counted.h"
+#include "config/parse.h"
 #include "model/cuda/executor.h"
 
 namespace troupe::model {
@@ -73,6 +73,12 @@ Status check_order(const config::Options& options, const ExchangeWay& way) {
 }
 
 }  // namespace
+
+std::string visible_devices() {
+  const config::Environment environment = config::process_environment();
+  const auto named = environment.find("CUDA_VISIBLE_DEVICES");
+  return named == environment.end() ? std::string() : named->second;
+}
 
 Result<GpusOfRanks> find_gpus(const config::Options& options, const GpuProbes& probes) {
   const config::ParallelOptions& parallel = options.parallel;

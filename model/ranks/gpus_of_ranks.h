@@ -1,6 +1,5 @@
 #pragma once
 // What the ranks find on the GPUs of this machine.
-#include <cstdlib>
 #include <functional>
 #include <string>
 
@@ -20,15 +19,14 @@ struct GpusOfRanks {
   std::string note;  ///< of the way; empty: there is nothing to say
 };
 
+/// CUDA_VISIBLE_DEVICES; empty: all are visible.
+std::string visible_devices();
+
 /// How this machine is looked at.
 struct GpuProbes {
   std::function<Result<CudaProbe>(int ordinal)> gpu = [](int ordinal) { return probe_cuda(ordinal); };
   std::function<Result<std::string>()> nccl = [] { return nccl_version(); };
-  /// CUDA_VISIBLE_DEVICES; empty: all are.
-  std::function<std::string()> visible = [] {
-    const char* const named = std::getenv("CUDA_VISIBLE_DEVICES");
-    return std::string(named == nullptr ? "" : named);
-  };
+  std::function<std::string()> visible = visible_devices;
 };
 
 /// Looks at the GPUs that the ranks are to run on. A failure, one sentence, refuses what was asked for: more
