@@ -3,13 +3,14 @@
     python -m fastdeploy.entrypoints.openai.api_server --model baidu/ERNIE-4.5-0.3B-Paddle --max-model-len 32768
 
 The program is the one that the environment variable TROUPE_BINARY names, else build/troupe of the clone that this
-package was installed from with `pip install --editable python`, else `troupe` on PATH. It replaces the interpreter:
-signals, exit status and streams are its own.
+package was installed from with `pip install --editable python`, else the one that came with this package in a wheel, else
+`troupe` on PATH. It replaces the interpreter: signals, exit status and streams are its own.
 """
 import os
 import pathlib
 import shutil
 import sys
+import sysconfig
 
 # python/fastdeploy/entrypoints/openai/api_server.py
 CLONE = pathlib.Path(__file__).resolve().parents[4]
@@ -25,6 +26,11 @@ def find_binary():
     built = CLONE / "build" / "troupe"
     if (CLONE / "tools" / "quickstart").is_file() and os.access(built, os.X_OK):
         return str(built)
+    # Of the environment, also when it is not activated; of `pip install --user`.
+    for scheme in (None, f"{os.name}_user"):
+        folder = sysconfig.get_path("scripts", scheme) if scheme else sysconfig.get_path("scripts")
+        if os.access(os.path.join(folder, "troupe"), os.X_OK):
+            return os.path.join(folder, "troupe")
     found = shutil.which("troupe")
     if found:
         return found
