@@ -26,7 +26,7 @@ USER 999
 WORKDIR /var/lib/troupe
 EXPOSE 8180
 # A large model may load for long; until then the container is "starting".
-HEALTHCHECK --interval=10s --timeout=5s --start-period=30m CMD troupe status | grep -q '^state *ready'
+HEALTHCHECK --interval=10s --timeout=5s --start-period=30m CMD ["/bin/sh", "-c", "troupe status | grep -q '^state *ready'"]
 ENTRYPOINT ["troupe", "serve"]
 # In the container only: the port is as open as docker publishes it. Without a key the server warns.
 CMD ["--host", "0.0.0.0"]
