@@ -25,6 +25,7 @@
 #include "config/address.h"
 #include "config/credentials.h"
 #include "config/dump.h"
+#include "config/named_models.h"
 #include "config/parse.h"
 #include "config/validate.h"
 #include "http/batch/batch_store.h"
@@ -129,6 +130,7 @@ struct SharedMemory {
   ipc::Fd vocabulary;                  ///< what the model's tokens print
   ipc::Fd patches;                     ///< of images; invalid: the model does not see
   std::optional<ipc::NamesKey> names;  ///< the cluster's
+  std::vector<supervisor::ServedModel> models;  ///< of several models, by engine; the first two members are unset
 };
 
 /// Where images of open requests lie, for workers to read: those of this server's front, or those that fronts
@@ -176,21 +178,8 @@ Result<std::string> check_kernels(const CudaProbe& gpu, config::Options& options
   return check->line + "\n";
 }
 
-/// Checks everything before a port is opened, and sets the options that were left open.
-Result<std::string> prepare(config::Options& options, SharedMemory& shared) {
-  if (Status status = read_checked_credentials(options.http); !status.ok()) return status;
-  if (const std::string warning = config::exposure_warning(options.http);
-      !warning.empty() && !options.takes_fronts()) {
-    warn(warning);
-  }
-  if (!options.batch.dir.empty() && !options.dry_run && !options.dump_config) {
-    if (Status status = http::BatchStore::check(options.batch.dir); !status.ok()) return status;
-  }
-  if (!options.remote.cluster_keys.empty()) {
-    const auto keys = remote::load_cluster_keys(options.remote.cluster_keys);
-    if (!keys.ok()) return keys.status();
-    shared.names = keys->names;
-  }
+/// Checks what is about one model, and sets the options that were left open.
+Result<std::string> prepare_model(config::Options& options, SharedMemory& shared) {
   // The echo device needs a tokenizer like any other, so it gets the demo model's when none is named.
   if (Status status = config::resolve_model(options.model, config::Device::cpu, executable()); !status.ok()) {
     return status;
@@ -229,6 +218,53 @@ Result<std::string> prepare(config::Options& options, SharedMemory& shared) {
     options.scheduler.max_prefill_step_ms = config::default_prefill_step_ms(found->device);
   }
   return "model " + options.model.directory + "\n" + model::summary(*found) + kernels;
+}
+
+/// Of several models: each, with the options that are its engine's alone.
+Result<std::string> prepare_models(config::Options& options, SharedMemory& shared) {
+  std::string text;
+  int most_sequences = 0;
+  auto each = config::options_of_models(options);
+  if (!each.ok()) return each.status();
+  for (config::Options& own : *each) {
+    const std::string name = own.model.served_model_names.front();
+    SharedMemory one;
+    auto summary = prepare_model(own, one);
+    if (!summary.ok()) {
+      Status status = summary.status();
+      status.message = "the model \"" + name + "\": " + status.message;
+      return status;
+    }
+    if (one.patches) {
+      return failure(Code::unsupported, "the model \"" + name +
+                                            "\" sees images, and such a model cannot be one of several yet: "
+                                            "give it a server of its own");
+    }
+    most_sequences = std::max(most_sequences, own.scheduler.max_num_seqs);
+    text += "name      " + name + "\n" + *summary + (summary->ends_with('\n') ? "" : "\n");
+    shared.models.push_back({std::move(own), std::move(one.vocabulary)});
+  }
+  if (!options.dump_config) options.scheduler.max_num_seqs = most_sequences;  // by which rings are sized
+  return text;
+}
+
+/// Checks everything before a port is opened, and sets the options that were left open.
+Result<std::string> prepare(config::Options& options, SharedMemory& shared) {
+  if (Status status = read_checked_credentials(options.http); !status.ok()) return status;
+  if (const std::string warning = config::exposure_warning(options.http);
+      !warning.empty() && !options.takes_fronts()) {
+    warn(warning);
+  }
+  if (!options.batch.dir.empty() && !options.dry_run && !options.dump_config) {
+    if (Status status = http::BatchStore::check(options.batch.dir); !status.ok()) return status;
+  }
+  if (!options.remote.cluster_keys.empty()) {
+    const auto keys = remote::load_cluster_keys(options.remote.cluster_keys);
+    if (!keys.ok()) return keys.status();
+    shared.names = keys->names;
+  }
+  return config::named_models(options.model.model).empty() ? prepare_model(options, shared)
+                                                           : prepare_models(options, shared);
 }
 
 Result<supervisor::RanksMemory> make_ranks_memory(int ranks) {
@@ -326,6 +362,7 @@ int run_server(const std::vector<std::string>& arguments, bool engine) {
   SharedMemory shared;
   setup.preflight = [&](config::Options& prepared) { return prepare_within_memory(prepared, shared); };
   setup.take_vocabulary = [&] { return std::move(shared.vocabulary); };
+  setup.take_models = [&] { return std::move(shared.models); };
   setup.take_patches = [&] { return std::move(shared.patches); };
   setup.names_key = [&] { return shared.names; };
   setup.make_ranks_memory = make_ranks_memory;
@@ -333,6 +370,8 @@ int run_server(const std::vector<std::string>& arguments, bool engine) {
       options.tokenizer.threads > 0 ? options.tokenizer.threads : static_cast<int>(half_the_cores());
   setup.counts = {options.own_engines(), options.parallel.tensor_parallel_size,
                   options.takes_fronts() ? 0 : texts};
+  if (const auto models = static_cast<int>(config::named_models(options.model.model).size()); models > 1)
+    setup.counts.texts = models * std::max(1, texts / models);
   setup.counts.pictures = options.media.processes > 0
                               ? options.media.processes
                               : static_cast<int>(std::clamp(usable_cores() / 2, 1u, 4u));

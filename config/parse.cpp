@@ -12,6 +12,7 @@
 #include "config/environment.h"
 #include "config/fields.h"
 #include "config/media_rules.h"
+#include "config/named_models.h"
 #include "config/nearest.h"
 #include "config/platform_variables.h"
 #include "config/speculation.h"
@@ -29,8 +30,16 @@ class Layers {
   void next_source() { lists_.clear(); }
 
   Status set(const Field& field, const std::string& written, std::string_view value) {
-    if (is_list(field) && lists_.insert(&field).second) clear_list(field);
-    const Status status = set_value(field, value);
+    const bool named = field.name == "model" && is_named_model(value);
+    if (field.name == "model" && !named && lists_.contains(&field))
+      return invalid(written + ": got \"" + std::string(value.substr(0, 80)) +
+                         "\" beside a model with a name; of several each is NAME=DIRECTORY",
+                     "model", "invalid_value");
+    const bool first = (is_list(field) || named) && lists_.insert(&field).second;
+    if (first) clear_list(field);
+    const std::string before = named && !first ? show_value(field) : std::string();
+    const Status status = before.empty() ? set_value(field, value)
+                                         : set_value(field, before + "," + std::string(value));
     if (status.ok()) return {};
     return invalid(written + ": " + status.message, std::string(field.name), "invalid_value");
   }
@@ -47,7 +56,9 @@ class Layers {
       const auto [first, fresh] = given.emplace(field, &entry);
       if (!fresh) return given_twice(path, *first->second, entry);
       const std::string written = path + ": " + entry.name;
-      if (entry.values.size() > 1 && !is_list(*field))
+      const bool models = field->name == "model" &&
+                          std::all_of(entry.values.begin(), entry.values.end(), is_named_model);
+      if (entry.values.size() > 1 && !is_list(*field) && !models)
         return invalid(written + ": takes one value, not a list");
       for (const std::string& value : entry.values) {
         Status status = set(*field, written, value);
@@ -239,6 +250,29 @@ Status read_environment(const Environment& environment, const std::vector<Field>
   return {};
 }
 
+Status read_model_file(const std::string& path, Options& options) {
+  constexpr std::string_view kGroups[] = {"Model",        "Chat answers", "Device and memory", "Quantisation",
+                                          "Scheduling",   "Speculation",  "KV cache"};
+  constexpr std::string_view kOfTheServer[] = {"served-model-name", "any-model-name", "download", "swap-path"};
+  const auto has = [](const auto& list, std::string_view one) {
+    return std::find(std::begin(list), std::end(list), one) != std::end(list);
+  };
+  const std::vector<Field> all = fields(options);
+  const auto entries = read_config_file(path);
+  if (!entries.ok()) return entries.status();
+  for (const FileEntry& entry : *entries) {
+    const Field* field = find_field(all, entry.name);
+    if (field == nullptr || (has(kGroups, field->group) && !has(kOfTheServer, field->name))) continue;
+    return invalid(path + ": " + entry.name + " is no option of one model; it is given for all",
+                   std::string(field->name), "invalid_value");
+  }
+  options.model.model.clear();
+  if (Status status = Layers(all).read_file(path); !status.ok()) return status;
+  if (!options.model.model.empty() && named_models(options.model.model).empty()) return {};
+  return invalid(path + ": model is missing or has a name; it is the directory of the one model", "model",
+                 "invalid_value");
+}
+
 Result<ParsedOptions> parse(const std::vector<std::string>& arguments, const Environment& environment) {
   ParsedOptions out;
   Options& options = out.options;
@@ -260,7 +294,9 @@ Result<ParsedOptions> parse(const std::vector<std::string>& arguments, const Env
   if (status.ok()) status = read_environment(environment, all);
   if (status.ok()) status = layers.read_arguments(*split);
   if (status.ok()) status = check_utf8(all);
+  if (status.ok()) status = settle_named_models(options);
   if (status.ok()) status = validate(options);
+  if (status.ok()) status = options_of_models(options).status();
   if (!status.ok()) return status;
 
   std::vector<std::string> refusals;

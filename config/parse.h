@@ -33,6 +33,10 @@ std::string default_cache_dir(const Environment& environment);
 /// empty.
 std::string service_manager_socket(const Environment& environment);
 
+/// Sets what the file of one of several models has: its model, and options that are about one model alone.
+/// Errors: an option that is about the server, and what read_config_file() refuses.
+Status read_model_file(const std::string& path, Options& options);
+
 struct ParsedOptions {
   Options options;
   std::vector<std::string> warnings;  ///< one line each, to be printed before the start

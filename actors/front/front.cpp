@@ -5,141 +5,55 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
-#include <filesystem>
+#include <iterator>
+#include <map>
 #include <mutex>
 #include <nlohmann/json.hpp>
-#include <set>
+#include <span>
 
-#include "actors/engine/shared_vocabulary.h"
+#include "actors/front/front_model.h"
 #include "actors/front/live_feed.h"
 #include "actors/front/request_traces.h"
-#include "actors/gateway/model_facts.h"
+#include "actors/gateway/merged_pages.h"
 #include "actors/media/media_parts.h"
 #include "actors/supervisor/status_page.h"
 #include "actors/topology.h"
 #include "base/unix_seconds.h"
 #include "config/dump.h"
-#include "config/quantization.h"
 #include "http/batch/batch_service.h"
 #include "http/server/connection_deadlines.h"
 #include "http/server/server.h"
-#include "model/checkpoint/generation_config.h"
-#include "model/checkpoint/pooling_config.h"
-#include "model/checkpoint/spec.h"
-#include "model/weight_formats.h"
-#include "text/parsers/choose_syntax.h"
-#include "text/template/chat_template.h"
 
 namespace troupe {
 namespace {
-
-/// What is read once from the model's directory.
-struct ModelFiles {
-  model::ModelSpec spec;
-  std::shared_ptr<const SessionContext> sessions;
-  std::shared_ptr<const ChatTemplate> chat;  ///< null: the checkpoint has none
-  model::GenerationConfig generation;
-};
-
-Result<ModelFiles> read_model(const config::Options& options, int vocabulary_fd, const Log& log) {
-  ModelFiles files;
-  const std::string& directory = options.model.directory;
-  auto spec = model::read_spec(directory, options.model.model_config_name);
-  if (!spec.ok()) return spec.status();
-  files.spec = *std::move(spec);
-
-  config::AnswerOptions answers = options.answers;
-  const auto texts = read_texts(options.model, vocabulary_fd, log, &answers);
-  if (!texts.ok()) return texts.status();
-
-  auto loaded = ChatTemplate::load(directory, options.model.chat_template, options.model.tokenizer);
-  if (loaded.ok()) {
-    files.chat = *loaded;
-    for (const std::string& name : files.chat->missing())
-      log.warning("chat_template_lacks", {kv("name", name)});
-  } else if (loaded.status().code != Code::not_found) {
-    return loaded.status();
-  } else {
-    log.warning("no_chat_template", {kv("directory", directory)});
-  }
-
-  auto syntax = choose_syntax(answers, **texts, files.chat.get());
-  if (!syntax.ok()) return syntax.status();
-
-  auto generation = model::read_generation_config(directory);
-  if (!generation.ok()) return generation.status();
-  files.generation = *std::move(generation);
-  files.sessions = std::make_shared<SessionContext>(
-      SessionContext{*texts,
-                     model::end_ids(files.generation, files.spec, (*texts)->eos_id()),
-                     options.scheduler.model_len(files.spec.max_positions),
-                     files.spec.vocab,
-                     *std::move(syntax),
-                     {options.limits.max_answer_scores, options.limits.max_answer_bytes},
-                     log.details(3) ? log.max_value_bytes() : 0,
-                     options.speculation.method != config::DraftMethod::none,
-                     model::trained_for_embeddings(directory)});
-  return files;
-}
-
-/// Every model name that a request may use: those of --served-model-name first.
-std::vector<std::string> model_names(const config::ModelOptions& model) {
-  const std::string directory = std::filesystem::path(model.directory).lexically_normal().filename().string();
-  std::vector<std::string> all = model.served_model_names, names;
-  all.insert(all.end(), {directory, model.model, "default"});
-  for (const std::string& name : all) {
-    if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
-  }
-  return names;
-}
-
-std::size_t distinct(const std::vector<std::string>& names) {
-  return std::set<std::string>(names.begin(), names.end()).size();
-}
-
-/// Type of the stored KV blocks: --kv-cache-dtype, --dtype, else the checkpoint's.
-std::string cache_type(const config::Options& options, const model::ModelSpec& spec) {
-  switch (config::kv_cache_dtype(options.quantization)) {
-    case config::KvCacheDType::int8: return "int8";
-    case config::KvCacheDType::fp8: return "fp8";
-    case config::KvCacheDType::automatic: break;
-  }
-  switch (options.model.dtype) {
-    case config::DTypeOption::bfloat16: return "bfloat16";
-    case config::DTypeOption::float16: return "float16";
-    case config::DTypeOption::float32: return "float32";
-    case config::DTypeOption::automatic: break;
-  }
-  return spec.stored ? to_string(*spec.stored) : "auto";
-}
-
-}  // namespace
 
 constexpr const char* kBuild = TROUPE_VERSION;
 constexpr auto kLookPatience = std::chrono::seconds(2);
 constexpr std::size_t kTracesShown = 16;
 constexpr int kBatchConcurrency = 32;  // where the engines' sequences are not known
 
+}  // namespace
+
 // In the order of lifetimes: the server calls the HTTP side, which sends to the actors and to the feed.
 struct Front::Impl {
   config::Options options;
   Watchdog watchdog;  // outlives the health cell's readers
-  std::shared_ptr<HealthCell> health = std::make_shared<HealthCell>();
   std::shared_ptr<std::atomic<std::uint64_t>> progress = std::make_shared<std::atomic<std::uint64_t>>(0);
   std::shared_ptr<RequestTraces> traces = std::make_shared<RequestTraces>();
-  std::unique_ptr<FrontSystem> actors;
+  std::vector<std::unique_ptr<FrontModel>> models;
+  std::shared_ptr<MergedPages> pages;  // null: one model
   std::unique_ptr<LiveFeed> feed;
   std::unique_ptr<HttpSide> http_side;
   std::unique_ptr<http::BatchService> batches;  // null: no --batch-dir
   std::unique_ptr<http::Server> server;
-  std::vector<std::shared_ptr<Link>> engines;  // by index
-  std::vector<std::shared_ptr<Link>> texts;    // to the text processes
   std::mutex mutex;
   std::string engine_topology;        // guarded by mutex, as the next
   std::deque<Distrusted> distrusted;  // text processes, not taken yet
 
   Status build(const FrontFds& fds);
-  Status open_batches(http::ServerSetup& setup, std::size_t engines);
+  Status read_models(const FrontFds& fds);
+  Status open_batches(http::ServerSetup& setup);
+  Status start_actors(FrontModel& model, const FrontFds& fds, const Deliver& deliver);
   std::string opening();
   LiveState look() const;
   void watch();
@@ -149,128 +63,118 @@ struct Front::Impl {
   }
 };
 
-Status Front::Impl::build(const FrontFds& fds) {
-  const Log start_log = log("gateway");
-  auto files = read_model(options, fds.vocabulary, start_log);
+/// One model with all engines and texts, or of several each with its own.
+Status Front::Impl::read_models(const FrontFds& fds) {
+  const std::size_t count = std::max<std::size_t>(1, fds.models.size());
+  const bool alone = fds.models.empty();
+  if (!alone && (fds.engines.size() != count || fds.texts.size() % count != 0 || fds.texts.empty()))
+    return failure(Code::internal, "the front needs an engine, and as many text processes, for each model");
+  const std::size_t texts = fds.texts.size() / count, engines = alone ? fds.engines.size() : 1;
+  for (std::size_t i = 0; i < count; ++i) {
+    auto model = FrontModel::read(alone ? options : fds.models[i].options,
+                                  alone ? fds.vocabulary : fds.models[i].vocabulary, {i, alone, i * texts},
+                                  log("gateway"));
+    if (!model.ok()) return model.status();
+    const Status attached = (*model)->attach(std::span(fds.engines).subspan(i * engines, engines),
+                                             std::span(fds.texts).subspan(i * texts, texts));
+    if (!attached.ok()) return attached;
+    models.push_back(*std::move(model));
+  }
   ::malloc_trim(0);  // what was read of the files
-  if (!files.ok()) return files.status();
-  FrontSetup front;
-  for (const FrontFds::Engine& engine : fds.engines) {
-    auto attached = ipc::UpperEnd::attach(engine.step, engine.cache);
-    if (!attached.ok()) return attached.status();
-    engines.push_back(std::make_shared<Link>(*std::move(attached)));
-    engines.back()->end().beat_elsewhere();
-    if (engine.names < 0) continue;
-    auto names = ipc::BlockNames::attach(engine.names, ipc::Access::read);
-    if (!names.ok()) return names.status();
-    front.block_names.push_back(std::make_shared<ipc::BlockNames>(*std::move(names)));
-  }
-  if (front.block_names.size() != engines.size()) front.block_names.clear();  // they go by the engine's index
-  const std::size_t prefills = options.split.prefill_ports.size() + options.remote.prefill_engines.size();
-  if (engines.size() <= prefills)
-    return failure(Code::internal, "the front needs a link to an engine that is no prefill instance's");
-  const std::size_t own = engines.size() - prefills;
-  health->has_engines(own);
-  for (const auto& [step, cache] : fds.texts) {
-    auto end = ipc::UpperEnd::attach(step, cache);
-    if (!end.ok()) return end.status();
-    texts.push_back(std::make_shared<Link>(*std::move(end)));
-    texts.back()->end().beat_elsewhere();
-  }
+  return {};
+}
 
-  options.limits.max_body_bytes = options.limits.body_bytes(files->spec.vision.has_value());
-  const std::vector<std::string> names = model_names(options.model);
-  // The others mean the same model, but are not listed.
-  const std::size_t served =
-      std::clamp<std::size_t>(distinct(options.model.served_model_names), 1, names.size());
-  http::ModelFacts facts = model_facts(files->generation, files->sessions->syntax, files->chat.get());
-  facts.names = names;
-  facts.served_names = served;
-  facts.any_name = options.model.any_model_name;
-  facts.vocab_size = files->spec.vocab;
-  facts.embedding_width = files->spec.hidden;
-  facts.sees = files->spec.vision.has_value();
-  facts.media = config::media_rules(options.media);
-  facts.offers_forms = options.guided.on();
-  facts.sampling.seed = static_cast<std::uint64_t>(options.model.seed);
-  http::ServerSetup setup{options.http, options.limits, std::move(facts), fds.listen, fds.metrics};
+Status Front::Impl::build(const FrontFds& fds) {
+  if (Status status = read_models(fds); !status.ok()) return status;
+  FrontModel& first = *models.front();
+  options.limits.max_body_bytes = options.limits.body_bytes(first.sees());
+  if (models.size() == 1) first.options.limits = options.limits;
+  const std::int64_t created = unix_seconds();
+  std::vector<std::string> names;
+  std::vector<http::ModelFacts> facts;
+  std::vector<http::ModelCard> cards;
+  for (const auto& model : models) {
+    names.push_back(model->name());
+    facts.push_back(model->facts());
+    for (http::ModelCard& card : model->cards(created)) cards.push_back(std::move(card));
+  }
+  facts.front().others.assign(names.begin() + 1, names.end());
+  http::ServerSetup setup{options.http, options.limits, std::move(facts.front()), fds.listen, fds.metrics};
+  setup.more_models.assign(std::make_move_iterator(facts.begin() + 1), std::make_move_iterator(facts.end()));
 
-  if (Status status = open_batches(setup, own); !status.ok()) return status;
+  if (Status status = open_batches(setup); !status.ok()) return status;
 
   const Deliver deliver = [this](std::uint32_t io, std::vector<http::Output>&& outputs) {
     if (io < server->io_threads()) return server->deliver(io, std::move(outputs));
     if (batches != nullptr) batches->take(std::move(outputs));
   };
-  const std::int64_t created = unix_seconds();
-  std::vector<http::ModelCard> cards;
-  for (std::size_t i = 0; i < served; ++i) {
-    cards.push_back({names[i], options.model.model, created, files->sessions->max_model_len,
-                     files->spec.vision.has_value(), setup.model.sampling});
-  }
-  http_side = std::make_unique<HttpSide>(cards, health, deliver, start_log);
+  if (models.size() > 1) pages = std::make_shared<MergedPages>(models.size(), deliver);
+  http_side = std::make_unique<HttpSide>(cards, first.health, deliver, log("gateway"));
   server = std::make_unique<http::Server>(setup, *http_side);
 
-  front.options = options;
-  front.build = kBuild;
-  front.engines = engines;
-  front.own_engines = own;
-  front.first_remote = engines.size() - options.relayed_engines().size();
-  front.texts = texts;
-  front.distrusted = [this](std::uint32_t index, const std::string& why) {
-    const std::lock_guard lock(mutex);
-    distrusted.push_back({index, why});
-  };
-  front.sessions = files->sessions;
-  if (files->spec.vision && fds.patches >= 0) {
-    auto parts = media_parts(
-        options.media, fds.patches, fds.media,
-        {front.block_names.begin(),
-         front.block_names.begin() + static_cast<std::ptrdiff_t>(std::min(own, front.block_names.size()))});
-    if (!parts.ok()) return parts.status();
-    front.media = *std::move(parts);
+  for (const auto& model : models) {
+    if (Status status = start_actors(*model, fds, deliver); !status.ok()) return status;
   }
-  front.io_threads = server->io_threads() + (batches != nullptr ? 1 : 0);  // the last host is the batches'
-  front.constants = {TROUPE_VERSION,
-                     names.front(),
-                     options.scheduler.max_num_seqs * static_cast<int>(own),
-                     options.scheduler.block_size,
-                     cache_type(options, files->spec),
-                     options.device.gpu_memory_utilization,
-                     own,
-                     options.speculation.method,
-                     options.speculation.tokens};
-  front.health = health;
-  front.deliver = deliver;
-  front.progress = progress;
-  front.config_json = config::to_public_json(options);
-  front.log = [this](const std::string& actor) { return log(actor); };
-  front.traced = [traces = traces](const TracedEvent& event) {
-    traces->add(event.request_id, event.actor, event.event, event.details, event.at_ns);
-  };
-  front.silent = [health = health, own](std::uint32_t engine, const SilentPart& silent) {
-    if (engine < own) health->engine_looked(engine, silent.part);
-  };
-  front.welcomed = [this](const std::string& topology) {
-    const std::lock_guard lock(mutex);
-    engine_topology = topology;
-  };
-  actors = std::make_unique<FrontSystem>(std::move(front));
   feed = std::make_unique<LiveFeed>(
       LiveFeed::Setup{[this] { return opening(); }, [this] { return look(); }, traces.get(), deliver});
-  http_side->connect(actors->gateway(), actors->metrics(), feed.get(), batches.get());
+  http_side->connect(first.actors->gateway(), first.actors->metrics(), feed.get(), batches.get());
+  for (std::size_t i = 1; i < models.size(); ++i)
+    http_side->add_model(models[i]->actors->gateway(), models[i]->health, pages);
   if (batches != nullptr) batches->start(*http_side);
   if (Status status = server->start(); !status.ok()) return status;
   watch();
   return {};
 }
 
+Status Front::Impl::start_actors(FrontModel& model, const FrontFds& fds, const Deliver& deliver) {
+  FrontSetup front = model.setup();
+  front.build = kBuild;
+  front.distrusted = [this, first = model.place.first_text](std::uint32_t index, const std::string& why) {
+    const std::lock_guard lock(mutex);
+    distrusted.push_back({static_cast<std::uint32_t>(first) + index, why});
+  };
+  if (model.sees() && fds.patches >= 0) {
+    const std::size_t named = std::min(model.own_engines(), front.block_names.size());
+    auto parts = media_parts(
+        options.media, fds.patches, fds.media,
+        {front.block_names.begin(), front.block_names.begin() + static_cast<std::ptrdiff_t>(named)});
+    if (!parts.ok()) return parts.status();
+    front.media = *std::move(parts);
+  }
+  front.io_threads = server->io_threads() + (batches != nullptr ? 1 : 0);  // the last host is the batches'
+  front.deliver = deliver;
+  if (pages != nullptr) {
+    front.deliver = [this, deliver, index = model.place.index](std::uint32_t io,
+                                                               std::vector<http::Output>&& outputs) {
+      if (io != MergedPages::kIo) return deliver(io, std::move(outputs));
+      pages->take(index, std::move(outputs));
+    };
+  }
+  front.progress = progress;
+  front.config_json = config::to_public_json(options);
+  front.log = [this, index = model.place.index](const std::string& actor) {
+    return log(numbered(actor, static_cast<std::int64_t>(index)));
+  };
+  front.traced = [traces = traces](const TracedEvent& event) {
+    traces->add(event.request_id, event.actor, event.event, event.details, event.at_ns);
+  };
+  front.welcomed = [this](const std::string& topology) {
+    const std::lock_guard lock(mutex);
+    engine_topology = topology;
+  };
+  model.actors = std::make_unique<FrontSystem>(std::move(front));
+  return {};
+}
+
 /// Opens --batch-dir, if there is one.
-Status Front::Impl::open_batches(http::ServerSetup& setup, std::size_t engines) {
+Status Front::Impl::open_batches(http::ServerSetup& setup) {
   if (options.batch.dir.empty()) return {};
   auto store = http::BatchStore::open(options.batch.dir, options.batch.dir_bytes);
   if (!store.ok()) return store.status();
   const int slots = options.scheduler.max_num_seqs > 0 ? options.scheduler.max_num_seqs : kBatchConcurrency;
-  http::BatchService::Setup parts{options.batch, setup.limits, setup.model};
+  std::size_t engines = 0;
+  for (const auto& model : models) engines += model->own_engines();
+  http::BatchService::Setup parts{options.batch, setup.limits, setup.model, setup.more_models};
   parts.io = http::Server::io_threads_of(options.http);
   parts.concurrency = options.batch.concurrency > 0 ? static_cast<std::size_t>(options.batch.concurrency)
                                                     : static_cast<std::size_t>(slots) * engines;
@@ -285,7 +189,7 @@ Status Front::Impl::open_batches(http::ServerSetup& setup, std::size_t engines) 
 }
 
 void Front::Impl::watch() {
-  actors->watch_by(watchdog);
+  for (const auto& model : models) model->actors->watch_by(watchdog);
   for (std::uint32_t io = 0; io < server->io_threads(); ++io) {
     watchdog.watch({"http-" + std::to_string(io)},
                    [this, io](std::shared_ptr<Pulse> pulse) { server->ask_for_beat(io, std::move(pulse)); });
@@ -294,22 +198,26 @@ void Front::Impl::watch() {
     watchdog.watch({http::kParserNames[i], true, http::parse_time(options.limits)},
                    [this, i] { return server->parser_beats(i); });
   }
-  for (std::size_t i = 0; i < texts.size(); ++i) {
-    watchdog.watch({"text-" + std::to_string(i), false}, [link = texts[i]] {
-      return static_cast<std::uint64_t>(link->end().heartbeat_ns(ipc::Side::lower));
-    });
+  for (const auto& model : models) {
+    for (std::size_t i = 0; i < model->texts.size(); ++i) {
+      watchdog.watch({"text-" + std::to_string(model->place.first_text + i), false}, [link = model->texts[i]] {
+        return static_cast<std::uint64_t>(link->end().heartbeat_ns(ipc::Side::lower));
+      });
+    }
+    // One that beats is enough: it serves.
+    watchdog.watch({numbered("engine", static_cast<std::int64_t>(model->place.index)), false},
+                   [engines = model->engines] {
+                     std::int64_t latest = 0;
+                     for (const auto& link : engines)
+                       latest = std::max(latest, link->end().heartbeat_ns(ipc::Side::lower));
+                     return static_cast<std::uint64_t>(latest);
+                   });
   }
-  // One that beats is enough: it serves.
-  watchdog.watch({"engine", false}, [engines = engines] {
-    std::int64_t latest = 0;
-    for (const auto& link : engines) latest = std::max(latest, link->end().heartbeat_ns(ipc::Side::lower));
-    return static_cast<std::uint64_t>(latest);
-  });
 }
 
 /// The actors of the front and of an engine, the arrows between them, and the link.
 std::string Front::Impl::opening() {
-  auto all = nlohmann::ordered_json::parse(topology_json(actors->arrows()));
+  auto all = nlohmann::ordered_json::parse(topology_json(models.front()->actors->arrows()));
   const std::lock_guard lock(mutex);
   const auto engine = nlohmann::ordered_json::parse(engine_topology, nullptr, /*allow_exceptions=*/false);
   if (!engine.is_object()) return all.dump();
@@ -319,22 +227,46 @@ std::string Front::Impl::opening() {
   return all.dump();
 }
 
+namespace {
+
+/// The actors of all models, each numbered among those of its name.
+std::vector<ActorReport> renumbered(std::vector<std::vector<ActorReport>> models) {
+  std::vector<ActorReport> all;
+  std::map<std::string, std::int32_t> known;  // actors of a name, of the models before
+  for (std::vector<ActorReport>& reports : models) {
+    std::map<std::string, std::int32_t> here;
+    for (ActorReport& report : reports) {
+      ++here[report.name];
+      report.number += known[report.name];
+      all.push_back(std::move(report));
+    }
+    for (const auto& [name, count] : here) known[name] += count;
+  }
+  return all;
+}
+
+}  // namespace
+
 /// The supervisor's part is what `troupe status` shows. It asks this front in turn, through the control
 /// thread.
 LiveState Front::Impl::look() const {
   LiveState live;
-  live.state = std::string(http::to_string(health->get()));
+  live.state = std::string(http::to_string(http_side->health().state));
   if (const auto page =
           supervisor::query_status(options.process.runtime_dir, options.http.port, kLookPatience);
       page.ok()) {
     live.server = *page;
   }
-  if (auto own = actors->actors(kLookPatience); own.ok()) live.actors = *std::move(own);
-  if (const auto engine = actors->engine_actors(kLookPatience); engine.ok()) {
-    live.actors.insert(live.actors.end(), engine->begin(), engine->end());
+  std::vector<std::vector<ActorReport>> reports;
+  for (const auto& model : models) {
+    std::vector<ActorReport>& all = reports.emplace_back();
+    if (auto own = model->actors->actors(kLookPatience); own.ok()) all = *std::move(own);
+    if (const auto engine = model->actors->engine_actors(kLookPatience); engine.ok())
+      all.insert(all.end(), engine->begin(), engine->end());
+    if (const auto status = model->actors->ask_status(kLookPatience).get())
+      live.prompt_tokens += status->scheduler.prompt_tokens;
   }
-  if (const auto status = actors->ask_status(kLookPatience).get())
-    live.prompt_tokens = status->scheduler.prompt_tokens;
+  live.actors = renumbered(std::move(reports));
   live.generated_tokens = *progress;
   live.requests = traces->latest(kTracesShown);
   return live;
@@ -353,14 +285,21 @@ Result<std::unique_ptr<Front>> Front::start(const config::Options& options, cons
   return front;
 }
 
-std::string Front::state() const { return std::string(http::to_string(impl_->health->get())); }
+std::string Front::state() const { return std::string(http::to_string(impl_->http_side->health().state)); }
 
-bool Front::alive() const { return impl_->actors->alive(); }
+bool Front::alive() const { return why().empty(); }
 
-std::string Front::why() const { return impl_->actors->why(); }
+std::string Front::why() const {
+  for (const auto& model : impl_->models) {
+    if (!model->actors->alive()) return model->actors->why();
+  }
+  return {};
+}
 
-std::future<std::optional<EngineStatus>> Front::ask_status(Duration patience) {
-  return impl_->actors->ask_status(patience);
+std::vector<std::future<std::optional<EngineStatus>>> Front::ask_status(Duration patience) {
+  std::vector<std::future<std::optional<EngineStatus>>> each;
+  for (const auto& model : impl_->models) each.push_back(model->actors->ask_status(patience));
+  return each;
 }
 
 Status Front::renew_credentials(const config::HttpOptions& http) {
@@ -379,10 +318,13 @@ void Front::beat() {
   const TimePoint now = Clock::now();
   impl.watchdog.check(now);
   const Silence longest = impl.watchdog.longest();
-  impl.health->looked(now, longest.stands_still() ? longest.part : nullptr);
+  for (const auto& model : impl.models)
+    model->health->looked(now, longest.stands_still() ? longest.part : nullptr);
   if (impl.watchdog.longest_in_engine().late()) return;
-  for (const auto& engine : impl.engines) engine->end().beat();
-  for (const auto& text : impl.texts) text->end().beat();
+  for (const auto& model : impl.models) {
+    for (const auto& engine : model->engines) engine->end().beat();
+    for (const auto& text : model->texts) text->end().beat();
+  }
 }
 
 std::string Front::silent() const { return impl_->watchdog.longest_in_engine().silent_part(); }
@@ -395,32 +337,39 @@ std::optional<Front::Distrusted> Front::take_distrusted() {
   return one;
 }
 
-void Front::report(ProcessReports processes) { impl_->actors->report(std::move(processes)); }
+void Front::report(ProcessReports processes) { impl_->models.front()->actors->report(std::move(processes)); }
 
 void Front::drain() {
   impl_->server->drain();
   if (impl_->batches != nullptr) impl_->batches->drain();
   impl_->feed->end();
-  impl_->health->set(http::Health::State::draining);  // at once, even when the actors are busy
-  impl_->actors->drain();
+  for (const auto& model : impl_->models) {
+    model->health->set(http::Health::State::draining);  // at once, even when the actors are busy
+    model->actors->drain();
+  }
 }
 
-void Front::abandon() { impl_->actors->abandon(); }
+void Front::abandon() {
+  for (const auto& model : impl_->models) model->actors->abandon();
+}
 
-bool Front::idle() const { return impl_->actors->drained() && impl_->server->active() == 0; }
+bool Front::idle() const {
+  const auto drained = [](const auto& model) { return model->actors->drained(); };
+  return std::all_of(impl_->models.begin(), impl_->models.end(), drained) && impl_->server->active() == 0;
+}
 
 std::uint64_t Front::served() const { return impl_->http_side->served(); }
 
 std::uint64_t Front::generated_tokens() const { return *impl_->progress; }
 
 void Front::stop() {
-  impl_->health->forget();
+  for (const auto& model : impl_->models) model->health->forget();
   impl_->watchdog.clear();  // its handles must not outlive the actors
   if (impl_->server != nullptr) impl_->server->stop();
   if (impl_->batches != nullptr) impl_->batches->stop();
   if (impl_->http_side != nullptr) impl_->http_side->disconnect();
   impl_->feed.reset();
-  impl_->actors.reset();
+  for (const auto& model : impl_->models) model->actors.reset();
 }
 
 }  // namespace troupe

@@ -36,12 +36,18 @@ struct FrontFds {
   std::vector<std::pair<int, int>>
       texts{};           ///< step and cache segments of the links to the text processes, at least one
   MediaSockets media{};  ///< to the media processes of a model that sees
+  struct Model {
+    config::Options options;  ///< resolved
+    int vocabulary = -1;      ///< as above, of this model
+  };
+  /// Several models: by engine, and the text processes in equal shares. Empty: one, of the front's options.
+  std::vector<Model> models{};
 };
 
 class Front {
  public:
   /// Reads tokenizer, template and config.json of options.model.directory, starts the actors and the HTTP
-  /// threads. Pages are served from then on, generation requests when the engine has a worker. `options` are
+  /// threads; likewise of each of several models. Pages are served from then on, generation requests when the engine has a worker. `options` are
   /// resolved: limits and directories are known.
   static Result<std::unique_ptr<Front>> start(const config::Options& options, const FrontFds& fds);
 
@@ -66,7 +72,8 @@ class Front {
 
   /// The state of every part, once it is known, the engine's among it while there is one; nothing when
   /// GATEWAY does not answer within the time given.
-  std::future<std::optional<EngineStatus>> ask_status(Duration patience);
+  /// Of several models each is asked.
+  std::vector<std::future<std::optional<EngineStatus>>> ask_status(Duration patience);
 
   /// Takes what --api-key-file, --admin-api-key-file and the PEM files hold now from `http`; its other
   /// members are not read. Not ok: nothing has changed.

@@ -2,6 +2,7 @@
 
 #include <malloc.h>
 
+#include <algorithm>
 #include <deque>
 #include <future>
 #include <nlohmann/json.hpp>
@@ -10,6 +11,7 @@
 
 #include "actors/engine/child_main.h"
 #include "actors/front/front.h"
+#include "actors/metrics/engine_totals.h"
 #include "base/exhaustion.h"
 #include "base/log.h"
 
@@ -26,6 +28,21 @@ constexpr auto kServedInterval = std::chrono::seconds(1);
 constexpr auto kFarewell = std::chrono::seconds(3);  // to send the last errors; the supervisor waits longer
 constexpr std::size_t kMostAsked = 4;                // the supervisor asks again after a while
 constexpr int kPagesOfItsOwn = 1 << 20;              // bytes
+
+/// Of several models: the sums, and the queues of each as of an engine.
+EngineStatus sum_of(std::vector<EngineStatus> models) {
+  EngineStatus sum = std::move(models.front());
+  if (models.size() == 1) return sum;
+  sum.engines = {sum.scheduler};
+  for (std::size_t i = 1; i < models.size(); ++i) {
+    add_to(sum.scheduler, models[i].scheduler);
+    add_to(sum.cache, models[i].cache);
+    sum.engines.push_back(models[i].scheduler);
+    sum.open_requests += models[i].open_requests;
+    sum.max_requests += models[i].max_requests;
+  }
+  return sum;
+}
 
 /// The front process's main loop: obeys the supervisor and reports to it.
 class FrontProcess {
@@ -97,9 +114,15 @@ class FrontProcess {
   }
 
   void tell_status() {
-    while (!asked_.empty() &&
-           asked_.front().status.wait_for(std::chrono::seconds(0)) == std::future_status::ready) {
-      if (const auto status = asked_.front().status.get()) tell(asked_.front().id, *status);
+    const auto known = [](const std::future<std::optional<EngineStatus>>& status) {
+      return status.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+    };
+    while (!asked_.empty() && std::all_of(asked_.front().status.begin(), asked_.front().status.end(), known)) {
+      std::vector<EngineStatus> each;
+      for (auto& status : asked_.front().status) {
+        if (auto one = status.get()) each.push_back(*std::move(one));
+      }
+      if (!each.empty()) tell(asked_.front().id, sum_of(std::move(each)));
       asked_.pop_front();
     }
   }
@@ -192,7 +215,7 @@ class FrontProcess {
 
   struct Asked {
     std::int64_t id;
-    std::future<std::optional<EngineStatus>> status;
+    std::vector<std::future<std::optional<EngineStatus>>> status;  // by model
   };
 
   Control& control_;
@@ -231,6 +254,13 @@ int front_main(const std::vector<std::string>& words) {
                      }
                      for (std::size_t i = 0; i < arguments.text_step_fds.size(); ++i) {
                        fds.texts.emplace_back(arguments.text_step_fds[i], arguments.text_cache_fds[i]);
+                     }
+                     for (std::size_t i = 0; i < arguments.model_fds.size(); ++i) {
+                       auto own = supervisor::read_options_file(arguments.model_fds[i]);
+                       if (!own.ok()) return own.status();
+                       fds.models.push_back({*std::move(own), i < arguments.model_vocabulary_fds.size()
+                                                                  ? arguments.model_vocabulary_fds[i]
+                                                                  : -1});
                      }
                      auto front = Front::start(options, fds);
                      if (!front.ok()) return front.status();

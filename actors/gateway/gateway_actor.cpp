@@ -249,6 +249,49 @@ void HttpSide::connect(gateway_actor gateway, metrics_actor metrics, LiveFeed* f
   feed_ = feed;
 }
 
+void HttpSide::add_model(gateway_actor gateway, std::shared_ptr<const HealthCell> health,
+                         std::shared_ptr<MergedPages> pages) {
+  more_gateways_.push_back(std::move(gateway));
+  more_health_.push_back(std::move(health));
+  pages_ = std::move(pages);
+}
+
+void HttpSide::disconnect() {
+  connect({}, {}, nullptr, nullptr);
+  more_gateways_.clear();
+  pages_.reset();
+}
+
+http::Health HttpSide::health() const {
+  using State = http::Health::State;
+  const auto worse = [](State a, State b) {
+    for (const State one : {State::draining, State::loading, State::restarting}) {
+      if (a == one || b == one) return one;
+    }
+    return State::ready;
+  };
+  http::Health all = health_->health();
+  for (const auto& more : more_health_) {
+    const http::Health one = more->health();
+    all.live = all.live && one.live;
+    all.state = worse(all.state, one.state);
+    if (all.silent.empty()) all.silent = one.silent;
+  }
+  return all;
+}
+
+/// A page that actors answer. Of several models what is about each of them is put together.
+void HttpSide::ask_page(const http::Call& call, http::InfoRequest::Kind kind) {
+  using Kind = http::InfoRequest::Kind;
+  if (pages_ == nullptr || (kind != Kind::metrics && kind != Kind::reset_prefix_cache)) {
+    caf::anon_send(gateway_, InfoAsk{call.exchange.io, call.exchange.id, call.request_id, kind});
+    return;
+  }
+  const InfoAsk ask{MergedPages::kIo, pages_->begin(call.exchange, kind), call.request_id, kind};
+  caf::anon_send(gateway_, ask);
+  for (const auto& gateway : more_gateways_) caf::anon_send(gateway, ask);
+}
+
 Result<std::unique_ptr<http::BodySink>> HttpSide::receive(std::string_view content_type) {
   return batches_ == nullptr ? Backend::receive(content_type) : batches_->receive(content_type);
 }
@@ -276,7 +319,7 @@ void HttpSide::submit(http::Call&& call) {
       if (!status.ok()) deliver_one(deliver_, call.exchange.io, http::error_output(call.exchange.id, status));
       return;
     }
-    caf::anon_send(gateway_, InfoAsk{call.exchange.io, call.exchange.id, call.request_id, page->kind});
+    ask_page(call, page->kind);
     return;
   }
   if (!call.ignored_fields.empty()) {
@@ -285,6 +328,7 @@ void HttpSide::submit(http::Call&& call) {
                                       kv("requests", requests)});
     }
   }
+  const std::size_t model = call.model;
   Ask ask = ask_of(std::move(call));
   if (log_.details(2)) {
     const Status fault = contain(log_, "request", ask.request_id, [&] { log_parameters(log_, ask); });
@@ -293,12 +337,13 @@ void HttpSide::submit(http::Call&& call) {
       return;
     }
   }
-  caf::anon_send(gateway_, std::move(ask));
+  caf::anon_send(model == 0 ? gateway_ : more_gateways_.at(model - 1), std::move(ask));
 }
 
 void HttpSide::cancel(http::Exchange exchange) {
   if (feed_ != nullptr && feed_->leave(exchange)) return;
   caf::anon_send(gateway_, Withdraw{exchange.io, exchange.id});
+  for (const auto& gateway : more_gateways_) caf::anon_send(gateway, Withdraw{exchange.io, exchange.id});
 }
 
 void HttpSide::answered(const http::AccessRecord& record) {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "actors/front/live_feed.h"
+#include "actors/gateway/merged_pages.h"
 #include "actors/health_cell.h"
 #include "actors/protocol.h"
 #include "actors/session/session_host_actor.h"
@@ -63,13 +64,18 @@ class HttpSide final : public http::Backend {
   /// thread runs.
   void connect(gateway_actor gateway, metrics_actor metrics, LiveFeed* feed,
                http::BatchService* batches = nullptr);
+  /// Names the GATEWAY of one more model, Call::model by the order of calls, and whether it is ready. `pages`:
+  /// where the models' pages become one. After connect(), before an I/O thread runs.
+  void add_model(gateway_actor gateway, std::shared_ptr<const HealthCell> health,
+                 std::shared_ptr<MergedPages> pages);
   /// Forgets them, after the last I/O thread has ended: no handle may outlive the actor system.
-  void disconnect() { connect({}, {}, nullptr, nullptr); }
+  void disconnect();
 
   void submit(http::Call&& call) override;
   Result<std::unique_ptr<http::BodySink>> receive(std::string_view content_type) override;
   void cancel(http::Exchange exchange) override;
-  http::Health health() const override { return health_->health(); }
+  /// Of several models: ready when all are.
+  http::Health health() const override;
   void answered(const http::AccessRecord& record) override;
   void turned_away(std::string_view address, const Status& why) override;
   void handshake_failed(std::string_view address, std::string_view why) override;
@@ -80,8 +86,12 @@ class HttpSide final : public http::Backend {
 
  private:
   void models(const http::Call& call, const http::InfoRequest& page) const;
+  void ask_page(const http::Call& call, http::InfoRequest::Kind kind);
 
-  gateway_actor gateway_;
+  gateway_actor gateway_;                                       // of the first model
+  std::vector<gateway_actor> more_gateways_;                    // of the others
+  std::vector<std::shared_ptr<const HealthCell>> more_health_;  // likewise
+  std::shared_ptr<MergedPages> pages_;                          // null: one model
   metrics_actor metrics_;
   LiveFeed* feed_ = nullptr;
   http::BatchService* batches_ = nullptr;

@@ -41,6 +41,8 @@ struct ListFlag {
   std::vector<int> ChildArguments::*member;
 };
 constexpr ListFlag kListFlags[] = {
+    {"--model-fd=", &ChildArguments::model_fds},
+    {"--model-vocabulary-fd=", &ChildArguments::model_vocabulary_fds},
     {"--names-fd=", &ChildArguments::names_fds},
     {"--peer-names-fd=", &ChildArguments::peer_names_fds},
     {"--fetch-fd=", &ChildArguments::fetch_fds},

@@ -52,6 +52,10 @@ struct ChildArguments {
   std::vector<int> text_step_fds;   ///< front: of the links to text processes, by index
   std::vector<int> text_cache_fds;  ///< likewise
 
+  /// Front of several models, by engine: the files of their options, and what their tokens print.
+  std::vector<int> model_fds;
+  std::vector<int> model_vocabulary_fds;  ///< likewise
+
   int socket_fd = -1;          ///< media process: its end of the socket to the front
   std::vector<int> media_fds;  ///< front: its ends of the sockets to those for pictures
   std::vector<int> video_fds;  ///< front: to those for videos

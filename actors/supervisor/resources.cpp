@@ -98,6 +98,7 @@ Result<Resources> Resources::take(config::Options options, const ProcessCounts& 
                  {},
                  {},
                  {},
+                 {},
                  0,
                  {},
                  {},
@@ -146,6 +147,17 @@ Result<Resources> Resources::take(config::Options options, const ProcessCounts& 
   return made;
 }
 
+Status Resources::add_models(std::vector<ServedModel> served) {
+  for (ServedModel& one : served) {
+    one.options.http.port = options.http.port;
+    one.options.process = options.process;
+    auto file = make_options_file(config::without_secrets(one.options));
+    if (!file.ok()) return file.status();
+    models.push_back({name_of(one.options.model), *std::move(file), std::move(one.vocabulary)});
+  }
+  return {};
+}
+
 Status Resources::add_media(const ProcessCounts& counts) {
   pictures = counts.pictures;
   for (int i = 0; i < counts.pictures + counts.videos; ++i) {
@@ -178,12 +190,22 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
     cache.push_back(link.cache.get());
   };
 
+  const auto give_model = [&](Child& child, std::size_t model) {
+    if (models.empty()) return;
+    child.arguments.options_fd = models[model].options_file.get();
+    if (child.kind != ChildKind::worker) child.arguments.vocabulary_fd = models[model].vocabulary.get();
+  };
+
   const char* const in_front = options.takes_fronts() ? "relay" : "front";
   Child& first = make(in_front, ChildKind::front, in_front);
   first.waits_for_others = engines.empty();
   ChildArguments& front = first.arguments;
   front.listen_fd = ports.listen.get();
   front.metrics_fd = ports.metrics_listen.get();
+  for (const ModelResources& model : models) {
+    front.model_fds.push_back(model.options_file.get());
+    front.model_vocabulary_fds.push_back(model.vocabulary.get());
+  }
   for (const EngineResources& engine : engines) {
     give(engine.front_link, front.link_step_fds, front.link_cache_fds);
     for (const ipc::LinkFds& link : engine.more_fronts) give(link, front.link_step_fds, front.link_cache_fds);
@@ -210,6 +232,7 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
   for (std::size_t i = 0; i < engines.size(); ++i) {
     Child& child = make(engine_name(i, engines.size()), ChildKind::engine, "engine");
     number(child, i, 0);
+    give_model(child, i);
     give(engines[i].front_link, child.arguments.link_step_fds, child.arguments.link_cache_fds);
     for (const ipc::LinkFds& link : engines[i].more_fronts)
       give(link, child.arguments.link_step_fds, child.arguments.link_cache_fds);
@@ -226,6 +249,7 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       Child& child = make("worker-" + std::to_string(i * ranks + rank), ChildKind::worker, "worker");
       number(child, i, rank);
+      give_model(child, i);
       give(engines[i].links[rank], child.arguments.step_fds, child.arguments.cache_fds);
       child.arguments.ranks_fd = engines[i].ranks_memory.get();
       child.arguments.patches_fd = patches.get();
@@ -238,6 +262,7 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
   for (std::size_t i = 0; i < text_links.size(); ++i) {
     Child& child = make("text-" + std::to_string(i), ChildKind::text, "text");
     number(child, 0, i);
+    if (!models.empty()) give_model(child, i / (text_links.size() / models.size()));
     give(text_links[i], child.arguments.link_step_fds, child.arguments.link_cache_fds);
   }
   for (std::size_t i = 0; i < media.size(); ++i) {
@@ -337,7 +362,8 @@ std::string Resources::place() const {
 
 StatusPage Resources::page() const {
   StatusPage page;
-  page.model = name_of(options.model);
+  page.model = models.empty() ? name_of(options.model) : "";
+  for (const ModelResources& model : models) page.model += (page.model.empty() ? "" : ", ") + model.name;
   page.url = options.takes_fronts() ? "" : url_of(options.http, reachable_host(options.http.host));
   page.logs.dir = absolute_path(options.log.dir);
   for (const auto& [actor, directory] : options.log.actor_dirs)

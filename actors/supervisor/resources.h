@@ -29,6 +29,19 @@ struct EngineResources {
   std::vector<ipc::Fd> gives;  ///< ipc::BlockFetches by rank; of a prefill engine that takes fronts
 };
 
+/// One of several models: what its engine, worker and text processes are started with. Not yet a file.
+struct ServedModel {
+  config::Options options;  ///< resolved
+  ipc::Fd vocabulary;       ///< what its tokens print
+};
+
+/// Likewise, as they inherit it.
+struct ModelResources {
+  std::string name;
+  ipc::Fd options_file;  ///< without keys
+  ipc::Fd vocabulary;
+};
+
 /// What a decode instance shares with one prefill instance. It is made at the start and outlives every
 /// instance that has the port.
 struct PeerResources {
@@ -52,6 +65,7 @@ struct Resources {
   ipc::Fd options_file;                  ///< the front's
   ipc::Fd worker_options_file;           ///< the same without keys
   std::vector<EngineResources> engines;  ///< by index
+  std::vector<ModelResources> models;    ///< by engine, of several models; empty: one
   std::vector<PeerResources> peers;      ///< by prefill port
   std::vector<RemoteResources> remotes;  ///< by index of Options::relayed_engines()
   std::vector<ipc::LinkFds> text_links;  ///< between the front and the text processes, by index
@@ -65,6 +79,9 @@ struct Resources {
   static Result<Resources> take(config::Options options, const ProcessCounts& counts,
                                 std::vector<RanksMemory> memories = {}, Opening opening = Opening::listen,
                                 const std::optional<ipc::NamesKey>& names = {});
+
+  /// Gives each engine a model of its own: as many as there are engines, or none.
+  Status add_models(std::vector<ServedModel> served);
 
   /// Makes the sockets between the front and the media processes.
   Status add_media(const ProcessCounts& counts);

@@ -62,6 +62,9 @@ struct SupervisorSetup {
   /// once, after preflight, which has read it; empty: each reads the tokenizer's files.
   std::function<ipc::Fd()> take_vocabulary;
 
+  /// Of several models, by engine. Likewise; empty, or nothing: all engines have the one of `options`.
+  std::function<std::vector<ServedModel>()> take_models;
+
   /// An ipc::PatchRegion for a model that sees. Likewise; invalid: there is none.
   std::function<ipc::Fd()> take_patches;
 

@@ -56,6 +56,7 @@ struct ModelFacts {
   std::vector<std::string> names;    ///< every name a request may use, the first that of answers to requests
                                      ///< without one; empty: any name passes
   std::size_t served_names = 1;      ///< the first so many of them are listed, and answered as the first
+  std::vector<std::string> others{};  ///< of the server's other models, for refusals
   bool any_name = false;             ///< requests may use other names, too
   std::int32_t embedding_width = 0;  ///< bounds `dimensions`; 0: not known
   std::int64_t vocab_size = 0;       ///< bounds the token ids of requests; 0: only 0 … 2^31-1 is checked

@@ -282,6 +282,18 @@ void read_logprobs(Fields& fields, const RequestRules& rules, Api api, Request& 
   }
 }
 
+namespace {
+
+/// "a", or "a", "b" and "c" where there are several models.
+std::string served_here(const ModelFacts& model) {
+  std::string out = "\"" + model.names.front() + "\"";
+  for (std::size_t i = 0; i < model.others.size(); ++i)
+    out += (i + 1 == model.others.size() ? " and \"" : ", \"") + model.others[i] + "\"";
+  return out;
+}
+
+}  // namespace
+
 std::string read_model(Fields& fields, const RequestRules& rules) {
   const auto& names = rules.model.names;
   const std::string served = names.empty() ? std::string() : names.front();
@@ -295,7 +307,7 @@ std::string read_model(Fields& fields, const RequestRules& rules) {
   const auto found = std::find(names.begin(), names.end(), *name);
   if (!names.empty() && found == names.end() && !rules.model.any_name) {
     fields.fail({Code::not_found,
-                 "The model \"" + cut(*name) + "\" does not exist; this server has \"" + names.front() + "\"",
+                 "The model \"" + cut(*name) + "\" does not exist; this server has " + served_here(rules.model),
                  "model", "model_not_found"});
     return {};
   }

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "base/contain.h"
+#include "http/api/model_choice.h"
 #include "http/api/openai_error.h"
 #include "http/batch/upload.h"
 
@@ -172,7 +173,11 @@ void BatchService::ask_more() {
 void BatchService::ask(const std::string& batch, Active& active, BatchRun::Next next) {
   const Route& route = *next.request.route;
   std::string request_id = batch + "_" + std::to_string(next.line);
-  auto parsed = route.parse(next.request.body, {setup_.limits, setup_.model, request_id, random_(), now_s()});
+  const std::size_t model = setup_.more_models.empty() ? 0
+                                                       : choose_model(model_of_body(next.request.body),
+                                                                      setup_.model, setup_.more_models);
+  const ModelFacts& facts = model == 0 ? setup_.model : setup_.more_models[model - 1];
+  auto parsed = route.parse(next.request.body, {setup_.limits, facts, request_id, random_(), now_s()});
   if (!parsed.ok()) {
     const Output refused = error_output(0, parsed.status(), 0, route.api);
     active.run->finish({.line = next.line,
@@ -189,6 +194,7 @@ void BatchService::ask(const std::string& batch, Active& active, BatchRun::Next 
             .received = Clock::now(),
             .body = {},
             .body_bytes = next.request.body.size(),
+            .model = model,
             .client = "batch",
             .ignored_fields = {}};
   parsed->request.background = true;

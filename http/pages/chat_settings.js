@@ -8,8 +8,10 @@ const kNumbers = {
   frequency_penalty: [-2, 2, 0.1, "Frequency penalty"], max_tokens: [1, 2 ** 31 - 1, 1, "Most tokens", "no limit"],
   min_tokens: [0, 2 ** 31 - 1, 1, "Least tokens", "0"], seed: [0, 2 ** 53 - 1, 1, "Seed", "random"],
 };
-const kTexts = ["system", "thinking", "stop", "tools"];
-const fieldOf = (name) => byId(name === "stop" ? "stop-texts" : name);  // "stop" is the button
+const kTexts = ["model", "system", "thinking", "stop", "tools"];
+const kOtherIds = { stop: "stop-texts", model: "model-choice" };  // "stop" is the button, "model" the name on top
+const fieldOf = (name) => byId(kOtherIds[name] ?? name);
+let offered = [];  // names of models, where there are several
 
 function numberProblem(name, text) {
   const [low, high, step, label] = kNumbers[name];
@@ -33,6 +35,7 @@ export function parameters(settings) {
   }
   const stop = (settings.stop ?? "").split("\n").filter((line) => line !== "");
   if (stop.length > 0) out.stop = stop;
+  if (offered.includes(settings.model)) out.model = settings.model;
   if (settings.thinking) out.chat_template_kwargs = { enable_thinking: settings.thinking === "on" };
   if (settings.tools?.trim()) {
     try { out.tools = JSON.parse(settings.tools); } catch (problem) { throw new Error(`Tools: ${problem.message}`); }
@@ -66,6 +69,17 @@ export function showProblem(settings) {
   byId("settings-problem").textContent = problem;
   byId("settings-problem").hidden = problem === "";
   return problem === "";
+}
+
+/** Lets a person choose where the server has several models; `cards` as /v1/models has them, where names of one model share a
+    root. */
+export function offerModels(cards) {
+  const several = cards.filter((card, at) => cards.findIndex((other) => other.root === card.root) === at);
+  if (several.length < 2) return;
+  offered = several.map((card) => card.id);
+  byId("model-choice").replaceChildren(
+    ...offered.map((id, at) => element("option", { value: at === 0 ? "" : id }, id)));
+  byId("model-label").hidden = false;
 }
 
 /** Shows what the server takes for a field that is empty; `card` is the model as /v1/models has it. */

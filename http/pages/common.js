@@ -174,20 +174,19 @@ export async function* eventsOf(response) {
   }
 }
 
-/** Names the served model in the header; resolves to the model, or to null when the server does not tell. A server that is away
-    is waited for. */
+/** Names the served model in the header; resolves to the models, none when the server does not tell. A server that is away is
+    waited for. */
 export async function showModel() {
   byId("key").addEventListener("click", () => askForKey());
   byId("key").hidden = !key;
   for (;;) {
     try {
       const models = await getJson("/v1/models");
-      const model = models.data?.[0] || null;
-      byId("model").textContent = model?.id || "";
-      return model;
+      byId("model").textContent = models.data?.[0]?.id || "";
+      return models.data ?? [];
     } catch (problem) {
       notice(problem.message);
-      if (!(problem instanceof ServerAway)) return null;
+      if (!(problem instanceof ServerAway)) return [];
       await serverReady();
       if (byId("notice").textContent === problem.message) notice("");
     }

@@ -34,6 +34,7 @@ struct Call {
   TimePoint received{};  ///< when the last byte of the request had been read
   RequestBody body;
   std::size_t body_bytes = 0;               ///< of the request as it was sent
+  std::size_t model = 0;                    ///< index of the model that is asked
   std::string client;                       ///< who asks, as limits count them: client_identity()
   std::vector<std::string> ignored_fields;  ///< of Parsed: what has no effect
 };

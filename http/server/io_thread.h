@@ -62,10 +62,11 @@ struct Shared {
   std::array<ParseThread, kParsers> parsers;  ///< for middling bodies and for large ones
 
   Shared(const config::HttpOptions& http, const config::LimitOptions& limit_options,
-         AddressSet trusted_proxies, ModelFacts model, Backend& behind, const std::string& owner_salt = {})
+         AddressSet trusted_proxies, ModelFacts model, Backend& behind, const std::string& owner_salt = {},
+         std::vector<ModelFacts> more_models = {})
       : limits(limit_options),
         handler(Hosts(own_hosts(http), http.allowed_hosts), http.allowed_origins, limits, std::move(model),
-                behind, owner_salt),
+                behind, owner_salt, std::move(more_models)),
         backend(behind),
         limiter(limits, std::move(trusted_proxies)),
         faults(behind) {}

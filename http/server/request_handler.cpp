@@ -6,6 +6,7 @@
 
 #include "base/percent.h"
 #include "base/unix_seconds.h"
+#include "http/api/model_choice.h"
 #include "http/api/openai_error.h"
 #include "http/api/openapi.h"
 #include "http/pages/pages.h"
@@ -135,11 +136,12 @@ std::string_view sane_request_id(std::string_view given) {
 
 RequestHandler::RequestHandler(Hosts hosts, std::vector<std::string> allowed_origins,
                                const config::LimitOptions& limits, ModelFacts model, const Backend& backend,
-                               std::string owner_salt)
+                               std::string owner_salt, std::vector<ModelFacts> more_models)
     : hosts_(std::move(hosts)),
       origins_(std::move(allowed_origins)),
       limits_(limits),
       model_(std::move(model)),
+      more_models_(std::move(more_models)),
       owner_salt_(std::move(owner_salt)),
       openapi_(openapi_document(limits, model_.sees)),
       backend_(backend) {}
@@ -253,10 +255,14 @@ std::variant<Call, Output> RequestHandler::handle(const Admission& admission, st
     case Handler::json: {
       const Status status = not_serving(draining ? Health::State::draining : backend_.health().state);
       if (!status.ok()) return error_output(0, status, 0, route.api);
-      auto parsed = route.parse(body, {limits_, model_, request_id, random_seed(), unix_seconds()});
+      const std::size_t model =
+          more_models_.empty() ? 0 : choose_model(model_of_body(body), model_, more_models_);
+      const ModelFacts& facts = model == 0 ? model_ : more_models_[model - 1];
+      auto parsed = route.parse(body, {limits_, facts, request_id, random_seed(), unix_seconds()});
       if (!parsed.ok()) return error_output(0, parsed.status(), 0, route.api);
       Call call;
       call.body = std::move(parsed->request);
+      call.model = model;
       call.ignored_fields = std::move(parsed->ignored_fields);
       return call;
     }

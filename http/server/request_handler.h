@@ -44,7 +44,8 @@ struct Admission {
 class RequestHandler {
  public:
   RequestHandler(Hosts hosts, std::vector<std::string> allowed_origins, const config::LimitOptions& limits,
-                 ModelFacts model, const Backend& backend, std::string owner_salt = {});
+                 ModelFacts model, const Backend& backend, std::string owner_salt = {},
+                 std::vector<ModelFacts> more_models = {});
 
   /// Decides by the head alone: host, origin, route, key, media type. Every path needs a key of `keys`,
   /// unknown ones too; exempt is health. An open entrance needs none.
@@ -66,6 +67,7 @@ class RequestHandler {
   Origins origins_;
   config::LimitOptions limits_;
   ModelFacts model_;
+  std::vector<ModelFacts> more_models_;
   std::string owner_salt_;  ///< of ApiKeys::owner()
   std::string openapi_;     ///< the document of /openapi.json
   const Backend& backend_;

@@ -253,7 +253,7 @@ class Server::Impl {
   Impl(ServerSetup setup, Backend& backend)
       : setup_(std::move(setup)),
         shared_(setup_.http, setup_.limits, trusted_proxies_of(setup_.http), setup_.model, backend,
-                setup_.owner_salt) {
+                setup_.owner_salt, setup_.more_models) {
     const std::uint32_t count = thread_count(setup_.http.io_threads);
     for (std::uint32_t i = 0; i < count; ++i) threads_.push_back(std::make_unique<IoThread>(shared_, i));
   }
