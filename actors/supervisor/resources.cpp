@@ -363,7 +363,8 @@ std::string Resources::place() const {
 StatusPage Resources::page() const {
   StatusPage page;
   page.model = models.empty() ? name_of(options.model) : "";
-  for (const ModelResources& model : models) page.model += (page.model.empty() ? "" : ", ") + model.name;
+  for (std::size_t i = 0; i < models.size(); ++i)
+    page.model += (i == 0 ? "" : ", ") + models[i].name + " (" + engine_name(i, models.size()) + ")";
   page.url = options.takes_fronts() ? "" : url_of(options.http, reachable_host(options.http.host));
   page.logs.dir = absolute_path(options.log.dir);
   for (const auto& [actor, directory] : options.log.actor_dirs)

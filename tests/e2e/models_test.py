@@ -98,7 +98,7 @@ class Models(unittest.TestCase):
 
     def test_status_lists_the_processes_of_both(self):
         status = self.server.status()
-        self.assertEqual(status["model"], "demo, short")
+        self.assertEqual(status["model"], "demo (engine-0), short (engine-1)")
         names = {p["name"] for p in status["processes"]}
         self.assertLessEqual({"engine-0", "engine-1", "worker-0", "worker-1"}, names)
 
