@@ -130,7 +130,8 @@ struct SharedMemory {
   ipc::Fd vocabulary;                  ///< what the model's tokens print
   ipc::Fd patches;                     ///< of images; invalid: the model does not see
   std::optional<ipc::NamesKey> names;  ///< the cluster's
-  std::vector<supervisor::ServedModel> models;  ///< of several models, by engine; the first two members are unset
+  std::vector<supervisor::ServedModel>
+      models;  ///< of several models, by engine; the first two members are unset
 };
 
 /// Where images of open requests lie, for workers to read: those of this server's front, or those that fronts

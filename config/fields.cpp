@@ -18,7 +18,8 @@ FieldList model_fields(ModelOptions& o) {
   return {
       {.name = "model",
        .slot = &o.model,
-       .help = "checkpoint directory, or a name under $FD_MODEL_CACHE; NAME=DIRECTORY, given several times, serves "
+       .help = "checkpoint directory, or a name under $FD_MODEL_CACHE; NAME=DIRECTORY, given several times, "
+               "serves "
                "several models, each with an engine of its own",
        .when_unset = "the demo model"},
       {.name = "model-directory", .slot = &o.directory, .help = "what --model resolved to", .hidden = true},

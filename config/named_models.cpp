@@ -27,7 +27,8 @@ Status check_name(const std::string& name) {
 }
 
 bool has_ending(std::string_view path, std::initializer_list<std::string_view> endings) {
-  return std::any_of(endings.begin(), endings.end(), [&](std::string_view one) { return path.ends_with(one); });
+  return std::any_of(endings.begin(), endings.end(),
+                     [&](std::string_view one) { return path.ends_with(one); });
 }
 
 /// What belongs to one model, or joins instances that have the same one.
@@ -106,9 +107,9 @@ Status settle_named_models(Options& options) {
     return {};
   }
   if (models.size() > static_cast<std::size_t>(kMostEngines)) {
-    return refused(
-        "names " + counted(models.size(), "model") + "; at most " + std::to_string(kMostEngines) + " are allowed",
-        "model");
+    return refused("names " + counted(models.size(), "model") + "; at most " + std::to_string(kMostEngines) +
+                       " are allowed",
+                   "model");
   }
   if (Status status = check_beside(options, static_cast<int>(models.size())); !status.ok()) return status;
   options.parallel.data_parallel_size = static_cast<int>(models.size());

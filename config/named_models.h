@@ -26,8 +26,8 @@ std::vector<NamedModel> named_models(const std::string& model);
 Status settle_named_models(Options& options);
 
 /// By engine, what each model is served with: `options` with the one model and its name, and with what its
-/// file of options has where --model names a .yaml, .yml or .json file instead of a directory. Empty: there is
-/// one model. Errors: those of read_model_file() and of validate().
+/// file of options has where --model names a .yaml, .yml or .json file instead of a directory. Empty: there
+/// is one model. Errors: those of read_model_file() and of validate().
 Result<std::vector<Options>> options_of_models(const Options& options);
 
 }  // namespace troupe::config

@@ -38,8 +38,8 @@ class Layers {
     const bool first = (is_list(field) || named) && lists_.insert(&field).second;
     if (first) clear_list(field);
     const std::string before = named && !first ? show_value(field) : std::string();
-    const Status status = before.empty() ? set_value(field, value)
-                                         : set_value(field, before + "," + std::string(value));
+    const Status status =
+        before.empty() ? set_value(field, value) : set_value(field, before + "," + std::string(value));
     if (status.ok()) return {};
     return invalid(written + ": " + status.message, std::string(field.name), "invalid_value");
   }
@@ -56,8 +56,8 @@ class Layers {
       const auto [first, fresh] = given.emplace(field, &entry);
       if (!fresh) return given_twice(path, *first->second, entry);
       const std::string written = path + ": " + entry.name;
-      const bool models = field->name == "model" &&
-                          std::all_of(entry.values.begin(), entry.values.end(), is_named_model);
+      const bool models =
+          field->name == "model" && std::all_of(entry.values.begin(), entry.values.end(), is_named_model);
       if (entry.values.size() > 1 && !is_list(*field) && !models)
         return invalid(written + ": takes one value, not a list");
       for (const std::string& value : entry.values) {
@@ -251,9 +251,10 @@ Status read_environment(const Environment& environment, const std::vector<Field>
 }
 
 Status read_model_file(const std::string& path, Options& options) {
-  constexpr std::string_view kGroups[] = {"Model",        "Chat answers", "Device and memory", "Quantisation",
-                                          "Scheduling",   "Speculation",  "KV cache"};
-  constexpr std::string_view kOfTheServer[] = {"served-model-name", "any-model-name", "download", "swap-path"};
+  constexpr std::string_view kGroups[] = {"Model",      "Chat answers", "Device and memory", "Quantisation",
+                                          "Scheduling", "Speculation",  "KV cache"};
+  constexpr std::string_view kOfTheServer[] = {"served-model-name", "any-model-name", "download",
+                                               "swap-path"};
   const auto has = [](const auto& list, std::string_view one) {
     return std::find(std::begin(list), std::end(list), one) != std::end(list);
   };

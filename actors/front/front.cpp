@@ -200,9 +200,10 @@ void Front::Impl::watch() {
   }
   for (const auto& model : models) {
     for (std::size_t i = 0; i < model->texts.size(); ++i) {
-      watchdog.watch({"text-" + std::to_string(model->place.first_text + i), false}, [link = model->texts[i]] {
-        return static_cast<std::uint64_t>(link->end().heartbeat_ns(ipc::Side::lower));
-      });
+      watchdog.watch({"text-" + std::to_string(model->place.first_text + i), false},
+                     [link = model->texts[i]] {
+                       return static_cast<std::uint64_t>(link->end().heartbeat_ns(ipc::Side::lower));
+                     });
     }
     // One that beats is enough: it serves.
     watchdog.watch({numbered("engine", static_cast<std::int64_t>(model->place.index)), false},

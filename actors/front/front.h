@@ -47,8 +47,8 @@ struct FrontFds {
 class Front {
  public:
   /// Reads tokenizer, template and config.json of options.model.directory, starts the actors and the HTTP
-  /// threads; likewise of each of several models. Pages are served from then on, generation requests when the engine has a worker. `options` are
-  /// resolved: limits and directories are known.
+  /// threads; likewise of each of several models. Pages are served from then on, generation requests when the
+  /// engine has a worker. `options` are resolved: limits and directories are known.
   static Result<std::unique_ptr<Front>> start(const config::Options& options, const FrontFds& fds);
 
   ~Front();  ///< stops

@@ -117,7 +117,8 @@ class FrontProcess {
     const auto known = [](const std::future<std::optional<EngineStatus>>& status) {
       return status.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
     };
-    while (!asked_.empty() && std::all_of(asked_.front().status.begin(), asked_.front().status.end(), known)) {
+    while (!asked_.empty() &&
+           std::all_of(asked_.front().status.begin(), asked_.front().status.end(), known)) {
       std::vector<EngineStatus> each;
       for (auto& status : asked_.front().status) {
         if (auto one = status.get()) each.push_back(*std::move(one));

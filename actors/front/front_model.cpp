@@ -7,6 +7,7 @@
 
 #include "actors/engine/shared_vocabulary.h"
 #include "actors/gateway/model_facts.h"
+#include "actors/topology.h"
 #include "config/quantization.h"
 #include "model/checkpoint/pooling_config.h"
 #include "model/weight_formats.h"
@@ -55,6 +56,8 @@ Result<std::unique_ptr<FrontModel>> FrontModel::read(const config::Options& opti
   return made;
 }
 
+FrontModel::~FrontModel() = default;
+
 Status FrontModel::read_files(int vocabulary_fd, const Log& log) {
   const std::string& directory = options.model.directory;
   auto spec = model::read_spec(directory, options.model.model_config_name);
@@ -68,8 +71,7 @@ Status FrontModel::read_files(int vocabulary_fd, const Log& log) {
   auto loaded = ChatTemplate::load(directory, options.model.chat_template, options.model.tokenizer);
   if (loaded.ok()) {
     chat_ = *loaded;
-    for (const std::string& name : chat_->missing())
-      log.warning("chat_template_lacks", {kv("name", name)});
+    for (const std::string& name : chat_->missing()) log.warning("chat_template_lacks", {kv("name", name)});
   } else if (loaded.status().code != Code::not_found) {
     return loaded.status();
   } else {

@@ -6,20 +6,26 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "actors/front/front.h"
 #include "actors/health_cell.h"
-#include "actors/topology.h"
+#include "actors/link/link.h"
+#include "actors/session/submission.h"
 #include "base/status.h"
 #include "config/options.h"
 #include "http/api/openai_request.h"
 #include "http/api/openai_response.h"
+#include "ipc/block_names.h"
 #include "model/checkpoint/generation_config.h"
 #include "model/checkpoint/spec.h"
 #include "text/template/chat_template.h"
 
 namespace troupe {
+
+class FrontSystem;
+struct FrontSetup;
 
 class FrontModel {
  public:
@@ -32,6 +38,7 @@ class FrontModel {
   /// Reads tokenizer, template and config.json of the model of `options`, which are resolved.
   static Result<std::unique_ptr<FrontModel>> read(const config::Options& options, int vocabulary_fd,
                                                   Place place, const Log& log);
+  ~FrontModel();
 
   /// Attaches to the links of its engines and text processes.
   Status attach(std::span<const FrontFds::Engine> engines_of_it,

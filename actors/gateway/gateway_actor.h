@@ -64,8 +64,8 @@ class HttpSide final : public http::Backend {
   /// thread runs.
   void connect(gateway_actor gateway, metrics_actor metrics, LiveFeed* feed,
                http::BatchService* batches = nullptr);
-  /// Names the GATEWAY of one more model, Call::model by the order of calls, and whether it is ready. `pages`:
-  /// where the models' pages become one. After connect(), before an I/O thread runs.
+  /// Names the GATEWAY of one more model, Call::model by the order of calls, and whether it is ready.
+  /// `pages`: where the models' pages become one. After connect(), before an I/O thread runs.
   void add_model(gateway_actor gateway, std::shared_ptr<const HealthCell> health,
                  std::shared_ptr<MergedPages> pages);
   /// Forgets them, after the last I/O thread has ended: no handle may outlive the actor system.

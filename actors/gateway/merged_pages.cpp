@@ -1,9 +1,10 @@
 #include "actors/gateway/merged_pages.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <string_view>
 #include <utility>
+
+#include "base/json.h"
 
 namespace troupe {
 namespace {
@@ -60,7 +61,7 @@ void MergedPages::take(std::size_t model, std::vector<http::Output>&& outputs) {
     {
       const std::lock_guard lock(mutex_);
       const auto found = pages_.find(output.exchange_id);
-      if (found == pages_.end() || found->second.answers.at(model)) continue;
+      if (found == pages_.end() || found->second.answers[model]) continue;
       found->second.answers[model] = std::move(output);
       if (--found->second.missing > 0) continue;
       page = std::move(found->second);
@@ -91,8 +92,9 @@ http::Output MergedPages::finish(Page& page) {
   if (failed != page.answers.end()) return std::move(**failed);
   std::int64_t forgotten = 0;
   for (const auto& answer : page.answers) {
-    const auto count = nlohmann::json::parse(answer->body, nullptr, false);
-    if (count.is_object()) forgotten += count.value("forgotten_blocks", std::int64_t{0});
+    const std::optional<Json> page_of_it = json::parse(answer->body);
+    const Json* const count = page_of_it ? json::member(*page_of_it, "forgotten_blocks") : nullptr;
+    if (count != nullptr) forgotten += json::integer(*count).value_or(0);
   }
   http::Output out{.kind = http::Output::Kind::whole};
   out.body = R"({"forgotten_blocks":)" + std::to_string(forgotten) + "}";

@@ -3,13 +3,13 @@
 // page. Any thread.
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "actors/session/session_host_actor.h"
 #include "http/api/request.h"
 #include "http/server/backend.h"
 
@@ -20,6 +20,8 @@ std::string merged_metrics(const std::vector<std::string>& texts);
 
 class MergedPages {
  public:
+  using Deliver = std::function<void(std::uint32_t io, std::vector<http::Output>&&)>;
+
   /// In the place of an I/O thread: what is delivered to it is for take().
   static constexpr std::uint32_t kIo = UINT32_MAX;
 

@@ -28,7 +28,6 @@
 #include "config/parse.h"
 
 namespace troupe::supervisor {
-
 namespace {
 
 // How often children are checked for silence and a late start.
@@ -146,9 +145,8 @@ Status Supervisor::prepare() {
   if (!resources.ok()) return resources.status();
   resources_ = std::move(*resources);
   if (setup_.take_vocabulary) resources_->vocabulary = setup_.take_vocabulary();
-  if (setup_.take_models) {
-    if (Status status = resources_->add_models(setup_.take_models()); !status.ok()) return status;
-  }
+  const Status models = setup_.take_models ? resources_->add_models(setup_.take_models()) : Status();
+  if (!models.ok()) return models;
   if (setup_.take_patches) resources_->patches = setup_.take_patches();
   if (resources_->patches && !resources_->options.takes_fronts()) {  // what fronts send is decoded
     if (Status status = resources_->add_media(setup_.counts); !status.ok()) return status;

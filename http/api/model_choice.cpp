@@ -1,7 +1,8 @@
 #include "http/api/model_choice.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
+
+#include "base/json.h"
 
 namespace troupe::http {
 namespace {
@@ -47,8 +48,9 @@ std::string model_of_body(std::string_view body) {
     if (at == body.size() || body[at] != '"') continue;
     const std::size_t value_end = end_of_string(body, at);
     if (value_end == body.npos) break;
-    const auto value = nlohmann::json::parse(body.substr(at, value_end - at), nullptr, false);
-    if (value.is_string()) name = value.get<std::string>();
+    if (const auto value = json::parse(body.substr(at, value_end - at))) {
+      if (const std::string* text = json::text(*value)) name = *text;
+    }
     at = value_end;
   }
   return name;

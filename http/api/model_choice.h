@@ -13,8 +13,8 @@ namespace troupe::http {
 /// is broken, which the parser then says.
 std::string model_of_body(std::string_view body);
 
-/// Index of the model that has the name, 0 being `first`. Of a name that none has, and of none: 0, whose rules
-/// then answer or refuse.
+/// Index of the model that has the name, 0 being `first`. Of a name that none has, and of none: 0, whose
+/// rules then answer or refuse.
 std::size_t choose_model(std::string_view name, const ModelFacts& first, const std::vector<ModelFacts>& more);
 
 }  // namespace troupe::http

@@ -53,15 +53,15 @@ using ToolForm =
 /// What is known about the model, and how it is served, before its weights are loaded. Immutable while a
 /// server runs.
 struct ModelFacts {
-  std::vector<std::string> names;    ///< every name a request may use, the first that of answers to requests
-                                     ///< without one; empty: any name passes
-  std::size_t served_names = 1;      ///< the first so many of them are listed, and answered as the first
+  std::vector<std::string> names;     ///< every name a request may use, the first that of answers to requests
+                                      ///< without one; empty: any name passes
+  std::size_t served_names = 1;       ///< the first so many of them are listed, and answered as the first
   std::vector<std::string> others{};  ///< of the server's other models, for refusals
-  bool any_name = false;             ///< requests may use other names, too
-  std::int32_t embedding_width = 0;  ///< bounds `dimensions`; 0: not known
-  std::int64_t vocab_size = 0;       ///< bounds the token ids of requests; 0: only 0 … 2^31-1 is checked
-  bool offers_forms = true;          ///< answers can be held to a form, and thoughts to a limit; false with
-                                     ///< --guided-decoding-backend off
+  bool any_name = false;              ///< requests may use other names, too
+  std::int32_t embedding_width = 0;   ///< bounds `dimensions`; 0: not known
+  std::int64_t vocab_size = 0;        ///< bounds the token ids of requests; 0: only 0 … 2^31-1 is checked
+  bool offers_forms = true;           ///< answers can be held to a form, and thoughts to a limit; false with
+                                      ///< --guided-decoding-backend off
   wire::Sampling sampling{};    ///< of a request that says nothing; a seed of 0: each draws one of its own
   bool tells_thoughts = false;  ///< thoughts are told apart from the answer
   ToolForm tool_form{};         ///< empty: no calls are looked for in answers. Any thread

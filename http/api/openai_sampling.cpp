@@ -306,9 +306,10 @@ std::string read_model(Fields& fields, const RequestRules& rules) {
   }
   const auto found = std::find(names.begin(), names.end(), *name);
   if (!names.empty() && found == names.end() && !rules.model.any_name) {
-    fields.fail({Code::not_found,
-                 "The model \"" + cut(*name) + "\" does not exist; this server has " + served_here(rules.model),
-                 "model", "model_not_found"});
+    fields.fail(
+        {Code::not_found,
+         "The model \"" + cut(*name) + "\" does not exist; this server has " + served_here(rules.model),
+         "model", "model_not_found"});
     return {};
   }
   const bool alias =

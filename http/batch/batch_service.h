@@ -33,8 +33,8 @@ class BatchService {
     config::LimitOptions limits;
     ModelFacts model;
     std::vector<ModelFacts> more_models;  ///< as of ServerSetup
-    std::uint32_t io = 0;         ///< Exchange::io of the requests of batches
-    std::size_t concurrency = 1;  ///< of these, given to the Backend at once
+    std::uint32_t io = 0;                 ///< Exchange::io of the requests of batches
+    std::size_t concurrency = 1;          ///< of these, given to the Backend at once
     std::function<void(std::uint32_t io, std::vector<Output>&& outputs)> deliver;  ///< to clients
     std::function<std::int64_t()> unix_seconds;
     Log log;

@@ -29,7 +29,7 @@ struct ServerSetup {
   int listen_fd = -1;   ///< bound and listening; the server owns this descriptor from start() on
   int metrics_fd = -1;  ///< a second listener for /metrics, /config-info and health, without keys and without
                         ///< TLS; -1: none, then the first one serves those pages too, behind the key
-  std::string owner_salt{};  ///< of ApiKeys::owner()
+  std::string owner_salt{};               ///< of ApiKeys::owner()
   std::vector<ModelFacts> more_models{};  ///< behind `model`, which answers requests that name none
 };
 

@@ -169,5 +169,40 @@ TEST_F(HttpSideTest, SendsTheRestToTheGatewayInOrder) {
   EXPECT_EQ(asked.timeout_ns, 5);
 }
 
+TEST_F(HttpSideTest, OfSeveralModelsEachRequestGoesToItsOwn) {
+  std::vector<std::string> second;
+  const gateway_actor other = keep(system_.spawn([&](gateway_actor::pointer) -> gateway_actor::behavior_type {
+    return {answer_beat,
+            [&](Ask& ask) { second.push_back("ask " + ask.request_id); },
+            [&](const InfoAsk& ask) { second.push_back("info " + std::to_string(ask.exchange)); },
+            [&](const Withdraw& gone) { second.push_back("withdraw " + std::to_string(gone.exchange)); },
+            [](const EngineServes&) {},
+            [](const TextUp&) {},
+            [](const Drain&) { return true; },
+            [](const Abandon&) {},
+            [](caf::get_atom) { return EngineStatus{}; }};
+  }));
+  const auto health = std::make_shared<HealthCell>();
+  const auto pages = std::make_shared<MergedPages>(2, [](std::uint32_t, std::vector<http::Output>&&) {});
+  side.add_model(other, health, pages);
+  health->set(http::Health::State::ready);
+  EXPECT_EQ(side.health().state, http::Health::State::loading) << "the first is";
+  http::Call call;
+  call.exchange = {3, 9};
+  call.request_id = "r1";
+  call.model = 1;
+  call.body = http::Request{.api = Api::completions};
+  side.submit(http::Call(call));
+  call.body = http::InfoRequest{http::InfoRequest::Kind::metrics};
+  side.submit(http::Call(call));
+  call.body = http::InfoRequest{http::InfoRequest::Kind::config_info};
+  side.submit(std::move(call));
+  side.cancel({3, 9});
+  run();
+  EXPECT_EQ(heard, (std::vector<std::string>{"info 1", "info 9", "withdraw 9"}));
+  EXPECT_EQ(second, (std::vector<std::string>{"ask r1", "info 1", "withdraw 9"}));
+  side.disconnect();
+}
+
 }  // namespace
 }  // namespace troupe

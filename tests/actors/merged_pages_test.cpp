@@ -24,7 +24,8 @@ TEST(MergedMetrics, HaveEachFamilyOnce) {
 
 class MergedPagesTest : public ::testing::Test {
  protected:
-  static std::vector<http::Output> answer(std::uint64_t id, const std::string& body, std::uint16_t status = 200) {
+  static std::vector<http::Output> answer(std::uint64_t id, const std::string& body,
+                                          std::uint16_t status = 200) {
     http::Output output{.exchange_id = id, .kind = http::Output::Kind::whole, .status = status};
     output.body = body;
     std::vector<http::Output> all;

@@ -49,12 +49,13 @@ TEST(NamedModels, OfTwoSourcesTheStrongerCounts) {
   std::ofstream(file) << "model: [a=/m/a, b=/m/b]\n";
   EXPECT_EQ(parsed({"--config", file}).model.model, "a=/m/a,b=/m/b");
   EXPECT_EQ(parsed({"--config", file, "--model", "/m/c"}).model.model, "/m/c");
-  EXPECT_EQ(parsed({"--config", file, "--model", "c=/m/c", "--model", "d=/m/d"}).model.model, "c=/m/c,d=/m/d");
+  EXPECT_EQ(parsed({"--config", file, "--model", "c=/m/c", "--model", "d=/m/d"}).model.model,
+            "c=/m/c,d=/m/d");
 }
 
 TEST(NamedModels, EachIsServedUnderItsNameAlone) {
-  const auto each =
-      options_of_models(parsed({"--model", "a=/m/a", "--model", "b=/m/b", "--any-model-name", "--seed", "7"}));
+  const auto each = options_of_models(
+      parsed({"--model", "a=/m/a", "--model", "b=/m/b", "--any-model-name", "--seed", "7"}));
   ASSERT_EQ(each->size(), 2u);
   EXPECT_EQ(each->at(1).model.model, "/m/b");
   EXPECT_EQ(each->at(1).model.served_model_names, std::vector<std::string>{"b"});

@@ -1,9 +1,12 @@
 """Several models in one server: each request goes to the one it names, and what happens to one leaves the others alone."""
+import json
 import os
 import pathlib
 import signal
 import tempfile
 import unittest
+
+import openai
 
 from server import DEMO_MODEL, Server, run_serve, wait_until
 from short_model import short_model
@@ -33,12 +36,14 @@ class Models(unittest.TestCase):
         cls.folder = tempfile.TemporaryDirectory(prefix="troupe-models-")
         options = pathlib.Path(cls.folder.name) / "short.yaml"
         options.write_text(f"model: {SHORT}\nmax-model-len: 256\nmax-num-seqs: 4\n")
-        cls.server = Server("--model", f"short={options}", *FLAGS, "--max-model-len", 512, model=f"demo={DEMO_MODEL}")
+        cls.server = Server("--model", f"short={options}", *FLAGS, "--max-model-len", 512, "--batch-dir",
+                            f"{cls.folder.name}/batches", model=f"demo={DEMO_MODEL}")
 
     @classmethod
     def tearDownClass(cls):
+        stopped = cls.server.stop()
         cls.folder.cleanup()
-        if cls.server.stop() != 0:
+        if stopped != 0:
             raise AssertionError("the server must survive the deaths of its engines")
 
     def test_each_request_is_answered_by_the_model_that_it_names(self):
@@ -95,6 +100,28 @@ class Models(unittest.TestCase):
         wait_until(lambda: self.server.process_pid("engine-0") not in (pid, 0), "another engine-0")
         wait_until(lambda: self.server.get("/health/ready").status == 200, "ready again")
         self.assertEqual(text(self.server, BODY), self.alone["demo"])
+
+    def test_the_death_of_the_front_leaves_both_models_where_they_were(self):
+        workers = [self.server.process_pid(f"worker-{i}") for i in (0, 1)]
+        front = self.server.process_pid("front")
+        os.kill(front, signal.SIGKILL)
+        wait_until(lambda: self.server.process_pid("front") not in (front, 0), "another front")
+        self.server.wait_ready()
+        for name in ("demo", "short"):
+            self.assertEqual(text(self.server, {**BODY, "model": name}), self.alone[name])
+        self.assertEqual([self.server.process_pid(f"worker-{i}") for i in (0, 1)], workers)
+
+    def test_each_line_of_a_batch_names_its_model(self):
+        client = openai.OpenAI(base_url=f"{self.server.url}/v1", api_key="none")
+        lines = [json.dumps({"custom_id": name, "method": "POST", "url": "/v1/completions", "body": {**BODY, "model": name}})
+                 for name in ("demo", "short", "other")]
+        file = client.files.create(file=("requests.jsonl", "\n".join(lines).encode()), purpose="batch")
+        batch = client.batches.create(input_file_id=file.id, endpoint="/v1/completions", completion_window="24h")
+        done = wait_until(lambda: (b := client.batches.retrieve(batch.id)).status == "completed" and b, "the batch is completed")
+        results = [json.loads(one) for one in client.files.content(done.output_file_id).text.splitlines()]
+        self.assertEqual({r["custom_id"]: r["response"]["body"]["choices"][0]["text"] for r in results}, self.alone)
+        errors = [json.loads(one) for one in client.files.content(done.error_file_id).text.splitlines()]
+        self.assertEqual([(e["custom_id"], e["response"]["status_code"]) for e in errors], [("other", 404)])
 
     def test_status_lists_the_processes_of_both(self):
         status = self.server.status()

@@ -47,8 +47,8 @@ TEST(ModelNames, TheNameIsThatOfTheOutermostObject) {
   EXPECT_EQ(model_of_body(R"({"prompt":"\"model\":\"no\"","model":"a\/\u0062"})"), "a/b");
   EXPECT_EQ(model_of_body(R"({"x":"model","y":1})"), "");
   EXPECT_EQ(model_of_body(R"({"model":"a","model":"b"})"), "b") << "as the parser takes it";
-  for (const char* broken : {"", "{", R"({"model)", R"({"model")", R"({"model":)", R"({"model":"b)", R"({"model":1})",
-                             R"({"model":null})", R"(["model","b"])", R"({"\)"}) {
+  for (const char* broken : {"", "{", R"({"model)", R"({"model")", R"({"model":)", R"({"model":"b)",
+                             R"({"model":1})", R"({"model":null})", R"(["model","b"])", R"({"\)"}) {
     EXPECT_EQ(model_of_body(broken), "") << broken;
   }
 }
