@@ -11,7 +11,7 @@ const kNumbers = {
 const kTexts = ["model", "system", "thinking", "stop", "tools"];
 const kOtherIds = { stop: "stop-texts", model: "model-choice" };  // "stop" is the button, "model" the name on top
 const fieldOf = (name) => byId(kOtherIds[name] ?? name);
-let offered = [];  // names of models, where there are several
+let offered = [];  // models as /v1/models has them, where there are several
 
 function numberProblem(name, text) {
   const [low, high, step, label] = kNumbers[name];
@@ -35,7 +35,7 @@ export function parameters(settings) {
   }
   const stop = (settings.stop ?? "").split("\n").filter((line) => line !== "");
   if (stop.length > 0) out.stop = stop;
-  if (offered.includes(settings.model)) out.model = settings.model;
+  if (offered.some((card) => card.id === settings.model)) out.model = settings.model;
   if (settings.thinking) out.chat_template_kwargs = { enable_thinking: settings.thinking === "on" };
   if (settings.tools?.trim()) {
     try { out.tools = JSON.parse(settings.tools); } catch (problem) { throw new Error(`Tools: ${problem.message}`); }
@@ -53,12 +53,14 @@ export function makeSettings(changed) {
     fieldOf(name).addEventListener("change", ({ target }) => {
       // A field with letters in it has no value; they would be left out without a word.
       changed(name, target.validity.badInput ? "no number" : target.value);
+      if (name === "model") showModelOf({ model: target.value });
     });
   }
 }
 
 export function showSettings(settings) {
   for (const name of [...kTexts, ...Object.keys(kNumbers)]) fieldOf(name).value = settings[name] ?? "";
+  showModelOf(settings);
   showProblem(settings);
 }
 
@@ -76,10 +78,18 @@ export function showProblem(settings) {
 export function offerModels(cards) {
   const several = cards.filter((card, at) => cards.findIndex((other) => other.root === card.root) === at);
   if (several.length < 2) return;
-  offered = several.map((card) => card.id);
-  byId("model-choice").replaceChildren(
-    ...offered.map((id, at) => element("option", { value: at === 0 ? "" : id }, id)));
+  offered = several;
+  byId("model-choice").replaceChildren(...offered.map(({ id }, at) => element("option", { value: at === 0 ? "" : id }, id)));
   byId("model-label").hidden = false;
+}
+
+/** Of several models: the name of a chat's on top, and its defaults. */
+function showModelOf(settings) {
+  if (offered.length === 0) return;
+  const card = offered.find(({ id }) => id === settings.model) ?? offered[0];
+  byId("model").textContent = card.id;
+  byId("model-choice").value = card === offered[0] ? "" : card.id;
+  showDefaults(card);
 }
 
 /** Shows what the server takes for a field that is empty; `card` is the model as /v1/models has it. */

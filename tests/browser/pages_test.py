@@ -12,6 +12,7 @@ from browser_case import ADMIN_KEY, HOSTILE, KEY, BrowserCase, answers, picture
 from chats_test import Collection, Interrupted, Looks, Narrow, Tabs  # noqa: F401
 from chromium import Chromium, binary
 from images_test import SeeingModel, TextModel  # noqa: F401
+from model_choice_test import ModelChoice  # noqa: F401
 from server import Server, wait_until
 
 

@@ -8,7 +8,7 @@ import unittest
 
 import openai
 
-from server import DEMO_MODEL, Server, run_serve, wait_until
+from server import DEMO_MODEL, PATIENCE, Server, run_serve, wait_until
 from short_model import short_model
 from streams import Stream
 
@@ -17,7 +17,8 @@ FLAGS = ("--dtype", "float32", "--cpu-threads", 1, "--cpu-kv-bytes", "192MiB")
 PROMPT = "Once upon a time there was a river"
 BODY = {"prompt": PROMPT, "max_tokens": 12, "temperature": 0, "ignore_eos": True}
 CHAT = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 8, "temperature": 0}
-LONG = {"prompt": PROMPT, "max_tokens": 200, "temperature": 0, "ignore_eos": True}
+LONG = {"prompt": PROMPT, "max_tokens": 100, "temperature": 0, "ignore_eos": True}
+LASTING = 5 * PATIENCE  # of such a stream on a busy machine
 
 
 def text(server, body):
@@ -32,7 +33,7 @@ class Models(unittest.TestCase):
             with Server(*FLAGS, "--max-model-len", 512, model=model) as server:
                 cls.alone[name] = text(server, BODY)
                 if name == "short":
-                    cls.whole = Stream(server, LONG).join().text
+                    cls.whole = Stream(server, LONG).join(LASTING).text
         cls.folder = tempfile.TemporaryDirectory(prefix="troupe-models-")
         options = pathlib.Path(cls.folder.name) / "short.yaml"
         options.write_text(f"model: {SHORT}\nmax-model-len: 256\nmax-num-seqs: 4\n")
@@ -96,7 +97,7 @@ class Models(unittest.TestCase):
         stream = Stream(self.server, {**LONG, "model": "short"})
         pid = self.server.process_pid("engine-0")
         os.kill(pid, signal.SIGKILL)
-        self.assertEqual(stream.join().text, self.whole)
+        self.assertEqual(stream.join(LASTING).text, self.whole)
         wait_until(lambda: self.server.process_pid("engine-0") not in (pid, 0), "another engine-0")
         wait_until(lambda: self.server.get("/health/ready").status == 200, "ready again")
         self.assertEqual(text(self.server, BODY), self.alone["demo"])
