@@ -46,9 +46,9 @@ void check(const Result<Parsed>& result, const config::LimitOptions& limits, con
 FUZZ_TARGET(json_request) {
   if (input.empty()) return;
   static const config::LimitOptions limits;
-  static const ModelFacts blind{{"m"}, 1000, true};
+  static const ModelFacts blind{.names = {"m"}, .vocab_size = 1000};
   static const ModelFacts seeing = [] {
-    ModelFacts model{{"m"}, 1000, true};
+    ModelFacts model{.names = {"m"}, .vocab_size = 1000};
     model.sees = true;
     model.media.max_images = model.media.max_videos = 4;
     return model;
