@@ -285,7 +285,7 @@ class Serve(unittest.TestCase):
         terminal = self.start("--help", columns=50)
         while terminal.read(PATIENCE):
             pass
-        self.assertIn("\n        $FD_MODEL_CACHE [default the demo model;\n", terminal.text.replace("\r", ""))
+        self.assertIn("\n        with an engine of its own [default the\n", terminal.text.replace("\r", ""))
 
     def test_the_dumped_configuration_is_one(self):
         done = subprocess.run([BINARY, "serve", "--device", "echo", "--dump-config", *embedded_default()],

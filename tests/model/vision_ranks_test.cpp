@@ -89,7 +89,9 @@ TEST(VisionRanksTest, ExpertsOfVisionThatCannotBeCutAreNamed) {
   ASSERT_TRUE(files.ok()) << files.status().message;
   files->spec.vision->expert_intermediate = 15;
   EXPECT_EQ(check_ranks(*files, {0, 2}).message,
-            "moe_intermediate_size of vision experts is 15, which --tensor-parallel-size 2 does not divide.");
+            "moe_intermediate_size of vision experts is 15, which --tensor-parallel-size 2 does not divide; "
+            "1 would work, "
+            "and so would 2 with --enable-expert-parallel.");
   const auto whole = part_of(files->spec, {1, 2, true});
   ASSERT_TRUE(whole.ok()) << whole.status().message;
   EXPECT_EQ(whole->vision->expert_intermediate, 15);
