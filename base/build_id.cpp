@@ -26,8 +26,8 @@ int find_build_id(dl_phdr_info* program, std::size_t, void* into) {
       const auto* const content = name + aligned(note.n_namesz);
       const auto* const next = content + aligned(note.n_descsz);
       if (next > end || next <= at) break;
-      if (note.n_type == NT_GNU_BUILD_ID &&
-          std::string_view(reinterpret_cast<const char*>(name), note.n_namesz) == std::string_view("GNU\0", 4))
+      if (note.n_type == NT_GNU_BUILD_ID && std::string_view(reinterpret_cast<const char*>(name),
+                                                             note.n_namesz) == std::string_view("GNU\0", 4))
         id = to_hex({content, note.n_descsz});
       at = next;
     }
