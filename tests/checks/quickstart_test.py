@@ -34,7 +34,7 @@ signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 server.serve_forever()
 '''
 CMAKE = '''#!/bin/bash
-[ "$1" = --build ] || exit 0
+[ "$1" = --build ] || { printf '%s\\n' "$@" > "${0%/*}/../configured"; exit 0; }
 mkdir "$2/building" || touch "$2/two-at-once"
 sleep 1
 cp "$2/../server" "$2/troupe"
@@ -103,6 +103,20 @@ class Quickstart(unittest.TestCase):
         if not pathlib.Path("/proc/net/if_inet6").exists():
             self.skipTest("this machine has no IPv6")
         self.assertEqual(self.ask("--port", "0", "--host", "::1")["flags"]["--host"], "::1")
+
+    def architectures(self, *capabilities):
+        """What the build is configured for on a machine with GPUs of these capabilities; no driver: none are given."""
+        self.stub(self.clone / "bin" / "nvidia-smi",
+                  "#!/bin/sh\nprintf '%s\\n' " + " ".join(capabilities) if capabilities else "#!/bin/sh\nexit 9\n")
+        self.ask("--port", "0")
+        flags = (self.clone / "configured").read_text(encoding="utf-8").splitlines()
+        return [flag.partition("=")[2] for flag in flags if flag.startswith("-DTROUPE_CUDA_ARCHITECTURES=")]
+
+    def test_code_is_built_for_the_gpus_that_are_there(self):
+        self.assertEqual(self.architectures(), [])
+        self.assertEqual(self.architectures("9.0", "9.0"), ["90a-real"])
+        self.assertEqual(self.architectures("7.5", "8.0", "8.7", "8.9"), ["80-real;86-real;89-real"])
+        self.assertEqual(self.architectures("10.3", "12.0"), ["100-real;90-virtual"])
 
     def test_two_at_once_build_one_after_the_other(self):
         both = [self.start("--port", "0") for _ in range(2)]
