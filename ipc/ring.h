@@ -1,6 +1,6 @@
 #pragma once
 // A bounded queue of variable-length records between exactly one producer and one consumer, which may
-// be two processes that share nothing but this memory. docs/wire.md is the document of its format.
+// be two processes that share nothing but this memory. README.md beside it has its format.
 //
 //   RingControl   | tail cursor (producer's line) | head cursor (consumer's line) |
 //   data          | frame payload…pad8 | frame payload…pad8 |      free      |

@@ -1,5 +1,5 @@
 #pragma once
-// Every record that crosses the rings between the engine and a worker. docs/wire.md is its document.
+// Every record that crosses the rings between the engine and a worker. ipc/README.md is its document.
 //
 // A record is one contiguous, 8-byte aligned piece of memory: a fixed, trivially copyable header and
 // the arrays that its Spans name by offset. It holds no pointer, so it is copied as bytes and means

@@ -1,5 +1,5 @@
 #pragma once
-// What callers tell the decoder about drafts: docs/speculation.md.
+// What callers tell the decoder about drafts: model/speculation.md.
 #include <cstdint>
 
 #include "base/ids.h"

@@ -4,7 +4,7 @@
 //   {u32 bytes of the payload, u32 kind}  payload  zeros up to a multiple of 8
 //
 // After the greeting only beats, records, names, `draining`, and patches of images come. A record is one of
-// the link's rings (docs/wire.md, "Between front and engine"); its epoch is the sender's, and is overwritten
+// the link's rings (ipc/README.md, "Between front and engine"); its epoch is the sender's, and is overwritten
 // on arrival.
 #include <cstddef>
 #include <cstdint>

@@ -1,5 +1,5 @@
 #pragma once
-// What a KV connection carries behind its greeting (docs/wire.md, "KV blocks between machines"): wants one
+// What a KV connection carries behind its greeting (README.md beside this, "KV blocks"): wants one
 // way, an answer for each, in their order, the other.
 #include <cstddef>
 #include <cstdint>

@@ -6,7 +6,7 @@
 
 namespace troupe {
 
-/// FNV-1a over the rows and tokens of a StepResult; docs/wire.md says of which fields. 0 of another record.
+/// FNV-1a over the rows and tokens of a StepResult; ipc/README.md says of which fields. 0 of another record.
 inline std::uint64_t digest_of(const wire::RecordView& view) {
   const auto* result = view.as<wire::StepResult>();
   if (result == nullptr) return 0;
