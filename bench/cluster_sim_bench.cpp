@@ -1,5 +1,5 @@
 // Ways to choose the engine of a request, compared by a simulator over the product's EngineRouter, Schedulers
-// and CacheManagers; and what the choice costs the front (docs/cluster.md).
+// and CacheManagers; and what the choice costs the front (bench/README.md).
 //
 //   cluster_sim_bench                     a table: 2, 8, 64 and 512 engines, each policy at each rate
 //   cluster_sim_bench --engines 2,8       only these numbers of engines

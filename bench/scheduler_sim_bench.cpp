@@ -1,5 +1,5 @@
 // Scheduling policies compared on synthetic traces by a simulator over the product's Scheduler and
-// CacheManager (docs/scheduling.md).
+// CacheManager (bench/README.md).
 //
 //   scheduler_sim_bench                      a table: seven loads of 20,000 requests under each policy
 //   scheduler_sim_bench --requests N         N requests for each policy instead of 140,000
