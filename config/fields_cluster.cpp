@@ -299,7 +299,7 @@ FieldList update_fields() {
        .unread_default = false,
        .help = "OpenTelemetry traces",
        .standing = Standing::harmless,
-       .reason = "no traces are sent; the logs carry the stages of each request"},
+       .reason = "no traces are sent"},
       {.name = "otlp-traces-endpoint",
        .unread_default = std::string(),
        .help = "collector of traces",

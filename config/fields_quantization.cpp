@@ -18,18 +18,11 @@ std::vector<Field> quantization_fields(QuantizationOptions& o) {
   return {
       {.name = "quantization",
        .slot = &o.method,
-       .help =
-           "how weights are stored: wint8, wint4 (experts in 4 bits, the rest in 8; without experts all in "
-           "4), "
-           "block_wise_fp8 (a Hopper GPU), wint2 (experts in 2 bits, which troupe quantize makes), w4a8 "
-           "(experts in 4 bits with static int8 inputs, which troupe quantize makes with --calibrate) or "
-           "w4a8c8 (the same, and static int8 keys and values); "
-           "or JSON such as "
-           "{\"quantization\":\"mix_quant\",\"dense_quant_type\":\"wint8\","
-           "\"moe_quant_type\":\"wint4\",\"kv_cache_quant_type\":\"int8\"}. Without it a checkpoint that is "
-           "quantised "
-           "already is read as it is: compressed-tensors, fp8, Paddle's wint8, wint4 and wint2, and on the "
-           "CPU W4A8C8",
+       .help = "how weights are stored: wint8, wint4 (experts in 4 bits, the rest in 8; without experts all "
+               "in 4), block_wise_fp8 (a Hopper GPU); wint2, w4a8, w4a8c8 (experts in 2 or 4 bits, made by "
+               "troupe quantize); or JSON, such as "
+               "{\"quantization\":\"mix_quant\",\"dense_quant_type\":\"wint8\",\"moe_quant_type\":\"wint4\"};"
+               " see docs/quantization.md",
        .check = check_quantization,
        .refusal = unavailable_quantization,
        .when_unset = "as in the checkpoint"},
@@ -42,7 +35,7 @@ std::vector<Field> quantization_fields(QuantizationOptions& o) {
        .when_unset = "all inputs in experts, 64 elsewhere"},
       {.name = "lm-head-dtype",
        .slot = choice(o.lm_head, {"auto", "int8", "int4"}),
-       .help = "how the LM head is stored; auto: in --dtype. A head that is also the embedding gets a copy"},
+       .help = "how the LM head is stored; auto: in --dtype"},
       {.name = "kv-cache-dtype",
        .slot = choice(o.kv_cache, {"auto", "int8", "fp8"}),
        .help = "how keys and values are stored; auto: in --dtype"},

@@ -11,11 +11,9 @@ std::vector<Field> speculation_fields(SpeculationOptions& o) {
   return {
       {.name = "speculative-config",
        .slot = JsonText{&o.json, read},
-       .help =
-           "draft tokens, which the model verifies several at a time: answers stay the same. Such as "
-           "{\"method\":\"ngram\",\"num_speculative_tokens\":4}: from what prompt and answer repeat, up to "
-           "8; or {\"method\":\"mtp\",\"num_speculative_tokens\":1}: by the checkpoint's layer for "
-           "multi-token prediction, or that in the directory \"model\", up to 5",
+       .help = "draft tokens, the same answers: {\"method\":\"ngram\",\"num_speculative_tokens\":4}, up to "
+               "8, from prompt and answer; {\"method\":\"mtp\",\"num_speculative_tokens\":1}, up to 5, by "
+               "the checkpoint's layer or that in the directory \"model\"",
        .check = check_speculation,
        .refusal = unavailable_speculation},
   };

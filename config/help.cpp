@@ -206,16 +206,13 @@ std::string options_markdown() {
   Options defaults;
   const std::vector<Field> all = fields(defaults);
   return "# Options\n\n"
-         "Written by `troupe serve --help=markdown` from the one list of flags, config/fields*.cpp; "
-         "`--help=all` has the same for a terminal.\n\n"
+         "Written by `troupe serve --help=markdown` from config/fields*.cpp; `--help=all` is for a "
+         "terminal.\n\n"
          "A line has a flag, its unit and, in parentheses, its default. Write `--name value` or "
-         "`--name=value`; `_` and `-` are the same, also in names of parsers. A switch is turned off with "
-         "`--no-name`; a list is repeated or separated by commas. `--config FILE` reads any of them from "
-         "YAML or JSON. Each of these overrides those before it: defaults, config file, environment, "
-         "command line. The variable of a flag is `TROUPE_` and its name in capitals with `_`; FastDeploy's "
-         "own (env) is read too. What a platform sets for a service with such a name "
-         "(`TROUPE_PORT=tcp://…`) is not read. All flags are checked in full, also those that are not "
-         "available yet.\n\n"
+         "`--name=value`; `_` and `-` are the same. A switch is turned off with `--no-name`; a list is "
+         "repeated or separated by commas. Each of these overrides those before it: defaults, `--config "
+         "FILE` (YAML or JSON), environment, command line. The variable of a flag is `TROUPE_` and its name "
+         "in capitals with `_`; FastDeploy's own (env) is read too.\n\n"
          "## What works\n" +
          markdown_subjects(all) +
          "\n## Accepted without effect\n\nA value other than the default gives one warning line; answers "
