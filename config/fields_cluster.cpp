@@ -107,8 +107,7 @@ FieldList memory_fields() {
        .help = "where KV blocks are stored beyond memory",
        .allowed = {"mooncake", "attention_store", "file"},
        .standing = Standing::refused,
-       .reason = "KV blocks are kept on this machine only: --swap-space and --swap-path hold those outside "
-                 "the device"},
+       .reason = "--swap-space and --swap-path hold blocks outside the device"},
       {.name = "write-policy",
        .unread_default = std::string("write_through"),
        .help = "when blocks are written there",
