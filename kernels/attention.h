@@ -36,7 +36,7 @@ struct Attention {
   /// Every row's position is at least this.
   int first = 0;
   /// Multiplies each output by largest magnitude / 127 of its KV head's channels, after it is rounded, and
-  /// rounds it again; the Cpu alone.
+  /// rounds it again.
   StaticKv static_kv{};
 };
 

@@ -6,6 +6,7 @@
 
 #include "base/check.h"
 #include "kernels/cuda/attention/attention.h"
+#include "kernels/cuda/attention/static_kv.h"
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/kv_codes.cuh"
 #include "kernels/cuda/launch.cuh"
@@ -178,22 +179,32 @@ void run_generic_attention(Cuda& device, const Attention& op, DecodeRows rows) {
 
 }  // namespace cuda
 
+namespace cuda {
+namespace {
+
+void run_ways(Cuda& device, const Attention& op) {
+  const GpuTraits gpu = traits_of(device);
+  const AttentionChoice choice = choose(shape_of(op), gpu);
+  void* const memory = device.scratch(scratch_bytes(op, gpu));
+  if (choice.decodes == AttentionWay::few) return run_decode_attention(device, op, DecodeRows::few, memory);
+  if (choice.decodes == AttentionWay::decode)
+    run_decode_attention(device, op, choice.one_launch() ? DecodeRows::all : DecodeRows::single, memory);
+  if (choice.decodes == AttentionWay::generic) {
+    run_generic_attention(device, op,
+                          choice.pieces == AttentionWay::flash ? DecodeRows::single : DecodeRows::all);
+  }
+  if (choice.pieces == AttentionWay::flash) run_prefill_attention(device, op, memory);
+}
+
+}  // namespace
+}  // namespace cuda
+
 void run(Cuda& device, const Attention& op) {
   TROUPE_CHECK(op.heads % op.kv.kv_heads == 0);
-  const cuda::GpuTraits gpu = cuda::traits_of(device);
-  const cuda::AttentionChoice choice = choose(cuda::shape_of(op), gpu);
-  void* const memory = device.scratch(cuda::scratch_bytes(op, gpu));
-  using cuda::AttentionWay, cuda::DecodeRows;
-  if (choice.decodes == AttentionWay::few)
-    return cuda::run_decode_attention(device, op, DecodeRows::few, memory);
-  if (choice.decodes == AttentionWay::decode)
-    cuda::run_decode_attention(device, op, choice.one_launch() ? DecodeRows::all : DecodeRows::single,
-                               memory);
-  if (choice.decodes == AttentionWay::generic) {
-    cuda::run_generic_attention(device, op,
-                                choice.pieces == AttentionWay::flash ? DecodeRows::single : DecodeRows::all);
-  }
-  if (choice.pieces == AttentionWay::flash) cuda::run_prefill_attention(device, op, memory);
+  cuda::run_ways(device, op);
+  if (op.static_kv.given())
+    cuda::scale_heads(device, {op.out, op.kv.dtype, op.batch.rows, op.heads, op.kv.kv_heads, op.kv.head_dim},
+                      op.static_kv.values);
 }
 
 }  // namespace troupe::kernels

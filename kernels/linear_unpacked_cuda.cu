@@ -50,8 +50,8 @@ void run_unpacked(Cuda& device, const Linear& linear) {
       .offsets = linear.groups.offsets,
       .gather = linear.groups.gather,
       .groups = linear.groups.count,
-      .x = linear.x_is_interleaved ? linear.x : interleaved_x(device, linear),
-      .row_chunks = row_stride(weight.inputs) * 2 / 16,
+      .x = linear.x_is_interleaved || linear.x_is_int8 ? linear.x : interleaved_x(device, linear),
+      .row_chunks = row_stride(weight.inputs) * (linear.x_is_int8 ? 1 : 2) / 16,
       .codes = static_cast<const char*>(weight.data),
       .group_bytes = linear.groups.weight_stride,
       .scales_at = weight_bytes(weight.format, weight.outputs, weight.inputs),
@@ -74,7 +74,7 @@ void run_unpacked(Cuda& device, const Linear& linear) {
   const long long row_tiles = linear.rows / kUnpackedRows + product.groups;
   const long long tiles = row_tiles * ((outputs + kUnpackedOutputs - 1) / kUnpackedOutputs);
   const auto blocks = static_cast<unsigned>(std::min<long long>(tiles, device.multiprocessors()));
-  TROUPE_CHECK(with_codes(weight.format, [&](auto kind) {
+  const auto launch = [&](auto kind) {
     using Codes = decltype(kind);
     if constexpr (Codes::kOutputScales) {
       const auto kernel = unpacked_kernel<Codes>;
@@ -86,7 +86,13 @@ void run_unpacked(Cuda& device, const Linear& linear) {
                             .overlap = {.holds_next = true}},
                            codes_map, product);
     }
-  }));
+  };
+  if (linear.x_is_int8) {
+    TROUPE_CHECK(weight.format.kind == WeightKind::int4 && weight.format.group == 0);
+    launch(Int4BesideInt8{});
+  } else {
+    TROUPE_CHECK(with_codes(weight.format, launch));
+  }
 }
 
 }  // namespace troupe::kernels::cuda

@@ -68,7 +68,7 @@ struct LargestInputs {
 /// batch_invariant(); else it does: fp32 is 0.7 GB more traffic for 8,192 rows with 8 experts, 2,560 wide.
 /// Shared experts are one MLP of width shared * intermediate; cut into slices of `intermediate` it is
 /// `shared` more experts that every row takes with weight 1, at the end of the stacks.
-/// W4A8 (with gate_up_inputs; the Cpu alone): each copy of a row becomes codes by its expert's scale, and
+/// W4A8 (with gate_up_inputs): each copy of a row becomes codes by its expert's scale, and
 ///   expert(x) = round(down · codes(H · round(silu(round(gate · x)) * round(up · x))))
 /// with H the unnormalised Hadamard transform of blocks of kHadamardBlock inputs, whose stages are rounded.
 /// The weighted sum of experts is fp32. No shared slices.

@@ -6,6 +6,7 @@
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/moe/routing.h"
+#include "kernels/cuda/moe/static_inputs.h"
 #include "kernels/cuda/product/linear.h"
 #include "kernels/cuda/scratch.h"
 #include "kernels/moe.h"
@@ -82,6 +83,11 @@ void run(Cuda& device, const Moe& op) {
                op.gate_up.first.activations() == op.down.first.activations());
   TROUPE_CHECK(op.first >= 0 && op.first + op.in_stacks() <= op.experts);
   TROUPE_CHECK(op.gate_up.count == op.in_stacks() + op.shared && op.down.count == op.gate_up.count);
+  const bool w4a8 = op.gate_up_inputs != nullptr;
+  TROUPE_CHECK(!w4a8 ||
+               (op.shared == 0 && op.down_inputs != nullptr && op.down.first.format.scales_outputs() &&
+                op.down.first.inputs % kHadamardBlock == 0));
+  TROUPE_CHECK(!op.largest.wanted());
   if (op.rows == 0) return;
   const DType dtype = op.down.first.activations();
   const int hidden = padded(op.down.first.outputs), places = cuda::most_places(op);
@@ -110,20 +116,24 @@ void run(Cuda& device, const Moe& op) {
                         .weight_stride = stack.stride(),
                         .settled = settled};
   };
+  if (w4a8) cuda::gather_codes(device, op, layout);
   cuda::run(device,
             cuda::Linear{.weight = op.gate_up.first,
-                         .x = op.x,
+                         .x = w4a8 ? layout.place_codes : op.x,
                          .x_codes = coded ? layout.coded_x.codes : nullptr,
                          .x_scales = coded ? layout.coded_x.scales : nullptr,
                          .rows = places,
-                         .groups = groups(op.gate_up, routing.gather, false),
+                         .groups = groups(op.gate_up, w4a8 ? nullptr : routing.gather, false),
                          .x_rows = op.rows,
+                         .x_is_int8 = w4a8 && layout.gate_up.way == cuda::LinearWay::unpacked,
                          .interleaves_out = layout.interleaved,
                          .working_memory = layout.working_memory,
-                         .ending = cuda::Ending::swiglu,
-                         .out = layout.activations},
+                         .ending = w4a8 ? cuda::Ending::store_scaled : cuda::Ending::swiglu,
+                         .out = w4a8 ? layout.gate_up_sums : layout.activations,
+                         .scale = layout.gate_up_factors},
             layout.gate_up);
   run(device, layout.coded_activations);
+  if (w4a8) cuda::rotate_activations(device, op, layout);
   cuda::run(device,
             cuda::Linear{.weight = op.down.first,
                          .x = layout.activations,
@@ -132,14 +142,15 @@ void run(Cuda& device, const Moe& op) {
                          .rows = places,
                          .groups = groups(op.down, nullptr, true),
                          .x_is_interleaved = layout.interleaved,
+                         .x_is_int8 = w4a8 && layout.down.way == cuda::LinearWay::unpacked,
                          .working_memory = layout.working_memory,
                          .ending = layout.exact ? cuda::Ending::store_f32 : cuda::Ending::store_scaled,
                          .out = layout.outputs,
-                         .scale = routing.scale},
+                         .scale = w4a8 ? layout.down_factors : routing.scale},
             layout.down);
   const CombineArgs arguments{.residual = op.residual,
                               .outputs = layout.outputs,
-                              .scales = layout.exact ? routing.scale : nullptr,
+                              .scales = layout.exact || w4a8 ? routing.scale : nullptr,
                               .places = routing.places,
                               .offsets = routing.offsets,
                               .slots = op.slots,

@@ -12,7 +12,7 @@ namespace troupe::kernels {
 /// Queries and keys are rotated in fp32, interleaved pairs (2i, 2i+1):
 ///   out[2i] = y[2i] cos a_i - y[2i+1] sin a_i,  out[2i+1] = y[2i+1] cos a_i + y[2i] sin a_i.
 /// Queries go to `q`, keys and values to batch.slots[r] of `kv`, all rounded to its dtype; a quantised `kv`
-/// gets their codes and scales (quantize_kv.h). With static scales (kv.format int8, the Cpu alone) a
+/// gets their codes and scales (quantize_kv.h). With static scales (kv.format int8) a
 /// channel's code is number · 127 / largest magnitude, rounded half away from zero and clamped to ±127, the
 /// scales of tokens are 1, and queries are multiplied by largest magnitude / 127 of their KV head's channels
 /// before they are rounded, so that attention multiplies plain codes.

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "kernels/attention.h"
+#include "kernels/cuda/attention/static_kv.h"
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/product/layout.h"
@@ -24,12 +25,19 @@ struct QuantiseKvArgs {
   std::size_t block_bytes = 0, first = 0;  // of `to`; first: offset of the layer's first head in a block
   const KvSlot* slots = nullptr;
   int items = 0;  // rows * 2 * kv_heads
+  StaticKv channels{};
 };
 
 __device__ __forceinline__ std::uint8_t code_of(KvFormat format, float number, float scale) {
   if (format == KvFormat::int8) return std::uint8_t(integer_code(number, scale, kLargestInt8));
   if (!(scale > 0)) return 0;
   return __nv_cvt_float_to_fp8(__fdiv_rn(number, scale), __NV_SATFINITE, __NV_E4M3);
+}
+
+/// static_kv_code() of a channel whose largest magnitude is `largest`.
+__device__ __forceinline__ std::uint8_t static_channel_code(float number, float largest) {
+  const float scaled = number * __fdiv_rn(kLargestInt8, largest);
+  return std::uint8_t(static_cast<int>(roundf(fminf(fmaxf(scaled, -kLargestInt8), kLargestInt8))));
 }
 
 /// A warp makes the codes and the scale of one row's K or V of one KV head.
@@ -60,7 +68,12 @@ __global__ void __launch_bounds__(32 * kWarps) quantise_kv_kernel(const Quantise
       largest_bits = max(largest_bits, magnitude_bits(numbers[i][j]));
     }
   }
-  const float scale = __fdiv_rn(warp_magnitude(largest_bits), largest_code(a.to.format));
+  const float largest = warp_magnitude(largest_bits);
+  // As on the Cpu, a number that is not finite makes the scale a NaN with static scales, too.
+  const float* channels = nullptr;
+  if (a.channels.given() && !isnan(largest))
+    channels = (head < a.to.kv_heads ? a.channels.keys : a.channels.values) + head % a.to.kv_heads * head_dim;
+  const float scale = channels != nullptr ? 1.0f : __fdiv_rn(largest, largest_code(a.to.format));
   std::byte* to = static_cast<std::byte*>(a.to.data) + std::size_t(slot.block) * a.block_bytes + a.first +
                   std::size_t(head) * a.to.piece_bytes();
   if (lane == 0) reinterpret_cast<float*>(to + a.to.code_bytes())[slot.offset] = scale;
@@ -68,8 +81,14 @@ __global__ void __launch_bounds__(32 * kWarps) quantise_kv_kernel(const Quantise
   for (int i = 0; i < kPairsPerLane; ++i) {
     const int d = 2 * (lane + 32 * i);
     if (d >= head_dim) continue;
-    const unsigned low = code_of(a.to.format, numbers[i][0], scale),
-                   high = code_of(a.to.format, numbers[i][1], scale);
+    unsigned low, high;
+    if (channels != nullptr) {
+      low = static_channel_code(numbers[i][0], channels[d]);
+      high = static_channel_code(numbers[i][1], channels[d + 1]);
+    } else {
+      low = code_of(a.to.format, numbers[i][0], scale);
+      high = code_of(a.to.format, numbers[i][1], scale);
+    }
     *reinterpret_cast<std::uint16_t*>(to + kv_code_index(head_dim, slot.offset, d)) =
         std::uint16_t(low | high << 8);
   }
@@ -85,12 +104,16 @@ void quantise_kv(Cuda& device, const QkvRopeKvWrite& op) {
                                  .block_bytes = op.kv.block_bytes(),
                                  .first = op.kv.key_offset(0, op.layer, 0),
                                  .slots = op.batch.slots,
-                                 .items = op.batch.rows * 2 * op.kv.kv_heads};
+                                 .items = op.batch.rows * 2 * op.kv.kv_heads,
+                                 .channels = op.static_kv};
   with_element(op.kv.dtype, [&](auto element) {
     troupe::cuda::launch(device, quantise_kv_kernel<decltype(element)>,
                          {.grid = unsigned((arguments.items + kWarps - 1) / kWarps), .block = 32 * kWarps},
                          arguments);
   });
+  if (op.static_kv.given())
+    scale_heads(device, {op.q, op.kv.dtype, op.batch.rows, op.heads, op.kv.kv_heads, op.kv.head_dim},
+                op.static_kv.keys);
 }
 
 }  // namespace cuda

@@ -27,17 +27,9 @@ WeightFormat format_of(WeightQuant quant, DType activations, int group) {
   return activations;
 }
 
-/// What W4A8 and static scales of keys and values need.
-Status check_static(const ModelSpec& spec, config::Device device, const WeightFormats& formats) {
+/// What W4A8 experts need.
+Status check_w4a8(const ModelSpec& spec, const WeightFormats& formats) {
   const std::string who = spec.stored_quantisation ? "The checkpoint has " : "--quantization asks for ";
-  if (device == config::Device::cuda && (formats.w4a8 || formats.static_kv)) {
-    return failure(Code::unsupported,
-                   who +
-                       (formats.w4a8 ? "W4A8 experts, whose static int8 activations"
-                                     : "static scales of keys and values, which") +
-                       " run on the CPU alone; on a GPU use the checkpoint in bfloat16 with --quantization "
-                       "wint4 --kv-cache-dtype int8.");
-  }
   if (!formats.w4a8) return {};
   if (spec.expert_intermediate % kernels::kHadamardBlock != 0) {
     return failure(Code::unsupported, who + "W4A8 experts, and moe_intermediate_size is " +
@@ -222,7 +214,7 @@ Result<WeightFormats> choose_formats(const ModelSpec& spec, DType dtype, config:
     }
     if (formats.static_kv) formats.kv = KvFormat::int8;
   }
-  if (Status s = check_static(spec, device, formats); !s.ok()) return s;
+  if (Status s = check_w4a8(spec, formats); !s.ok()) return s;
   if (Status s = check_shared(spec, formats); !s.ok()) return s;
   if (Status s = check_fp8(spec, device, formats); !s.ok()) return s;
   if (Status s = check_wint2(spec, formats); !s.ok()) return s;

@@ -2,7 +2,7 @@
 // Hopper's asynchronous tensor-core product: a warpgroup (four warps, the first a multiple of four) computes
 // D[64 × N] += A[64 × k] · B[k × N] with fp32 sums in its registers, B in shared memory, A in shared memory
 // or in registers. k is 16 for elements of 16 bits, 32 for e4m3: 32 bytes of a row. With e4m3 the tensor
-// cores keep about 14 bits of a sum, and both operands lie along k.
+// cores keep about 14 bits of a sum, and both operands lie along k. int8 likewise, with int32 sums.
 //
 // Order of a product: wgmma_fence() · any number of wgmma() · wgmma_commit() · wgmma_wait<pending>(). Between
 // the first and the wait the sums (and A in registers) may not be touched. Shared memory written by ordinary
@@ -11,7 +11,8 @@
 // Thread t of the warpgroup holds of D: rows 16 (t / 32) + t % 32 / 4 and 8 further down; columns
 // 8 j + 2 (t % 4) and the next: d[4j], d[4j + 1] of the upper row, d[4j + 2], d[4j + 3] of the lower.
 // A in registers: a[0] upper row, columns 2 (t % 4) and the next (low half first); a[1] lower row; a[2], a[3]
-// the same 8 columns on. So two neighbouring groups j of a former D, rounded and packed, are an A.
+// the same 8 columns on (int8: four columns from 4 (t % 4) on, and the same 16 columns on). So two
+// neighbouring groups j of a former D, rounded and packed, are an A.
 #include <cuda_bf16.h>
 #include <cuda_fp16.h>
 #include <cuda_fp8.h>
@@ -276,6 +277,37 @@ __device__ __forceinline__ void wgmma(float (&d)[N / 2], const std::uint32_t (&a
   }
 }
 
+#define TROUPE_INT_8(i)                                                                       \
+  "+r"(d[i]), "+r"(d[i + 1]), "+r"(d[i + 2]), "+r"(d[i + 3]), "+r"(d[i + 4]), "+r"(d[i + 5]), \
+      "+r"(d[i + 6]), "+r"(d[i + 7])
+#define TROUPE_INTS_16 TROUPE_INT_8(0), TROUPE_INT_8(8)
+#define TROUPE_INTS_32 TROUPE_INTS_16, TROUPE_INT_8(16), TROUPE_INT_8(24)
+#define TROUPE_INTS_64 TROUPE_INTS_32, TROUPE_INT_8(32), TROUPE_INT_8(40), TROUPE_INT_8(48), TROUPE_INT_8(56)
+#define TROUPE_WGMMA_INT8_A(n, sums, a0, a1, a2, a3, b, more)                                          \
+  asm volatile(                                                                                        \
+      "{\n.reg .pred p;\nsetp.ne.b32 p, %" #more ", 0;\nwgmma.mma_async.sync.aligned.m64n" #n          \
+      "k32.s32.s8.s8 " TROUPE_SUMS_##sums ", {%" #a0 ", %" #a1 ", %" #a2 ", %" #a3 "}, %" #b ", p;\n}" \
+      : TROUPE_INTS_##sums                                                                             \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b_operand), "r"(static_cast<int>(accumulate)))
+
+/// The same of int8, with A in registers. N: 32, 64 or 128.
+template <int N>
+__device__ __forceinline__ void wgmma(int (&d)[N / 2], const std::uint32_t (&a)[4], std::uint64_t b_operand,
+                                      bool accumulate) {
+  static_assert(N == 32 || N == 64 || N == 128);
+  if constexpr (N == 32)
+    TROUPE_WGMMA_INT8_A(32, 16, 16, 17, 18, 19, 20, 21);
+  else if constexpr (N == 64)
+    TROUPE_WGMMA_INT8_A(64, 32, 32, 33, 34, 35, 36, 37);
+  else
+    TROUPE_WGMMA_INT8_A(128, 64, 64, 65, 66, 67, 68, 69);
+}
+
+#undef TROUPE_WGMMA_INT8_A
+#undef TROUPE_INTS_64
+#undef TROUPE_INTS_32
+#undef TROUPE_INTS_16
+#undef TROUPE_INT_8
 #undef TROUPE_WGMMA_A
 #undef TROUPE_WGMMA_FP8
 #undef TROUPE_WGMMA
@@ -312,6 +344,8 @@ template <class T, int N, bool kTransposed = false>
 __device__ __forceinline__ void wgmma(float (&)[N / 2], std::uint64_t, std::uint64_t, bool) {}
 template <class T, int N, bool kTransposed = false>
 __device__ __forceinline__ void wgmma(float (&)[N / 2], const std::uint32_t (&)[4], std::uint64_t, bool) {}
+template <int N>
+__device__ __forceinline__ void wgmma(int (&)[N / 2], const std::uint32_t (&)[4], std::uint64_t, bool) {}
 
 #endif
 

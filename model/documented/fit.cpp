@@ -145,12 +145,6 @@ Fit fit(const FitQuestion& question, const FitMachine& machine, int cards) {
     answer.reason = "--quantization " + method + " is not offered yet: " + missing + ".";
     return answer;
   }
-  const auto asked = config::parse_quantization(method);
-  const bool w4a8 = asked.ok() && asked->experts == config::WeightQuant::w4a8;
-  if (w4a8 && machine.device == config::Device::cuda) {
-    answer.reason = "--quantization " + method + " is not offered yet on GPUs; it runs on the CPU.";
-    return answer;
-  }
   options.device.device = machine.device;
   options.parallel.tensor_parallel_size = cards;
   const GpuProbes probes = probes_for(machine, cards);

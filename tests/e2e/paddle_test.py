@@ -1,7 +1,7 @@
 """Small -Paddle checkpoints (tools/generate/make_paddle_checkpoints.py): served beside the numpy reference, and refused when broken.
 
 The reference has the checkpoint's own codes and scales twice: exactly, and with the CPU's rounding of activations. The server's
-distance from the exact one must be that of the rounded one. Tokens at which routing is close to a tie are left out: there the order
+distance from the exact one must be that of the rounded one, also on a GPU, which rounds fewer of them. Tokens at which routing is close to a tie are left out: there the order
 of sums decides which expert runs.
 """
 import dataclasses
@@ -26,7 +26,7 @@ MOST_OF_ROUNDING = 1.1
 NEAR_TIE = 0.02  # relative difference of scores of the last expert chosen and the first one not chosen
 LENGTHS = (130, 90, 90)
 SECONDS = 300
-FLAGS = ("--tokenizer", str(DEMO_MODEL), "--device", "cpu", "--dtype", "bfloat16")
+FLAGS = ("--tokenizer", str(DEMO_MODEL), "--device", DEVICE, "--dtype", "bfloat16")
 
 
 def rms(values):
@@ -57,7 +57,6 @@ def put(name, values):
     return change
 
 
-@unittest.skipUnless(DEVICE == "cpu", "W4A8 runs on the CPU alone")
 class PaddleCheckpoints(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
@@ -81,6 +80,8 @@ class PaddleCheckpoints(unittest.TestCase):
     # ------------------------------------------------------------ answers
 
     def answers(self, form, ranks=1, shared=0):
+        if ranks > 1 and DEVICE != "cpu":
+            self.skipTest("several ranks need as many GPUs")
         folder, drawn, made = self.checkpoint(form, ranks, shared)
         prompts = draw_prompts(drawn.shape.vocab, LENGTHS, 11)
         exact, rounded, clear = [], [], []

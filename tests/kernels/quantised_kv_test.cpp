@@ -7,32 +7,13 @@
 #include <numeric>
 
 #include "kernels/attention.h"
-#include "kernels/cpu/layout.h"
-#include "kernels/cuda/product/layout.h"
-#include "kernels/device_under_test.h"
-#include "kernels/head_shape.h"
-#include "kernels/qkv_rope_kv_write.h"
+#include "kernels/kv_writes.h"
 #include "kernels/quantize_kv.h"
-#include "kernels/rope_table.h"
 
 namespace troupe::kernels {
 namespace {
 
 constexpr KvFormat kFormats[] = {KvFormat::int8, KvFormat::fp8};
-
-/// Byte offset of a code within its piece.
-std::size_t code_at(bool cuda, const KvCache& kv, bool value, int token, int d) {
-  if (cuda) return std::size_t(cuda::kv_code_index(kv.head_dim, token, d));
-  return value ? packed_index(DType::f32, kBlockTokens, d, token)
-               : packed_index(DType::f32, kv.head_dim, token, d);
-}
-
-/// Element index within a plain piece.
-std::size_t plain_at(bool cuda, const KvCache& kv, bool value, int token, int d) {
-  if (cuda) return std::size_t(cuda::kv_index(cuda::swizzled(kv.dtype, kv.head_dim), kv.head_dim, token, d));
-  return value ? packed_index(kv.dtype, kBlockTokens, d, token)
-               : packed_index(kv.dtype, kv.head_dim, token, d);
-}
 
 /// e4m3 by its definition.
 double e4m3(int code) {
@@ -112,56 +93,6 @@ TEST(QuantiseKv, ABlockIsWholeInEveryFormat) {
 
 class QuantisedKv : public OpTest {};
 TROUPE_ALL_DEVICES(QuantisedKv);
-
-/// Projects, rotates and writes the rows of two sequences (the second one's blocks hold the later rows) and
-/// padding.
-struct Written {
-  std::vector<std::byte> memory, q;
-};
-
-constexpr int kLayers = 2, kLayer = 1, kPoolBlocks = 6, kPadding = 2;
-constexpr std::byte kUntouched{0xa5};
-
-Written write(DeviceUnderTest& device, DType dtype, const HeadShape& s, KvFormat format, int first,
-              int tokens, const Weight& weight, int hidden) {
-  KvCache kv{
-      .dtype = dtype, .layers = kLayers, .kv_heads = s.kv_heads, .head_dim = s.head_dim, .format = format};
-  Memory memory(device, kPoolBlocks * kv.block_bytes());
-  std::memset(memory.change(), int(kUntouched), memory.bytes());
-  kv.data = memory.as();
-  const int padding = device.is_cuda() ? kPadding : 0, rows = tokens + 1 + padding;
-  auto values = random_floats(std::size_t(rows * hidden), 5);
-  for (int i = 0; i < hidden; ++i) values[std::size_t(i)] = 0;  // row 0: k and v are zero
-  const Rows x(device, dtype, rows, hidden, values);
-  const Rows q(device, dtype, rows, s.heads * s.head_dim);
-  const std::vector<BlockId> table{4, 1, 5}, other{2};
-  std::vector<SequenceRows> sequences{{table.data(), first, tokens, 0}, {other.data(), 7, 1, tokens}};
-  std::vector<KvSlot> slots(std::size_t(rows), KvSlot{kPaddingBlock, 0});
-  std::vector<std::int32_t> positions(std::size_t(rows), 0);
-  describe_rows(sequences.data(), 2, slots.data(), positions.data());
-  std::vector<float> frequencies(std::size_t(s.head_dim / 2));
-  rope_inverse_frequencies(frequencies.data(), s.head_dim, 10000);
-  const Memory rope(device, std::size_t(rows * s.head_dim) * sizeof(float));
-  run(device, RopeTable{.out = rope.as<float>(),
-                        .positions = device.put(positions),
-                        .inverse_frequencies = device.put(frequencies),
-                        .rows = rows,
-                        .head_dim = s.head_dim});
-  sequences[0].blocks = device.put(table);
-  sequences[1].blocks = device.put(other);
-  const Memory waiting(device, kv.unquantised_bytes(rows) + 64);
-  run(device, QkvRopeKvWrite{.q = q.data(),
-                             .x = x.data(),
-                             .weight = weight.matrix,
-                             .rope = rope.as<float>(),
-                             .kv = kv,
-                             .layer = kLayer,
-                             .heads = s.heads,
-                             .batch = {device.put(sequences), device.put(slots), 2, rows},
-                             .unquantised = waiting.as()});
-  const std::byte* host = memory.host();
-  return {{host, host + memory.bytes()}, {q.row(0), q.row(0) + std::size_t(tokens + 1) * q.row_bytes()}};
-}
 
 // The plain cache of the same rows tells the numbers; a loop makes codes and scales of them.
 TEST_P(QuantisedKv, CodesAndScalesToTheBit) {
@@ -273,11 +204,16 @@ class QuantisedKvScene {
            .settled = true};
   }
 
-  std::vector<std::byte> run_op() {
+  /// `channels`: static scales of V, or empty.
+  std::vector<std::byte> run_op(const std::vector<float>& channels = {}) {
     const std::size_t bytes = row_bytes() * std::size_t(rows_);
     std::vector<std::byte> out(bytes, std::byte{0xff});
     Attention op = op_;
     op.out = device_.put(out);
+    if (!channels.empty()) {
+      const float* const given = device_.put(channels);
+      op.static_kv = {given, given};
+    }
     run(device_, op);
     device_.download(out.data(), op.out, bytes);
     return out;
@@ -394,6 +330,23 @@ TEST_P(QuantisedKv, DecodeAgainstDoublePrecision) {
       QuantisedKvScene scene(device(), dtype(), format, shape,
                              {{0}, {62}, {63}, {64}, {1}, {700}, {127}, {128}, {14}, {15}});
       EXPECT_LE(scene.worst(scene.run_op()), scene.tolerance()) << name(format, shape);
+    }
+  }
+}
+
+TEST_P(QuantisedKv, StaticScalesOfValuesMultiplyTheOutput) {
+  for (const HeadShape& s : {HeadShape{10, 2, 128}, HeadShape{5, 1, 96}}) {
+    QuantisedKvScene scene(device(), dtype(), KvFormat::int8, s, {{0}, {63}, {64, 30}, {200}});
+    const std::vector<float> channels = drawn_channels(s, 5);
+    const std::vector<std::byte> plain = scene.run_op(), scaled = scene.run_op(channels);
+    for (int r = 0; r < 33; ++r) {
+      for (int i = 0; i < s.heads * s.head_dim; ++i) {
+        const int kv_head = i / s.head_dim / (s.heads / s.kv_heads);
+        const float factor = channels[std::size_t(kv_head * s.head_dim + i % s.head_dim)] * (1 / 127.0f);
+        const std::size_t at = std::size_t(r * padded(s.heads * s.head_dim) + i);
+        EXPECT_EQ(load_element(scaled.data(), dtype(), at),
+                  rounded_to(dtype(), load_element(plain.data(), dtype(), at) * factor));
+      }
     }
   }
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/check.h"
 #include "kernels/cuda/moe/choose.h"
 #include "kernels/cuda/product/expanded.h"
 #include "kernels/cuda/product/linear.h"
@@ -66,11 +67,12 @@ MoeLayout lay_out(const Moe& op, const GpuTraits& gpu, std::byte* memory) {
   const int places = most_places(op), width = op.down.first.inputs;
   const bool coded = takes_coded_x(op.down.first.format);
   const int expected = expected_places(op.rows, op.top_k, op.shared, op.in_stacks(), op.experts);
-  made.gate_up = choice_of(op.gate_up, Ending::swiglu, expected, gpu);
+  const bool w4a8 = op.gate_up_inputs != nullptr;
+  made.gate_up = choice_of(op.gate_up, w4a8 ? Ending::store_scaled : Ending::swiglu, expected, gpu);
   made.exact = op.parts && dtype != DType::f32 && !op.down.first.format.quantised() &&
                (gpu.batch_invariant || op.rows <= kMostExactParts);
   made.down = choice_of(op.down, made.exact ? Ending::store_f32 : Ending::store_scaled, expected, gpu);
-  made.interleaved = made.gate_up.way == LinearWay::unpacked && made.down.way == LinearWay::unpacked;
+  made.interleaved = !w4a8 && made.gate_up.way == LinearWay::unpacked && made.down.way == LinearWay::unpacked;
   made.coded_x = {.x = op.x, .dtype = dtype, .rows = coded ? op.rows : 0, .cols = op.gate_up.first.inputs};
   made.coded_activations = {.dtype = dtype, .rows = coded ? places : 0, .cols = width};
 
@@ -80,11 +82,20 @@ MoeLayout lay_out(const Moe& op, const GpuTraits& gpu, std::byte* memory) {
   made.bytes = rounded(lay_out(made.routing, op, memory));
   made.activations = take(rows_of(padded(width), dtype));
   made.outputs = take(rows_of(padded(op.down.first.outputs), made.exact ? DType::f32 : dtype));
+  if (w4a8) {
+    made.place_codes = made.outputs;
+    TROUPE_CHECK(!made.exact && padded(op.gate_up.first.inputs) == padded(op.down.first.outputs));
+    made.gate_up_sums = take(rows_of(padded(op.gate_up.first.outputs), dtype));
+    made.gate_up_factors = reinterpret_cast<float*>(take(rows_of(1, DType::f32)));
+    made.down_factors = reinterpret_cast<float*>(take(rows_of(1, DType::f32)));
+  }
   lay_out(made.coded_x, take(coded_bytes(made.coded_x.rows, made.coded_x.cols)));
   lay_out(made.coded_activations, take(coded_bytes(made.coded_activations.rows, width)));
   made.coded_activations.x = made.activations;
-  made.working_memory = take(std::max(working_bytes(op.gate_up, made.gate_up.way, op.rows),
-                                      working_bytes(op.down, made.down.way, made.interleaved ? 0 : places)));
+  // Rows of W4A8 experts come in the order of an unpacked product.
+  made.working_memory =
+      take(std::max(working_bytes(op.gate_up, made.gate_up.way, w4a8 ? 0 : op.rows),
+                    working_bytes(op.down, made.down.way, w4a8 || made.interleaved ? 0 : places)));
   return made;
 }
 

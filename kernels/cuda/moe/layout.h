@@ -21,8 +21,14 @@ struct MoeLayout {
   /// Activations are written in the order in which an unpacked down product reads them.
   bool interleaved = false;
   Routing routing{};
-  std::byte* activations = nullptr;  ///< (most_places(), padded(intermediate)) of the experts' dtype
-  std::byte* outputs = nullptr;      ///< (most_places(), padded(hidden)) of that dtype, or fp32
+  std::byte* activations = nullptr;  ///< (most_places(), padded(intermediate)) of the experts' dtype; of
+                                     ///< W4A8 as place_codes
+  /// Of W4A8 experts (static_inputs.h), else null:
+  std::byte* place_codes = nullptr;   ///< (most_places(), padded(hidden)) of that dtype, or int8 for an
+                                      ///< unpacked product; its memory becomes that of `outputs`
+  std::byte* gate_up_sums = nullptr;  ///< (most_places(), gate_up_outputs(intermediate)) of that dtype
+  float *gate_up_factors = nullptr, *down_factors = nullptr;  ///< by place: StaticInput::of_sums
+  std::byte* outputs = nullptr;  ///< (most_places(), padded(hidden)) of that dtype, or fp32
   /// With fp8 weights the rows and the activations in codes; else their `rows` are 0. Rows are quantised
   /// before they are gathered: once, though several experts read them.
   QuantiseRows coded_x{}, coded_activations{};

@@ -45,6 +45,20 @@ struct Int4Codes {
   }
 };
 
+/// int4 beside x in int8, for wgmma alone: an operand is 16 · code in int8, a mask and a shift for eight
+/// codes. x is in the order of static_inputs.h.
+struct Int4BesideInt8 : Int4Codes {
+  static constexpr float kFactor = 1.0f / 16;  ///< of a sum
+
+  /// Two words of a lane's codes; each gives the inputs that lie in its lower and in its upper halves of
+  /// bytes.
+  __device__ __forceinline__ static uint4 operand(uint4 codes, int i) {
+    constexpr std::uint32_t kUpper = 0xf0f0f0f0u;
+    const std::uint32_t first = i == 0 ? codes.x : codes.z, second = i == 0 ? codes.y : codes.w;
+    return make_uint4(first << 4 & kUpper, first & kUpper, second << 4 & kUpper, second & kUpper);
+  }
+};
+
 /// int4 whose scales belong to groups of inputs. An operand is code * scale: exact for group_scale()'s
 /// scales.
 struct GroupedInt4Codes : Int4Codes {

@@ -63,6 +63,7 @@ struct Linear {
   // LinearWay::unpacked reads x in an order of its own (unpacked.h):
   int x_rows = 0;                 ///< of x, if rows are gathered
   bool x_is_interleaved = false;  ///< x has that order already
+  bool x_is_int8 = false;         ///< int4 alone: x is int8, in the order of moe/static_inputs.h
   bool interleaves_out = false;   ///< swiglu: out gets it
   /// working_bytes() of it: for expanded weights or interleaved x. Null: run() takes the device's.
   void* working_memory = nullptr;

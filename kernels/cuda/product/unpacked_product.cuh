@@ -13,9 +13,12 @@
 // A lane's 16 bytes of a piece are inputs 8 t … 8 t + 7 of each 32 (layout.h), and a lane of A has inputs 2
 // t, 2 t + 1, 2 t + 8 and 2 t + 9 of each 16. So x is interleaved: see unpacked.h.
 //
+// Codes beside x in int8 (Int4BesideInt8): a slot is 128 inputs, and sums are whole numbers.
+//
 // wint2: the 64 inputs of a slot share a scale. The bytes with two slots' scales are loaded while the two
 // slots before are multiplied.
 #include <cstdint>
+#include <type_traits>
 
 #include "kernels/cuda/mma.cuh"
 #include "kernels/cuda/product/codes.cuh"
@@ -72,19 +75,26 @@ struct UnpackedShared {
 
 /// Slots that a piece covers, and a row.
 template <class Codes>
-inline constexpr int kSlotsOfPiece = Codes::kOperands / 2;
+inline constexpr bool kInt8 = std::is_same_v<Codes, Int4BesideInt8>;
+template <class Codes>
+inline constexpr int kSlotsOfPiece = Codes::kOperands / (kInt8<Codes> ? 4 : 2);
 template <class Codes>
 __device__ __forceinline__ int slots_of_row(const UnpackedProduct& product) {
   return product.row_bytes / (kUnpackedPieceBytes / kSlotsOfPiece<Codes>);
 }
 
 /// A thread's sums: of both operands A, as wgmma leaves them.
-using UnpackedSums = float[2][kUnpackedRows / 2];
+template <class Codes>
+using UnpackedSums = std::conditional_t<kInt8<Codes>, int, float>[2][kUnpackedRows / 2];
+
+__device__ __forceinline__ float number(float sum) { return sum; }
+__device__ __forceinline__ float number(int sum) { return static_cast<float>(sum) * Int4BesideInt8::kFactor; }
 
 /// Scales, ends and stores the sums of a tile. `output` is the thread's first. All loads are requested before
 /// the first is used.
+template <class Sum>
 __device__ __forceinline__ void finish_unpacked(const UnpackedProduct& product, const ProductTile& tile,
-                                                int output, const UnpackedSums& d) {
+                                                int output, const Sum (&d)[2][kUnpackedRows / 2]) {
   const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
   const auto* scales = reinterpret_cast<const float*>(
       product.codes + static_cast<std::size_t>(tile.group) * product.group_bytes + product.scales_at);
@@ -110,9 +120,9 @@ __device__ __forceinline__ void finish_unpacked(const UnpackedProduct& product, 
 #pragma unroll
       for (int j = 0; j < kUnpackedRows / 8; ++j) {
         if (tile.row + 8 * j >= tile.end) break;
-        const float* s = d[m] + 4 * j;  // gate and gate, up and up
-        const std::uint32_t two = transposed(silu_times(s[0] * upper[m], s[2] * lower[m]),
-                                             silu_times(s[1] * upper[m], s[3] * lower[m]));
+        const Sum* s = d[m] + 4 * j;  // gate and gate, up and up
+        const std::uint32_t two = transposed(silu_times(number(s[0]) * upper[m], number(s[2]) * lower[m]),
+                                             silu_times(number(s[1]) * upper[m], number(s[3]) * lower[m]));
         const int p = tile.row + 8 * j + g;
         if (p >= tile.end) continue;
         Bf16* row = product.out + static_cast<std::size_t>(p) * product.stride;
@@ -134,9 +144,11 @@ __device__ __forceinline__ void finish_unpacked(const UnpackedProduct& product, 
 #pragma unroll
     for (int j = 0; j < kUnpackedRows / 8; ++j) {
       if (tile.row + 8 * j >= tile.end) break;
-      const float* s = d[m] + 4 * j;
-      const std::uint32_t low = transposed(left[j] * (s[0] * upper[m]), right[j] * (s[1] * upper[m]));
-      const std::uint32_t high = transposed(left[j] * (s[2] * lower[m]), right[j] * (s[3] * lower[m]));
+      const Sum* s = d[m] + 4 * j;
+      const std::uint32_t low =
+          transposed(left[j] * (number(s[0]) * upper[m]), right[j] * (number(s[1]) * upper[m]));
+      const std::uint32_t high =
+          transposed(left[j] * (number(s[2]) * lower[m]), right[j] * (number(s[3]) * lower[m]));
       const int p = tile.row + 8 * j + g;
       if (p >= tile.end) continue;
       Bf16* row = product.out + static_cast<std::size_t>(p) * product.stride + first[m] + 2 * t;
@@ -250,7 +262,15 @@ struct CodesOfLane<Wint2Codes> {
 /// and so are those of the slot before, which is given back.
 template <class Codes, int kN>
 __device__ __forceinline__ void multiply_slot(const UnpackedShared& shared, const CodesOfLane<Codes>& codes,
-                                              std::uint64_t x, bool first, int previous, UnpackedSums& d) {
+                                              std::uint64_t x, bool first, int previous,
+                                              UnpackedSums<Codes>& d) {
+  using Sum = std::remove_reference_t<decltype(d[0][0])>;
+  const auto multiply = [](Sum(&sums)[kN / 2], const std::uint32_t(&a)[4], std::uint64_t b, bool add) {
+    if constexpr (kInt8<Codes>)
+      ptx::wgmma<kN>(sums, a, b, add);
+    else
+      ptx::wgmma<Bf16, kN>(sums, a, b, add);
+  };
 #pragma unroll
   for (int half = 0; half < 2; ++half) {
 #pragma unroll
@@ -258,10 +278,10 @@ __device__ __forceinline__ void multiply_slot(const UnpackedShared& shared, cons
       const uint4 upper = codes.operand(m, 0, half), lower = codes.operand(m, 1, half);
       const std::uint32_t a[2][4] = {{upper.x, lower.x, upper.y, lower.y},
                                      {upper.z, lower.z, upper.w, lower.w}};
-      auto& sums = reinterpret_cast<float(&)[kN / 2]>(d[m]);
+      auto& sums = reinterpret_cast<Sum(&)[kN / 2]>(d[m]);
       ptx::wgmma_fence();
-      ptx::wgmma<Bf16, kN>(sums, a[0], ptx::advanced(x, 64 * half), !first || half > 0);
-      ptx::wgmma<Bf16, kN>(sums, a[1], ptx::advanced(x, 64 * half + 32), true);
+      multiply(sums, a[0], ptx::advanced(x, 64 * half), !first || half > 0);
+      multiply(sums, a[1], ptx::advanced(x, 64 * half + 32), true);
       ptx::wgmma_commit();
       ptx::wgmma_wait<1>();
       if (half == 0 && m == 0 && !first && threadIdx.x % 32 == 0)
@@ -284,7 +304,7 @@ __device__ __forceinline__ void multiply_tile(const UnpackedProduct& product, co
                                               const ProductTile& tile, int output, UnpackedTurns& turns) {
   const bool first_lane = threadIdx.x % 32 == 0;
   const int rows = UnpackedShape::rows_read(tile.end - tile.row), steps = slots_of_row<Codes>(product);
-  UnpackedSums d;
+  UnpackedSums<Codes> d;
   CodesOfLane<Codes> codes(product, tile, output);
   int previous = 0;
 #pragma unroll 1
