@@ -203,8 +203,9 @@ void run(Cuda& device, const Attention& op) {
   TROUPE_CHECK(op.heads % op.kv.kv_heads == 0);
   cuda::run_ways(device, op);
   if (op.static_kv.given())
-    cuda::scale_heads(device, {op.out, op.kv.dtype, op.batch.rows, op.heads, op.kv.kv_heads, op.kv.head_dim},
-                      op.static_kv.values);
+    cuda::scale_outputs(device,
+                        {op.out, op.kv.dtype, op.batch.rows, op.heads, op.kv.kv_heads, op.kv.head_dim},
+                        op.static_kv.values);
 }
 
 }  // namespace troupe::kernels

@@ -117,21 +117,22 @@ void run(Cuda& device, const Moe& op) {
                         .settled = settled};
   };
   if (w4a8) cuda::gather_codes(device, op, layout);
-  cuda::run(device,
-            cuda::Linear{.weight = op.gate_up.first,
-                         .x = w4a8 ? layout.place_codes : op.x,
-                         .x_codes = coded ? layout.coded_x.codes : nullptr,
-                         .x_scales = coded ? layout.coded_x.scales : nullptr,
-                         .rows = places,
-                         .groups = groups(op.gate_up, w4a8 ? nullptr : routing.gather, false),
-                         .x_rows = op.rows,
-                         .x_is_int8 = w4a8 && layout.gate_up.way == cuda::LinearWay::unpacked,
-                         .interleaves_out = layout.interleaved,
-                         .working_memory = layout.working_memory,
-                         .ending = w4a8 ? cuda::Ending::store_scaled : cuda::Ending::swiglu,
-                         .out = w4a8 ? layout.gate_up_sums : layout.activations,
-                         .scale = layout.gate_up_factors},
-            layout.gate_up);
+  cuda::run(
+      device,
+      cuda::Linear{.weight = op.gate_up.first,
+                   .x = w4a8 ? layout.place_codes : op.x,
+                   .x_codes = coded ? layout.coded_x.codes : nullptr,
+                   .x_scales = coded ? layout.coded_x.scales : nullptr,
+                   .rows = places,
+                   .groups = groups(op.gate_up, w4a8 ? nullptr : routing.gather, false),
+                   .x_rows = op.rows,
+                   .x_is_int8 = w4a8 && layout.gate_up.way == cuda::LinearWay::unpacked,
+                   .interleaves_out = layout.interleaved,
+                   .working_memory = layout.working_memory,
+                   .ending = w4a8 && !layout.activated ? cuda::Ending::store_scaled : cuda::Ending::swiglu,
+                   .out = w4a8 ? layout.gate_up_sums : layout.activations,
+                   .scale = layout.gate_up_factors},
+      layout.gate_up);
   run(device, layout.coded_activations);
   if (w4a8) cuda::rotate_activations(device, op, layout);
   cuda::run(device,

@@ -12,19 +12,15 @@ constexpr int kThreads = 256;
 constexpr int kColumns = 32;  // of a thread that gathers: int8 rows have an order of each 32
 constexpr int kOfLane = kHadamardBlock / 32;
 
-/// The group of a place: the last whose first place is not behind it. -1: no group has it.
+/// The group of a place: so many end before it. -1: no group has it. All lanes of a warp ask for one place,
+/// and each reads some offsets at once.
 __device__ __forceinline__ int group_of(const std::int32_t* offsets, int groups, int place) {
-  if (place >= offsets[groups]) return -1;
-  int low = 0, high = groups;
-  while (high - low > 1) {
-    const int middle = (low + high) / 2;
-    if (offsets[middle] <= place) {
-      low = middle;
-    } else {
-      high = middle;
-    }
+  int before = 0;
+  for (int first = 0; first < groups; first += 32) {
+    const int group = first + static_cast<int>(threadIdx.x) % 32;
+    before += __popc(__ballot_sync(~0u, group < groups && offsets[group + 1] <= place));
   }
-  return low;
+  return before < groups ? before : -1;
 }
 
 /// Of a number that is finite.
@@ -43,7 +39,7 @@ struct GatherArgs {
   const std::int32_t *offsets, *gather;
   const StaticInput *gate_up, *down;
   float *gate_up_factors, *down_factors, *weights;
-  int groups, items, items_of_place, stride;
+  int groups, places, warps_of_place, stride;
 };
 
 __device__ __forceinline__ std::uint32_t four_bytes(float a, float b, float c, float d) {
@@ -51,16 +47,18 @@ __device__ __forceinline__ std::uint32_t four_bytes(float a, float b, float c, f
   return byte(a) | byte(b) << 8 | byte(c) << 16 | byte(d) << 24;
 }
 
-/// A thread for each 32 columns of a place; rows end with a whole one.
+/// Some warps for a place; a lane for each 32 columns, with which rows end.
 template <class Element, bool kInt8>
 __global__ void __launch_bounds__(kThreads) gather_kernel(const GatherArgs a) {
   troupe::cuda::wait_for_previous();
   troupe::cuda::let_next_start();
-  const int item = static_cast<int>(blockIdx.x) * kThreads + static_cast<int>(threadIdx.x);
-  if (item >= a.items) return;
-  const int place = item / a.items_of_place, column = item % a.items_of_place * kColumns;
+  const int warp = static_cast<int>(blockIdx.x) * (kThreads / 32) + static_cast<int>(threadIdx.x) / 32;
+  const int place = warp / a.warps_of_place;
+  const int column = (warp % a.warps_of_place * 32 + static_cast<int>(threadIdx.x) % 32) * kColumns;
+  if (place >= a.places) return;
+  const int row = a.gather[place];  // not waited for by the search
   const int group = group_of(a.offsets, a.groups, place);
-  if (group < 0) return;
+  if (group < 0 || column >= a.stride) return;
   const float to_codes = a.gate_up[group].to_codes;
   if (column == 0) {
     a.gate_up_factors[place] = a.gate_up[group].of_sums;
@@ -71,7 +69,7 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(const GatherArgs a) {
   const auto at = [&](auto* rows, int row) {
     return rows + static_cast<std::size_t>(row) * static_cast<std::size_t>(a.stride) + column;
   };
-  const auto* from = reinterpret_cast<const uint4*>(at(static_cast<const Element*>(a.x), a.gather[place]));
+  const auto* from = reinterpret_cast<const uint4*>(at(static_cast<const Element*>(a.x), row));
 #pragma unroll
   for (int i = 0; i < kWords; ++i) reinterpret_cast<uint4*>(numbers)[i] = from[i];
   bool finite = true;
@@ -99,36 +97,39 @@ __global__ void __launch_bounds__(kThreads) gather_kernel(const GatherArgs a) {
 }
 
 struct RotateArgs {
-  const void* sums;  ///< gate|up, by place
+  const void* sums;  ///< by place: silu(gate) · up if `activated`, else gate|up
   void* codes;
   const std::int32_t* offsets;
   const StaticInput* down;
   float* weights;
-  int groups, items, blocks_of_place;
+  int groups, items, items_of_place, blocks_of_place;
   int sums_stride, stride;
-  bool int8;
+  bool activated, int8;
 };
 
-/// A warp for each block of a place, four neighbours a lane.
 template <class Element>
-__global__ void __launch_bounds__(kThreads) rotate_kernel(const RotateArgs a) {
-  troupe::cuda::wait_for_previous();
-  troupe::cuda::let_next_start();
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  const int item = static_cast<int>(blockIdx.x) * (kThreads / 32) + static_cast<int>(threadIdx.x) / 32;
-  if (item >= a.items) return;
-  const int place = item / a.blocks_of_place;
-  const int column = item % a.blocks_of_place * kHadamardBlock + lane * kOfLane;
-  const int group = group_of(a.offsets, a.groups, place);
-  if (group < 0) return;
+struct alignas(sizeof(Element) * kOfLane) OfLane {
+  Element of[kOfLane];
+};
+
+/// A block of a place, from column `begin` on.
+template <class Element>
+__device__ __forceinline__ void rotate_block(const RotateArgs& a, int place, int begin, float to_codes) {
+  const int lane = static_cast<int>(threadIdx.x) % 32, column = begin + lane * kOfLane;
   const auto rounded = [](float number) { return to_float(from_float<Element>(number)); };
   const auto* sums = static_cast<const Element*>(a.sums) +
                      static_cast<std::size_t>(place) * static_cast<std::size_t>(a.sums_stride);
+  const auto four = [&](int at) { return *reinterpret_cast<const OfLane<Element>*>(sums + at); };
   float x[kOfLane];
+  if (a.activated) {
+    const auto products = four(column);
 #pragma unroll
-  for (int i = 0; i < kOfLane; ++i) {
-    const float gate = to_float(sums[gate_row(column) + i]), up = to_float(sums[up_row(column) + i]);
-    x[i] = rounded(silu<Element>(gate) * up);
+    for (int i = 0; i < kOfLane; ++i) x[i] = to_float(products.of[i]);
+  } else {
+    const auto gates = four(gate_row(column)), ups = four(up_row(column));
+#pragma unroll
+    for (int i = 0; i < kOfLane; ++i)
+      x[i] = rounded(silu<Element>(to_float(gates.of[i])) * to_float(ups.of[i]));
   }
 #pragma unroll
   for (int stride = 1; stride < kOfLane; stride *= 2) {
@@ -148,7 +149,6 @@ __global__ void __launch_bounds__(kThreads) rotate_kernel(const RotateArgs a) {
       x[i] = rounded((lane & lanes) != 0 ? other - x[i] : x[i] + other);
     }
   }
-  const float to_codes = a.down[group].to_codes;
 #pragma unroll
   for (int i = 0; i < kOfLane; ++i) {
     if (!isfinite(x[i])) spoil(a.weights, place);
@@ -171,6 +171,24 @@ __global__ void __launch_bounds__(kThreads) rotate_kernel(const RotateArgs a) {
   *reinterpret_cast<std::uint32_t*>(bytes + (odd ? 16 : 0) + 4 * within) = word;
 }
 
+/// Blocks of a place that a warp rotates one after the other: one, or where there are many places some, so
+/// that it looks for the place's group once.
+constexpr int kBlocksOfWarp = 6, kManyPlaces = 1024;
+
+/// A warp for some blocks of a place, four neighbours a lane.
+template <class Element>
+__global__ void __launch_bounds__(kThreads) rotate_kernel(const RotateArgs a) {
+  troupe::cuda::wait_for_previous();
+  troupe::cuda::let_next_start();
+  const int item = static_cast<int>(blockIdx.x) * (kThreads / 32) + static_cast<int>(threadIdx.x) / 32;
+  if (item >= a.items) return;
+  const int place = item / a.items_of_place;
+  const int group = group_of(a.offsets, a.groups, place);
+  if (group < 0) return;
+  const float to_codes = a.down[group].to_codes;
+  for (int block = item % a.items_of_place; block < a.blocks_of_place; block += a.items_of_place)
+    rotate_block<Element>(a, place, block * kHadamardBlock, to_codes);
+}
 unsigned blocks_of(std::size_t items, int of_block) {
   const auto each = static_cast<std::size_t>(of_block);
   return static_cast<unsigned>((items + each - 1) / each);
@@ -190,11 +208,12 @@ void gather_codes(Cuda& device, const Moe& op, const MoeLayout& layout) {
                              .down_factors = layout.down_factors,
                              .weights = layout.routing.scale,
                              .groups = op.gate_up.count,
-                             .items = places * (width / kColumns),
-                             .items_of_place = width / kColumns,
+                             .places = places,
+                             .warps_of_place = (width / kColumns + 31) / 32,
                              .stride = width};
-  const troupe::cuda::Shape shape{.grid = blocks_of(std::size_t(arguments.items), kThreads),
-                                  .block = kThreads};
+  const troupe::cuda::Shape shape{
+      .grid = blocks_of(std::size_t(places) * std::size_t(arguments.warps_of_place), kThreads / 32),
+      .block = kThreads};
   if (layout.gate_up.way == LinearWay::unpacked) {
     troupe::cuda::launch(device, gather_kernel<Bf16, true>, shape, arguments);
     return;
@@ -207,16 +226,20 @@ void gather_codes(Cuda& device, const Moe& op, const MoeLayout& layout) {
 void rotate_activations(Cuda& device, const Moe& op, const MoeLayout& layout) {
   const int width = op.down.first.inputs;
   TROUPE_CHECK(width % kHadamardBlock == 0);
+  const int places = most_places(op), blocks = width / kHadamardBlock;
+  const int items = places < kManyPlaces ? blocks : (blocks + kBlocksOfWarp - 1) / kBlocksOfWarp;
   const RotateArgs arguments{.sums = layout.gate_up_sums,
                              .codes = layout.activations,
                              .offsets = layout.routing.offsets,
                              .down = op.down_inputs,
                              .weights = layout.routing.scale,
                              .groups = op.down.count,
-                             .items = most_places(op) * (width / kHadamardBlock),
-                             .blocks_of_place = width / kHadamardBlock,
-                             .sums_stride = padded(op.gate_up.first.outputs),
+                             .items = places * items,
+                             .items_of_place = items,
+                             .blocks_of_place = blocks,
+                             .sums_stride = layout.activated ? width : padded(op.gate_up.first.outputs),
                              .stride = width,
+                             .activated = layout.activated,
                              .int8 = layout.down.way == LinearWay::unpacked};
   with_element(op.down.first.activations(), [&](auto element) {
     troupe::cuda::launch(device, rotate_kernel<decltype(element)>,

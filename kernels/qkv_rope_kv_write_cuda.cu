@@ -4,7 +4,6 @@
 
 #include "base/check.h"
 #include "kernels/attention.h"
-#include "kernels/cuda/attention/static_kv.h"
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/product/layout.h"
@@ -24,8 +23,11 @@ struct QuantiseKvArgs {
   KvCache to{};
   std::size_t block_bytes = 0, first = 0;  // of `to`; first: offset of the layer's first head in a block
   const KvSlot* slots = nullptr;
-  int items = 0;  // rows * 2 * kv_heads
+  int items = 0;   // rows * (2 * kv_heads, and with static scales the query heads)
+  int of_row = 0;  // items of a row: keys, values, queries
   StaticKv channels{};
+  void* q = nullptr;  // QkvRopeKvWrite::q
+  int heads = 0;
 };
 
 __device__ __forceinline__ std::uint8_t code_of(KvFormat format, float number, float scale) {
@@ -40,17 +42,37 @@ __device__ __forceinline__ std::uint8_t static_channel_code(float number, float 
   return std::uint8_t(static_cast<int>(roundf(fminf(fmaxf(scaled, -kLargestInt8), kLargestInt8))));
 }
 
-/// A warp makes the codes and the scale of one row's K or V of one KV head.
+/// Multiplies one head's query by the static scales of its KV head's keys, and rounds it. The Cpu multiplies
+/// before the query is rounded for the first time; here it is rounded twice.
+template <class Element>
+__device__ __forceinline__ void scale_query(const QuantiseKvArgs& a, int row, int head) {
+  const int head_dim = a.to.head_dim, lane = int(threadIdx.x % 32);
+  const float* channels = a.channels.keys + head / (a.heads / a.to.kv_heads) * head_dim;
+  auto* const query = static_cast<Element*>(a.q) +
+                      std::size_t(row) * std::size_t(padded(a.heads * head_dim)) + head * head_dim;
+#pragma unroll
+  for (int i = 0; i < kPairsPerLane; ++i) {
+    const int d = 2 * (lane + 32 * i);
+    if (d >= head_dim) continue;
+#pragma unroll
+    for (int j = 0; j < 2; ++j)
+      query[d + j] = from_float<Element>(to_float(query[d + j]) * (channels[d + j] * (1 / kLargestInt8)));
+  }
+}
+
+/// A warp makes the codes and the scale of one row's K or V of one KV head; with static scales also warps for
+/// queries.
 template <class Element>
 __global__ void __launch_bounds__(32 * kWarps) quantise_kv_kernel(const QuantiseKvArgs a) {
   troupe::cuda::let_next_start();
   const int lane = int(threadIdx.x % 32), item = int(blockIdx.x) * kWarps + int(threadIdx.x / 32);
-  const int heads = 2 * a.to.kv_heads, row = item / heads, head = item % heads, head_dim = a.to.head_dim;
+  const int row = item / a.of_row, head = item % a.of_row, head_dim = a.to.head_dim;
   const auto* from =
       static_cast<const std::byte*>(a.from.data) + a.from.key_offset(row / kBlockTokens, 0, head);
   const bool swizzle = swizzled(a.from.dtype, head_dim);
   troupe::cuda::wait_for_previous();
   if (item >= a.items) return;
+  if (head >= 2 * a.to.kv_heads) return scale_query<Element>(a, row, head - 2 * a.to.kv_heads);
   const KvSlot slot = a.slots[row];
   if (slot.block == kPaddingBlock) return;
   float numbers[kPairsPerLane][2];
@@ -99,21 +121,22 @@ __global__ void __launch_bounds__(32 * kWarps) quantise_kv_kernel(const Quantise
 void quantise_kv(Cuda& device, const QkvRopeKvWrite& op) {
   if (!op.kv.quantised()) return;
   TROUPE_CHECK(op.kv.head_dim <= kMostHeadDim);
+  const int of_row = 2 * op.kv.kv_heads + (op.static_kv.given() ? op.heads : 0);
   const QuantiseKvArgs arguments{.from = op.kv.unquantised(op.unquantised),
                                  .to = op.kv,
                                  .block_bytes = op.kv.block_bytes(),
                                  .first = op.kv.key_offset(0, op.layer, 0),
                                  .slots = op.batch.slots,
-                                 .items = op.batch.rows * 2 * op.kv.kv_heads,
-                                 .channels = op.static_kv};
+                                 .items = op.batch.rows * of_row,
+                                 .of_row = of_row,
+                                 .channels = op.static_kv,
+                                 .q = op.q,
+                                 .heads = op.heads};
   with_element(op.kv.dtype, [&](auto element) {
     troupe::cuda::launch(device, quantise_kv_kernel<decltype(element)>,
                          {.grid = unsigned((arguments.items + kWarps - 1) / kWarps), .block = 32 * kWarps},
                          arguments);
   });
-  if (op.static_kv.given())
-    scale_heads(device, {op.q, op.kv.dtype, op.batch.rows, op.heads, op.kv.kv_heads, op.kv.head_dim},
-                op.static_kv.keys);
 }
 
 }  // namespace cuda

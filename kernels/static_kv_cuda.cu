@@ -9,35 +9,66 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// A thread for each pair of neighbours.
-template <class Element>
-__global__ void __launch_bounds__(kThreads) scale_heads_kernel(const Heads h, const float* channels) {
-  const int pairs = h.heads * h.head_dim / 2;
-  const auto item = static_cast<std::size_t>(blockIdx.x) * kThreads + threadIdx.x;
-  const auto row = item / static_cast<std::size_t>(pairs);
-  const int column = 2 * static_cast<int>(item % static_cast<std::size_t>(pairs));
-  const int channel = column / h.head_dim / (h.heads / h.kv_heads) * h.head_dim + column % h.head_dim;
-  troupe::cuda::wait_for_previous();
-  troupe::cuda::let_next_start();
-  if (row >= static_cast<std::size_t>(h.rows)) return;
-  Element* const at = static_cast<Element*>(h.numbers) +
-                      row * static_cast<std::size_t>(padded(h.heads * h.head_dim)) + column;
+constexpr int kRows = 8;  // of a block
+
+template <class Element, int kNeighbours>
+struct alignas(sizeof(Element) * kNeighbours > 16 ? 16 : sizeof(Element) * kNeighbours) Neighbours {
+  Element of[kNeighbours];
+};
+
+/// A thread for kNeighbours columns of kRows rows; a head has whole ones.
+template <class Element, int kNeighbours>
+__global__ void __launch_bounds__(kThreads) scale_outputs_kernel(const Heads h, const float* channels) {
+  using Few = Neighbours<Element, kNeighbours>;
+  const int column = (static_cast<int>(blockIdx.y) * kThreads + static_cast<int>(threadIdx.x)) * kNeighbours;
+  if (column < h.heads * h.head_dim) {
+    const int channel = column / h.head_dim / (h.heads / h.kv_heads) * h.head_dim + column % h.head_dim;
+    float factor[kNeighbours];
 #pragma unroll
-  for (int i = 0; i < 2; ++i)
-    at[i] = from_float<Element>(to_float(at[i]) * (channels[channel + i] * (1 / kLargestInt8)));
+    for (int i = 0; i < kNeighbours; ++i) factor[i] = channels[channel + i] * (1 / kLargestInt8);
+    troupe::cuda::wait_for_previous();
+    troupe::cuda::let_next_start();
+    const int first = static_cast<int>(blockIdx.x) * kRows, count = min(kRows, h.rows - first);
+    const auto stride = static_cast<std::size_t>(padded(h.heads * h.head_dim));
+    Element* const from =
+        static_cast<Element*>(h.numbers) + static_cast<std::size_t>(first) * stride + column;
+    Few rows[kRows];  // all on their way before the first is multiplied
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (r < count) rows[r] = *reinterpret_cast<const Few*>(from + static_cast<std::size_t>(r) * stride);
+    }
+#pragma unroll
+    for (int r = 0; r < kRows; ++r) {
+      if (r >= count) break;
+#pragma unroll
+      for (int i = 0; i < kNeighbours; ++i)
+        rows[r].of[i] = from_float<Element>(to_float(rows[r].of[i]) * factor[i]);
+      *reinterpret_cast<Few*>(from + static_cast<std::size_t>(r) * stride) = rows[r];
+    }
+  } else {
+    troupe::cuda::wait_for_previous();
+    troupe::cuda::let_next_start();
+  }
+}
+
+template <int kNeighbours>
+void launch_scaling(Cuda& device, const Heads& heads, const float* channels) {
+  const int threads = heads.heads * heads.head_dim / kNeighbours;
+  const troupe::cuda::Shape shape{
+      .grid = dim3(unsigned((heads.rows + kRows - 1) / kRows), unsigned((threads + kThreads - 1) / kThreads)),
+      .block = kThreads};
+  with_element(heads.dtype, [&](auto element) {
+    troupe::cuda::launch(device, scale_outputs_kernel<decltype(element), kNeighbours>, shape, heads,
+                         channels);
+  });
 }
 
 }  // namespace
 
-void scale_heads(Cuda& device, const Heads& heads, const float* channels) {
+void scale_outputs(Cuda& device, const Heads& heads, const float* channels) {
   TROUPE_CHECK(heads.head_dim % 2 == 0 && heads.heads % heads.kv_heads == 0);
-  const std::size_t items = std::size_t(heads.rows) * std::size_t(heads.heads * heads.head_dim / 2);
-  with_element(heads.dtype, [&](auto element) {
-    troupe::cuda::launch(
-        device, scale_heads_kernel<decltype(element)>,
-        {.grid = static_cast<unsigned>((items + kThreads - 1) / kThreads), .block = kThreads}, heads,
-        channels);
-  });
+  heads.head_dim % 8 == 0 ? launch_scaling<8>(device, heads, channels)
+                          : launch_scaling<2>(device, heads, channels);
 }
 
 }  // namespace troupe::kernels::cuda

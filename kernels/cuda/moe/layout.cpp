@@ -85,7 +85,8 @@ MoeLayout lay_out(const Moe& op, const GpuTraits& gpu, std::byte* memory) {
   if (w4a8) {
     made.place_codes = made.outputs;
     TROUPE_CHECK(!made.exact && padded(op.gate_up.first.inputs) == padded(op.down.first.outputs));
-    made.gate_up_sums = take(rows_of(padded(op.gate_up.first.outputs), dtype));
+    made.activated = made.gate_up.way == LinearWay::unpacked;
+    made.gate_up_sums = take(rows_of(padded(made.activated ? width : op.gate_up.first.outputs), dtype));
     made.gate_up_factors = reinterpret_cast<float*>(take(rows_of(1, DType::f32)));
     made.down_factors = reinterpret_cast<float*>(take(rows_of(1, DType::f32)));
   }

@@ -24,9 +24,12 @@ struct MoeLayout {
   std::byte* activations = nullptr;  ///< (most_places(), padded(intermediate)) of the experts' dtype; of
                                      ///< W4A8 as place_codes
   /// Of W4A8 experts (static_inputs.h), else null:
-  std::byte* place_codes = nullptr;   ///< (most_places(), padded(hidden)) of that dtype, or int8 for an
-                                      ///< unpacked product; its memory becomes that of `outputs`
-  std::byte* gate_up_sums = nullptr;  ///< (most_places(), gate_up_outputs(intermediate)) of that dtype
+  std::byte* place_codes = nullptr;  ///< (most_places(), padded(hidden)) of that dtype, or int8 for an
+                                     ///< unpacked product; its memory becomes that of `outputs`
+  /// gate|up, rounded: (most_places(), gate_up_outputs(intermediate)) of that dtype. `activated`: an unpacked
+  /// product ends in silu(gate) · up: (most_places(), padded(intermediate)).
+  std::byte* gate_up_sums = nullptr;
+  bool activated = false;
   float *gate_up_factors = nullptr, *down_factors = nullptr;  ///< by place: StaticInput::of_sums
   std::byte* outputs = nullptr;  ///< (most_places(), padded(hidden)) of that dtype, or fp32
   /// With fp8 weights the rows and the activations in codes; else their `rows` are 0. Rows are quantised

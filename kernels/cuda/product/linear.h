@@ -63,7 +63,8 @@ struct Linear {
   // LinearWay::unpacked reads x in an order of its own (unpacked.h):
   int x_rows = 0;                 ///< of x, if rows are gathered
   bool x_is_interleaved = false;  ///< x has that order already
-  bool x_is_int8 = false;         ///< int4 alone: x is int8, in the order of moe/static_inputs.h
+  bool x_is_int8 = false;         ///< int4 alone: x is int8, in the order of moe/static_inputs.h. swiglu then
+                                  ///< multiplies both halves by `scale` and rounds them first
   bool interleaves_out = false;   ///< swiglu: out gets it
   /// working_bytes() of it: for expanded weights or interleaved x. Null: run() takes the device's.
   void* working_memory = nullptr;
@@ -71,7 +72,7 @@ struct Linear {
   void* out = nullptr;           ///< rows of padded(outputs) elements (swiglu: padded(outputs / 2)); fp32
                                  ///< for store_f32 and add, else as x. Unused by qkv. Padding
                                  ///< columns get zeros.
-  const float* scale = nullptr;  ///< (rows), store_scaled
+  const float* scale = nullptr;  ///< (rows), store_scaled and swiglu of int8
   // qkv:
   void* q = nullptr;
   const float* rope = nullptr;

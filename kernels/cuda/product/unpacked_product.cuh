@@ -42,7 +42,7 @@ struct UnpackedProduct {
   Ending ending = Ending::swiglu;
   Bf16* out = nullptr;
   std::size_t stride = 0;        // elements of a row of out
-  const float* scale = nullptr;  // (rows), store_scaled
+  const float* scale = nullptr;  // (rows), store_scaled; swiglu of int8
   bool interleaves_out = false;  // swiglu
 };
 
@@ -95,6 +95,7 @@ __device__ __forceinline__ float number(int sum) { return static_cast<float>(sum
 template <class Sum>
 __device__ __forceinline__ void finish_unpacked(const UnpackedProduct& product, const ProductTile& tile,
                                                 int output, const Sum (&d)[2][kUnpackedRows / 2]) {
+  constexpr bool kWhole = std::is_same_v<Sum, int>;  // of products of int8
   const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
   const auto* scales = reinterpret_cast<const float*>(
       product.codes + static_cast<std::size_t>(tile.group) * product.group_bytes + product.scales_at);
@@ -110,7 +111,21 @@ __device__ __forceinline__ void finish_unpacked(const UnpackedProduct& product, 
   const auto transposed = [](float left, float right) {
     return ptx::movmatrix_transposed(pack_two<Bf16>(left, right));
   };
+  float left[kUnpackedRows / 8], right[kUnpackedRows / 8];  // scales of rows 2 t and 2 t + 1 of each eight
+  if (kWhole || product.ending == Ending::store_scaled) {
+#pragma unroll
+    for (int j = 0; j < kUnpackedRows / 8; ++j) {
+      const int p = tile.row + 8 * j + 2 * t;
+      left[j] = p < tile.end ? __ldcg(product.scale + p) : 0.0f;
+      right[j] = p + 1 < tile.end ? __ldcg(product.scale + p + 1) : 0.0f;
+    }
+  }
   if (product.ending == Ending::swiglu) {
+    const auto activated = [&](float gate, float up, float scale) {
+      if constexpr (!kWhole) return silu_times(gate, up);
+      const auto rounded = [&](float sum) { return to_float(from_float<Bf16>(scale * sum)); };
+      return silu_times(rounded(gate), rounded(up));
+    };
 #pragma unroll
     for (int m = 0; m < 2; ++m) {
       if (first[m] >= product.outputs) break;
@@ -121,8 +136,9 @@ __device__ __forceinline__ void finish_unpacked(const UnpackedProduct& product, 
       for (int j = 0; j < kUnpackedRows / 8; ++j) {
         if (tile.row + 8 * j >= tile.end) break;
         const Sum* s = d[m] + 4 * j;  // gate and gate, up and up
-        const std::uint32_t two = transposed(silu_times(number(s[0]) * upper[m], number(s[2]) * lower[m]),
-                                             silu_times(number(s[1]) * upper[m], number(s[3]) * lower[m]));
+        const std::uint32_t two =
+            transposed(activated(number(s[0]) * upper[m], number(s[2]) * lower[m], left[j]),
+                       activated(number(s[1]) * upper[m], number(s[3]) * lower[m], right[j]));
         const int p = tile.row + 8 * j + g;
         if (p >= tile.end) continue;
         Bf16* row = product.out + static_cast<std::size_t>(p) * product.stride;
@@ -130,13 +146,6 @@ __device__ __forceinline__ void finish_unpacked(const UnpackedProduct& product, 
       }
     }
     return;
-  }
-  float left[kUnpackedRows / 8], right[kUnpackedRows / 8];  // scales of rows 2 t and 2 t + 1 of each eight
-#pragma unroll
-  for (int j = 0; j < kUnpackedRows / 8; ++j) {
-    const int p = tile.row + 8 * j + 2 * t;
-    left[j] = p < tile.end ? __ldcg(product.scale + p) : 0.0f;
-    right[j] = p + 1 < tile.end ? __ldcg(product.scale + p + 1) : 0.0f;
   }
 #pragma unroll
   for (int m = 0; m < 2; ++m) {
