@@ -116,6 +116,21 @@ struct CacheGrants {
   CacheStatus status;
 };
 
+/// A prompt is computed by another instance and will go on here, as the sequence `key`: its blocks are copied
+/// as soon as that instance has named them.
+struct ExpectBlocks {
+  RequestKey key;
+  std::vector<BlockHash> names;  ///< of its full blocks, in order
+};
+
+/// Expected prompts that will not go on here, or that have ended; unknown keys are ignored.
+struct ForgetBlocks {
+  std::vector<RequestKey> keys;
+};
+
+/// Names may have come of prompts that are expected; CACHE MANAGER tells itself.
+struct CopyAhead {};
+
 /// Forget every published block; from GATEWAY. Answered with how many could be found before.
 struct ResetPrefixCache {};
 

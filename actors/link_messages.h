@@ -72,12 +72,18 @@ struct FrontSubmit {
   Submit submit;
 };
 
+/// A front's ExpectBlocks, for CACHE MANAGER.
+struct FrontExpects {
+  std::uint32_t front = 0;
+  ExpectBlocks expected;
+};
+
 /// The front has taken enough steps for more to be run.
 struct FrontReady {
   std::uint32_t front = 0;
 };
 
-/// The front's process is gone: its sequences are ended.
+/// The front's process is gone: its sequences are ended, and its prompts expected no more.
 struct FrontLost {
   std::uint32_t front = 0;
 };

@@ -298,6 +298,7 @@ struct Submit {
   std::uint32_t attempt = 0;  ///< how often it was submitted before; above 0 no limit of the queue refuses it
   bool alone = false;  ///< engines have ended while it ran: until its next token it runs in steps of its own
   bool background = false;  ///< behind all that are not, whatever its priority
+  bool hands_over = false;  ///< another instance goes on with it, and copies its blocks as they are computed
 };
 
 /// Sequences that are not needed any more; unknown keys are ignored.

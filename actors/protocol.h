@@ -97,6 +97,11 @@ using cache_actor =
                      // The pool's size is known, every lease is void; from WORKER LINK, before SCHEDULER
                      // hears of it.
                      caf::reacts_to<LinkUp>,
+                     // Copies blocks of prompts that another instance computes, or does not any more; the
+                     // front is gone; from FRONT LINK's thread.
+                     caf::reacts_to<FrontExpects>, caf::reacts_to<ForgetBlocks>, caf::reacts_to<FrontLost>,
+                     // Such blocks may have been named; from itself.
+                     caf::reacts_to<CopyAhead>,
                      // Forgets every published block; answers with how many there were; from FRONT LINK.
                      caf::replies_to<ResetPrefixCache>::with<std::int32_t>,
                      // Answers with the block counts; from FRONT LINK.

@@ -120,9 +120,8 @@ std::optional<BlockFetches::Want> BlockFetches::find_want(std::span<const std::u
   return {};
 }
 
-std::optional<BlockFetches::Want> BlockFetches::next_want(std::span<std::uint64_t> seen, TimePoint deadline,
-                                                          const std::function<bool()>& otherwise) {
-  const auto ready = [&] { return find_want(seen).has_value() || (otherwise && otherwise()); };
+std::optional<BlockFetches::Want> BlockFetches::next_want(std::span<std::uint64_t> seen, TimePoint deadline) {
+  const auto ready = [&] { return find_want(seen).has_value(); };
   if (!header_->giver.wait(deadline, Duration::zero(), ready)) return {};
   const std::optional<Want> want = find_want(seen);
   if (want) seen[want->slot] = want->state;

@@ -15,7 +15,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 
@@ -102,13 +101,9 @@ class BlockFetches {
   std::uint64_t block_bytes() const { return header_->block_bytes.load(std::memory_order_acquire); }
   /// Whether the giver can give. While it cannot, wants fail.
   void set_connected(bool on);
-  /// A want behind the `seen` ones; nothing at the deadline, or before it once `otherwise` is true, which may
-  /// change with a call of wake_giver(). `seen` has kMostSlots states, zeros at first, and gets the want's.
-  /// One thread.
-  std::optional<Want> next_want(std::span<std::uint64_t> seen, TimePoint deadline,
-                                const std::function<bool()>& otherwise = {});
-  /// Any thread of the giver.
-  void wake_giver() { header_->giver.ring(); }
+  /// A want behind the `seen` ones; nothing at the deadline. `seen` has kMostSlots states, zeros at first,
+  /// and gets the want's. One thread.
+  std::optional<Want> next_want(std::span<std::uint64_t> seen, TimePoint deadline);
   /// Where the bytes of a slot go; empty if the asker's blocks do not have so many.
   std::span<std::byte> room(std::size_t slot, std::uint64_t block_bytes);
   /// The block has come, or cannot. Nothing if the asker has given the want up.

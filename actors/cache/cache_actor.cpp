@@ -1,7 +1,9 @@
 #include "actors/cache/cache_actor.h"
 
 #include <algorithm>
+#include <chrono>
 #include <span>
+#include <utility>
 
 #include "actors/record_bytes.h"
 
@@ -10,11 +12,34 @@ namespace {
 
 using CacheSelf = cache_actor::stateful_pointer<CacheState>;
 
+/// How often the names of other instances are looked at while blocks are expected: often within a step that
+/// computes a chunk, rarely enough that reading a table of 100,000 blocks takes a fiftieth of a core.
+constexpr std::chrono::milliseconds kLookForNames{10};
+
 /// After a failed copy the contents of the forked blocks are unknown, so their sequences cannot go on: the
 /// actor ends, and with it the engine.
 void give_up(CacheSelf self, const char* why) {
   self->state.parts.log.error("cache_lost", {kv("why", why)});
   self->quit(caf::make_error(caf::sec::runtime_error, why));
+}
+
+void send_commands(CacheSelf self) {
+  CacheState& state = self->state;
+  for (std::size_t i = 0; i < state.cache.commands(); ++i)
+    self->send(state.parts.link, SendCacheCommand{to_bytes(state.cache.command(i))});
+}
+
+/// Copies what has been named of expected prompts, and looks again later.
+void copy_ahead(CacheSelf self) {
+  CacheState& state = self->state;
+  if (!state.cache.copies_ahead()) return;
+  state.cache.copy_ahead();
+  send_commands(self);
+  if (state.cache.copied_ahead() > state.copied_ahead) {
+    state.copied_ahead = state.cache.copied_ahead();
+    state.parts.log.debug("copied_ahead", {kv("blocks", state.copied_ahead)});
+  }
+  if (!std::exchange(state.looks_for_names, true)) self->delayed_send(self, kLookForNames, CopyAhead{});
 }
 
 /// Tells the scheduler which fetches have ended, and the counts; the log, that the swap space fails.
@@ -31,6 +56,7 @@ void take_done(CacheSelf self, const wire::CacheDone& done) {
     state.peer_blocks_failed = update.status.peers.failed;
     state.parts.log.debug("peer_copies_failed", {kv("blocks", update.status.peers.failed)});
   }
+  copy_ahead(self);
   const bool fetches = update.status.swap.total > 0 || !state.parts.peers.empty();
   if (state.scheduler && fetches) self->send(state.scheduler, std::move(update));
 }
@@ -55,7 +81,7 @@ void link_up(CacheSelf self, const LinkUp& up) {
   self->state.cache.reset(up.epoch, blocks, std::max(1, up.capacity.block_tokens),
                           {std::max(0, up.capacity.swap_blocks), block_bytes}, up.memory);
   self->state.swap_failed = false;
-  self->state.peer_blocks_failed = 0;
+  self->state.peer_blocks_failed = self->state.copied_ahead = 0;
   self->state.parts.log.info(
       "link_up", {kv("epoch", up.epoch), kv("blocks", blocks), kv("swap_blocks", up.capacity.swap_blocks),
                   kv("found_again", self->state.cache.status().cached)});
@@ -74,13 +100,22 @@ cache_actor::behavior_type cache_behavior(CacheSelf self, CacheParts parts) {
         CacheState& state = self->state;
         state.scheduler = caf::actor_cast<scheduler_actor>(self->current_sender());
         state.cache.answer(asks, state.grants);
-        for (std::size_t i = 0; i < state.cache.commands(); ++i) {
-          self->send(state.parts.link, SendCacheCommand{to_bytes(state.cache.command(i))});
-        }
+        send_commands(self);
         return state.grants;
       },
       [self](const CacheReport& report) { take_report(self, report); },
       [self](const LinkUp& up) { link_up(self, up); },
+      [self](const FrontExpects& message) {
+        if (self->state.parts.peers.empty()) return;
+        self->state.cache.expect(message.front, message.expected);
+        copy_ahead(self);
+      },
+      [self](const ForgetBlocks& forgotten) { self->state.cache.forget(forgotten); },
+      [self](const FrontLost& lost) { self->state.cache.forget_front(lost.front); },
+      [self](const CopyAhead&) {
+        self->state.looks_for_names = false;
+        copy_ahead(self);
+      },
       [self](const ResetPrefixCache&) {
         const std::int32_t blocks = self->state.cache.reset_prefixes();
         self->state.parts.log.info("prefix_cache_reset", {kv("blocks", blocks)});

@@ -21,7 +21,9 @@ struct CacheState {
   CacheGrants grants;
   scheduler_actor scheduler;            ///< the sender of the last CacheAsks
   bool swap_failed = false;             ///< it was logged that the swap space fails; once for each worker
-  std::int64_t peer_blocks_failed = 0;  ///< as of the last log line about them
+  bool looks_for_names = false;         ///< a CopyAhead is under way
+  std::int64_t peer_blocks_failed = 0;  ///< as of the last log line about them, as the next
+  std::int64_t copied_ahead = 0;
 };
 
 /// CACHE MANAGER. actors/cache/cache_manager.h decides; the actor carries the messages.

@@ -19,6 +19,7 @@ void CacheManager::reset(std::uint32_t epoch, std::int32_t blocks, std::int32_t 
   }
   swap_.reset(swap, block_tokens);
   from_peers_ = {};
+  ahead_.clear();
   leases_.clear();
   commands_.reset(epoch);
 }
@@ -55,6 +56,17 @@ void CacheManager::answer(const CacheAsks& asks, CacheGrants& grants) {
   grants.status = status();
 }
 
+void CacheManager::forget(const ForgetBlocks& forgotten) {
+  for (const RequestKey& key : forgotten.keys) ahead_.forget(key, pool_);
+}
+
+void CacheManager::copy_ahead() {
+  commands_.clear_records();
+  if (epoch_ == 0) return;
+  ahead_.copy_named(pool_, swap_, peers_, commands_);
+  commands_.write(pool_);
+}
+
 CacheStatus CacheManager::status() const {
   CacheStatus status = pool_.status();
   status.swap = swap_.status();
@@ -87,6 +99,7 @@ void CacheManager::withdraw(const RequestKey& key) {
 }
 
 std::int32_t CacheManager::reset_prefixes() {
+  ahead_.forget_all(pool_);
   leases_.stop_publishing();
   swap_.forget();
   return pool_.forget();
@@ -104,19 +117,27 @@ bool CacheManager::grow(const GrowAsk& ask, std::span<const BlockHash> hashes, G
   } else {
     grant.first = static_cast<std::int32_t>(leases_.at(known).blocks.size());
   }
-  std::int32_t held = grant.first;
-  std::int32_t revived = 0;  // found and cached: they are available now and will not be afterwards
+  while (!room(lacking(ask, grant.first), ask.keep_free)) {
+    if (!ahead_.give_up_one(ask.key, pool_)) return false;
+  }
+  const LeaseIndex at = known == kNoLease ? leases_.open(ask.key) : known;
+  begin_with_found(at, hashes, grant, blocks);
+  if (known == kNoLease) ahead_.forget(ask.key, pool_);
+  extend(leases_.at(at), ask.blocks, blocks);
+  grant.blocks = static_cast<std::int32_t>(blocks.size()) - grant.first_block;
+  return true;
+}
+
+/// Blocks that have to be available beside the first `held` of the table and those of found_. Those of these
+/// that are cached are available now, and will not be.
+std::int32_t CacheManager::lacking(const GrowAsk& ask, std::int32_t held) const {
+  std::int32_t revived = 0;
   for (const FoundBlock& found : found_) {
     if (found.block == kNoBlock) continue;
     ++held;
     revived += pool_.holders(found.block) == 0 ? 1 : 0;
   }
-  if (!room(ask.blocks - held + revived, ask.keep_free)) return false;
-  const LeaseIndex at = known == kNoLease ? leases_.open(ask.key) : known;
-  begin_with_found(at, hashes, grant, blocks);
-  extend(leases_.at(at), ask.blocks, blocks);
-  grant.blocks = static_cast<std::int32_t>(blocks.size()) - grant.first_block;
-  return true;
+  return ask.blocks - held + revived;
 }
 
 /// Fills the beginning of a new table with found_. What is found is held before anything is taken: taking
@@ -165,7 +186,9 @@ bool CacheManager::fork(const ForkAsk& ask, Grant& grant, std::vector<BlockId>& 
   const std::int32_t begun = (ask.tokens + block_tokens_ - 1) / block_tokens_;
   const std::int32_t wanted = std::max(ask.blocks, begun);
   if (begun > static_cast<std::int32_t>(leases_.at(parent).blocks.size())) return false;
-  if (!room(wanted - full, ask.keep_free)) return false;
+  while (!room(wanted - full, ask.keep_free)) {
+    if (!ahead_.give_up_one(ask.child, pool_)) return false;
+  }
 
   Lease& child = leases_.at(leases_.open(ask.child));
   child.publishes = leases_.at(parent).publishes;
@@ -220,6 +243,7 @@ bool CacheManager::done(const wire::CacheDone& record, CacheGrants& update) {
   swap_.end(*command, failed, 1e-9 * static_cast<double>(record.finished_ns - record.started_ns));
   commands_.end(*command, failed, pool_);
   leases_.end_fetches(pool_, update.fetched);
+  ahead_.copies_ended(pool_);
   for (const FetchOutcome& outcome : update.fetched) {
     if (outcome.failed) release(outcome.key);
   }
@@ -245,7 +269,8 @@ std::span<const BlockId> CacheManager::table(const RequestKey& key) const {
 
 bool CacheManager::sound() const {
   if (!pool_.sound() || !swap_.sound()) return false;
-  const std::vector<std::int32_t> holders = leases_.holders(pool_.status().total);
+  std::vector<std::int32_t> holders = leases_.holders(pool_.status().total);
+  ahead_.add_holders(holders);
   for (std::size_t i = 0; i < holders.size(); ++i) {
     if (holders[i] != pool_.holders(static_cast<BlockId>(i))) return false;
   }

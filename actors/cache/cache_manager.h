@@ -17,7 +17,7 @@
 //
 // With a swap space (swap_pool.h) the contents of a cached block are copied there before the block is taken
 // for something else, and a new lease copies back what it finds there. The copies are cache commands, too,
-// and end in any order. Four rules keep them apart:
+// and end in any order. Five rules keep them apart:
 //  - A KV block may be taken while a copy still reads it. The grant then names the command, so that the plans
 //    that write the block run after it; a later copy to the block names it as `after`. Waiting for CacheDone
 //    instead would refuse blocks that are almost free. It is rare: the blocks that are evicted next are saved
@@ -25,6 +25,8 @@
 //  - A swap block is found only after the copy to it has ended well, and is not taken while a copy reads it.
 //  - A copy from another instance's KV memory (peer_blocks.h) counts as failed when what it read has changed
 //    meanwhile.
+//  - Blocks of prompts that another instance is still computing are copied ahead (blocks_ahead.h). A
+//    sequence that lacks room gets the blocks that such a prompt holds.
 //  - A lease with blocks that are still being fetched is of no use to plans until its FetchOutcome. When
 //    a fetch fails, the lease ends, the contents are forgotten, and its owner asks again: it computes them.
 #include <cstddef>
@@ -35,6 +37,7 @@
 #include <vector>
 
 #include "actors/cache/block_pool.h"
+#include "actors/cache/blocks_ahead.h"
 #include "actors/cache/copy_commands.h"
 #include "actors/cache/lease_table.h"
 #include "actors/cache/peer_blocks.h"
@@ -74,12 +77,26 @@ class CacheManager {
   /// epoch change nothing and get no grants. Afterwards command(i) are the copies to send to the worker.
   void answer(const CacheAsks& asks, CacheGrants& grants);
 
+  /// Blocks of a prompt that another instance computes for this front are to be copied as they are named. The
+  /// prompt's lease ends that when it begins.
+  void expect(std::uint32_t front, const ExpectBlocks& expected) { ahead_.expect(front, expected, pool_); }
+  /// These prompts, or those of a front, will not be handed over; what was copied stays cached.
+  void forget(const ForgetBlocks& forgotten);
+  void forget_front(std::uint32_t front) { ahead_.forget_front(front, pool_); }
+  /// Copies what has been named since of expected prompts. Afterwards command(i) are the copies, as of
+  /// answer(). O(blocks of the other instances) while blocks are still to come.
+  void copy_ahead();
+  /// Copies that copy_ahead() has asked for since the worker was attached.
+  std::int64_t copied_ahead() const { return ahead_.copied(); }
+  /// True while copy_ahead() has to be called again.
+  bool copies_ahead() const { return epoch_ != 0 && ahead_.waits(); }
+
   /// Forgets all published blocks, and what current leases have computed so far is never published. Returns
   /// how many blocks could be found before, those of the swap space not counted. O(blocks).
   std::int32_t reset_prefixes();
 
-  /// The CacheCommand records made by the last answer(), in the order in which they are to be sent. Valid
-  /// until the next answer().
+  /// The CacheCommand records made by the last answer() or copy_ahead(), in the order in which they are to
+  /// be sent. Valid until the next of these.
   std::size_t commands() const { return commands_.records().size(); }
   std::span<const std::byte> command(std::size_t i) const { return commands_.records()[i]; }
 
@@ -106,6 +123,7 @@ class CacheManager {
   bool fork(const ForkAsk& ask, Grant& grant, std::vector<BlockId>& blocks);
   void release(const RequestKey& key);
   bool room(std::int32_t blocks, std::int32_t keep_free) const;
+  std::int32_t lacking(const GrowAsk& ask, std::int32_t held) const;
   void begin_with_found(LeaseIndex at, std::span<const BlockHash> hashes, Grant& grant,
                         std::vector<BlockId>& blocks);
   void extend(Lease& lease, std::int32_t to, std::vector<BlockId>& granted);
@@ -117,6 +135,7 @@ class CacheManager {
   SwapMoves swap_;
   PeerBlocks peers_;
   PeerStatus from_peers_;
+  BlocksAhead ahead_;
   LeaseTable leases_;
   CopyCommands commands_;
   std::vector<FoundBlock> found_;  ///< scratch: what a new lease begins with

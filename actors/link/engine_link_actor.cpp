@@ -229,6 +229,14 @@ void EngineLinkSide::cancel(Cancel&& request, std::uint32_t epoch) {
   link_->send(MessageType::cancel, 0, encoded_view(request), epoch);
 }
 
+void EngineLinkSide::expect(ExpectBlocks&& prompt, std::uint32_t epoch) {
+  link_->send(MessageType::expect_blocks, 0, encoded_view(prompt), epoch);
+}
+
+void EngineLinkSide::forget(ForgetBlocks&& prompts, std::uint32_t epoch) {
+  link_->send(MessageType::forget_blocks, 0, encoded_view(prompts), epoch);
+}
+
 engine_link_actor::behavior_type engine_link_behavior(EngineLinkSelf self, EngineLinkParts parts) {
   answer_probes(self);
   self->state.parts = std::move(parts);

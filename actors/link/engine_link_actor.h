@@ -23,6 +23,8 @@ class EngineLinkSide final : public EngineSide {
   explicit EngineLinkSide(std::shared_ptr<Link> link) : link_(std::move(link)) {}
   void submit(Submit&& request, std::uint32_t epoch) override;
   void cancel(Cancel&& request, std::uint32_t epoch) override;
+  void expect(ExpectBlocks&& prompt, std::uint32_t epoch) override;
+  void forget(ForgetBlocks&& prompts, std::uint32_t epoch) override;
   void took_step() override { link_->took_step(); }
 
  private:

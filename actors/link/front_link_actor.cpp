@@ -46,6 +46,8 @@ class FrontReceiver {
       case MessageType::greeting: return greeting(arrival);
       case MessageType::submit: return submit(arrival);
       case MessageType::cancel: return cancel(arrival);
+      case MessageType::expect_blocks: return expect(arrival);
+      case MessageType::forget_blocks: return forget(arrival);
       case MessageType::steps_taken: return steps_taken(arrival.tag);
       case MessageType::compile:
       case MessageType::reset_cache:
@@ -85,6 +87,18 @@ class FrontReceiver {
     caf::anon_send(parts_.scheduler, std::move(message));
   }
 
+  void expect(const Arrival& arrival) {
+    FrontExpects message{parts_.front, {}};
+    if (!decode(arrival.bytes, message.expected)) return unreadable(arrival);
+    caf::anon_send(parts_.cache, std::move(message));
+  }
+
+  void forget(const Arrival& arrival) {
+    ForgetBlocks message;
+    if (!decode(arrival.bytes, message)) return unreadable(arrival);
+    caf::anon_send(parts_.cache, std::move(message));
+  }
+
   void steps_taken(std::uint64_t steps) {
     parts_.link->acknowledged(static_cast<std::int64_t>(steps));
     if (!parts_.link->behind()) caf::anon_send(parts_.scheduler, FrontReady{parts_.front});
@@ -93,6 +107,7 @@ class FrontReceiver {
   void lost(std::uint32_t epoch) {
     parts_.log.warning("front_lost", {kv("front", parts_.front), kv("epoch", epoch)});
     caf::anon_send(parts_.scheduler, FrontLost{parts_.front});
+    caf::anon_send(parts_.cache, FrontLost{parts_.front});
     caf::anon_send(actor_, LinkEpoch{epoch});
   }
 

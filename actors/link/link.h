@@ -44,6 +44,8 @@ enum class MessageType : std::uint32_t {
   probe,            ///< nothing
   cancel_compile,   ///< CancelCompile; not answered, as the next
   release_grammar,  ///< ReleaseGrammar
+  expect_blocks,    ///< ExpectBlocks; not answered, as the next
+  forget_blocks,    ///< ForgetBlocks
   // engine → front
   welcome = 64,  ///< Welcome
   link_up,       ///< LinkUp

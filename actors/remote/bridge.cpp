@@ -155,7 +155,7 @@ bool Bridge::collect(const ipc::Received& got, Stream& stream, const std::stop_t
 
 /// What a request's images and videos show goes before the last record of it. False: the connection is over.
 bool Bridge::take_request(const wire::RecordView& record, Stream& stream, const std::stop_token& stop) {
-  if (!pixel_source_.sees() && !watch_.submitted) return true;
+  if (!pixel_source_.sees()) return true;
   const auto& message = *record.as<wire::Message>();
   const auto piece = record.array(message.bytes);
   if (message.first == 0) submit_.clear();
@@ -164,10 +164,8 @@ bool Bridge::take_request(const wire::RecordView& record, Stream& stream, const 
   Submit request;
   const bool sound = decode(submit_, request);
   submit_ = {};
-  if (sound && watch_.submitted) watch_.submitted(request);
   // What is not sound the engine finds.
-  return !sound || !pixel_source_.sees() ||
-         pixel_source_.put_items(request, out_, [&] { return write_out(stream, stop); });
+  return !sound || pixel_source_.put_items(request, out_, [&] { return write_out(stream, stop); });
 }
 
 void Bridge::count(const wire::RecordView& record) {
@@ -237,7 +235,7 @@ bool Bridge::take(const Frame& frame) {
       return true;
     }
     case FrameKind::names:
-      return side_ == ipc::Side::lower && (!names_ || apply_names(*names_, frame.payload, watch_.named));
+      return side_ == ipc::Side::lower && (!names_ || apply_names(*names_, frame.payload));
     case FrameKind::pixels: return side_ == ipc::Side::upper && pixel_sink_.take_pixels(frame.payload);
     case FrameKind::pixels_gone: return side_ == ipc::Side::upper && pixel_sink_.take_gone(frame.payload);
     case FrameKind::draining:

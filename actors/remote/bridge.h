@@ -10,7 +10,6 @@
 // so long. Time in which this side does not read, as its ring is full, does not count.
 #include <atomic>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <stop_token>
@@ -44,12 +43,6 @@ struct Pixels {
   std::shared_ptr<PixelStore> store;               ///< beside an engine
 };
 
-/// What the bridge beside a front reports, on its own threads.
-struct BridgeWatch {
-  std::function<void(const Submit& request)> submitted;             ///< before it goes to the engine
-  std::function<void(BlockId block, const BlockHash& name)> named;  ///< a block of the engine has got a name
-};
-
 class Bridge {
  public:
   /// `side` is the end's own: lower beside a front, where the bridge stands for the engine. The end
@@ -72,9 +65,6 @@ class Bridge {
   /// prompt's blocks then go before the tokens that end a sequence, so that they are known where the prompt
   /// is handed over to.
   void put_names_first(bool on) { names_first_ = on; }
-
-  /// Beside a front, before run().
-  void watch(BridgeWatch watch) { watch_ = std::move(watch); }
 
   /// Ends the connection, as the peer is of no use. Any thread.
   void leave(const std::string& why) { end_with(why); }
@@ -108,7 +98,6 @@ class Bridge {
   const ipc::Side side_;
   const std::shared_ptr<ipc::BlockNames> names_;
   bool names_first_ = false;
-  BridgeWatch watch_;
   std::atomic<bool> draining_{false};
   mutable std::mutex mutex_;  // of counts_ and why_
   EngineCounts counts_;

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <condition_variable>
 
-#include "actors/cache/media_names.h"
 #include "actors/remote/node_facts.h"
 #include "actors/remote/relay.h"
 
@@ -26,14 +25,10 @@ void pause(Duration length, const std::stop_token& stop) {
 
 Dialer::Dialer(RelaySetup setup, ipc::LowerEnd end, std::shared_ptr<ipc::BlockNames> names,
                config::Address engine, std::shared_ptr<const ipc::PatchRegion> region,
-               std::vector<ipc::BlockFetches> fetches, std::int32_t block_tokens,
-               std::shared_ptr<const ipc::BlockNames> own_names)
+               std::vector<ipc::BlockFetches> fetches)
     : setup_(std::move(setup)),
       end_(std::move(end)),
       engine_(std::move(engine)),
-      hasher_(names ? HashKey{names->key().low, names->key().high} : HashKey{}),
-      block_tokens_(block_tokens),
-      own_blocks_({std::move(own_names)}),
       bridge_(end_, ipc::Side::lower, names, {std::move(region), nullptr}),
       peer_{fetches.empty() ? "engine" : "prefill", config::to_string(engine_), "joining", ""} {
   end_.beat_elsewhere();
@@ -44,13 +39,6 @@ Dialer::Dialer(RelaySetup setup, ipc::LowerEnd end, std::shared_ptr<ipc::BlockNa
                         static_cast<std::int32_t>(fetches.size()), setup_.log, names,
                         [this](const std::string& why) { kv_refused(why); }},
         std::move(fetches[rank]));
-  }
-  if (!clients_.empty()) {
-    bridge_.watch({.submitted = [this](const Submit& request) { expect(request); },
-                   .named =
-                       [this](BlockId block, const BlockHash& name) {
-                         for (KvClient& client : clients_) client.named(block, name);
-                       }});
   }
   thread_ = std::jthread([this](const std::stop_token& stop) {
     ::pthread_setname_np(::pthread_self(), "relay_write");
@@ -116,22 +104,6 @@ std::string Dialer::visit(const std::stop_token& stop) {
   if (refusal.empty()) return ended;
   tell("refused", refusal);
   return "";
-}
-
-/// Blocks of its prompts that the engine names from now on will be wanted, but for those that are here.
-void Dialer::expect(const Submit& request) {
-  if (!request.prefix.enabled) return;
-  own_blocks_.refresh();
-  for (const SequenceSpec& sequence : request.sequences) {
-    auto names =
-        names_of_prompt(hasher_, request.prefix.salt, sequence.prompt, sequence.media, block_tokens_);
-    std::erase_if(names, [this](const BlockHash& name) {
-      bool is_here = false;
-      own_blocks_.for_each_holder(name, [&](const CachedNames::Holder&) { is_here = true; });
-      return is_here;
-    });
-    for (KvClient& client : clients_) client.expect(names);
-  }
 }
 
 /// Prompts that it computes would have to be computed again.

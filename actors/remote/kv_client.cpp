@@ -41,9 +41,7 @@ void KvClient::run(const std::stop_token& stop) {
 std::string KvClient::visit(const std::stop_token& stop) {
   block_bytes_ = fetches_.block_bytes();
   blocks_ = number_ = 0;
-  receiving_slot_ = kNoSlot;
   pending_.clear();
-  expected_.clear();
   if (block_bytes_ == 0) return "";
   const TimePoint deadline = Clock::now() + kGreetingPatience;
   auto stream = Stream::connect(setup_.engine, setup_.tls, deadline, stop);
@@ -74,26 +72,12 @@ std::string KvClient::visit(const std::stop_token& stop) {
   return first;
 }
 
-void KvClient::named(BlockId block, const BlockHash& name) {
-  expected_.named(block, name);
-  if (expected_.has_next()) fetches_.wake_giver();
-}
-
-/// What the worker wants, and what it will want.
 void KvClient::put_wants(std::span<std::uint64_t> seen, bool wait, std::vector<std::byte>& out) {
   // The first is waited for; those behind it go along.
   for (TimePoint until = wait ? Clock::now() + kLongestWantWait : TimePoint{};; until = TimePoint{}) {
-    const auto want = fetches_.next_want(seen, until, [this] { return expected_.has_next(); });
-    if (!want) break;
+    const auto want = fetches_.next_want(seen, until);
+    if (!want) return;
     put_want(*want, out);
-  }
-  const std::uint64_t memory = setup_.names->memory();
-  while (const auto order = expected_.next()) {
-    if (memory == 0) {
-      expected_.answered(order->contents);
-    } else {
-      put({0, memory, order->contents, order->block}, {0, {}, true, order->contents}, out);
-    }
   }
 }
 
@@ -102,33 +86,7 @@ void KvClient::put_want(const ipc::BlockFetches::Want& want, std::vector<std::by
   // The life first: a table that is cleared loses it first.
   if (setup_.names->memory() != want.memory || !setup_.names->read(want.block, name))
     return fetches_.answer(want, false);
-  if (has_come(want, name.hash)) return;
-  expected_.forget(name.hash);
-  put({0, want.memory, name.hash, want.block}, {0, want, false, name.hash}, out);
-}
-
-/// True if the block is there, or was asked for before: the worker gets it without another want. Not if an
-/// earlier want of its slot is open, whose bytes might come last.
-bool KvClient::has_come(const ipc::BlockFetches::Want& want, const BlockHash& contents) {
-  {
-    const std::lock_guard lock(mutex_);
-    for (const Pending& one : pending_) {
-      if (one.want && one.want->slot == want.slot) return false;
-    }
-    for (Pending& one : pending_) {
-      if (!one.expected || one.want || one.contents != contents) continue;
-      one.want = want;
-      return true;
-    }
-    if (receiving_slot_ == want.slot) return false;
-  }
-  const std::vector<std::byte> bytes = expected_.take(contents);
-  const std::span<std::byte> room = fetches_.room(want.slot, block_bytes_);
-  if (bytes.empty() || bytes.size() != room.size()) return false;
-  std::memcpy(room.data(), bytes.data(), bytes.size());
-  ++blocks_;
-  fetches_.answer(want, true);
-  return true;
+  put({0, want.memory, name.hash, want.block}, {0, want}, out);
 }
 
 void KvClient::put(KvWant asked, Pending pending, std::vector<std::byte>& out) {
@@ -169,46 +127,33 @@ std::string KvClient::receive(Stream& stream, const std::stop_token& over) {
         pending = pending_.front();
         pending_.pop_front();
       }
-      receiving_slot_ = pending.want ? pending.want->slot : kNoSlot;
     }
     if (auto why = take(stream, head, pending, over); !why.empty()) return why;
-    const std::lock_guard lock(mutex_);
-    receiving_slot_ = kNoSlot;
   }
 }
 
 /// "", or why nothing more can be read.
 std::string KvClient::take(Stream& stream, const KvAnswerHead& head, const Pending& pending,
                            const std::stop_token& over) {
-  const KvAnswer expected = pending.is_block() ? KvAnswer::block : KvAnswer::beat;
-  const bool gone = pending.is_block() && head.kind == KvAnswer::gone;
+  const KvAnswer expected = pending.want ? KvAnswer::block : KvAnswer::beat;
+  const bool gone = pending.want && head.kind == KvAnswer::gone;
   if (pending.number == 0 || head.number != pending.number || (head.kind != expected && !gone))
     return "has sent what is no answer to a want";
-  if (!pending.is_block() || gone) {
+  if (!pending.want || gone) {
     if (head.bytes != 0) return "has sent what is no answer to a want";
-    if (pending.expected) answered(pending, {});
     if (pending.want) fetches_.answer(*pending.want, false);
     return "";
   }
-  std::vector<std::byte> kept(pending.want || head.bytes != block_bytes_ ? 0 : block_bytes_);
-  const std::span<std::byte> room =
-      pending.want ? fetches_.room(pending.want->slot, block_bytes_) : std::span<std::byte>(kept);
+  const std::span<std::byte> room = fetches_.room(pending.want->slot, block_bytes_);
   if (head.bytes != block_bytes_ || room.empty()) {
     return "has sent a KV block of " + std::to_string(head.bytes) + " bytes, not of " +
            std::to_string(block_bytes_);
   }
   if (auto why = read_all(stream, room, over); !why.empty()) return why;
   if (model::checksum(room) != head.checksum) return "has sent a KV block whose checksum is another";
-  if (pending.expected) answered(pending, std::move(kept));
-  if (!pending.want) return "";
   ++blocks_;
   fetches_.answer(*pending.want, true);
   return "";
-}
-
-void KvClient::answered(const Pending& pending, std::vector<std::byte> bytes) {
-  expected_.answered(pending.contents, std::move(bytes));
-  if (expected_.has_next()) fetches_.wake_giver();
 }
 
 }  // namespace troupe::remote

@@ -1,8 +1,7 @@
 #pragma once
 // The decode side of KV connections: one for each rank here, beside the connection that carries the link. It
 // asks the prefill engine's relay for what this machine's worker wants, and puts the answers where the worker
-// takes them (ipc/block_fetches.h). Blocks of prompts that the engine is computing it asks for as soon as
-// they have names, and keeps them until the worker wants them.
+// takes them (ipc/block_fetches.h).
 #include <array>
 #include <atomic>
 #include <cstdint>
@@ -17,7 +16,6 @@
 #include <vector>
 
 #include "actors/remote/cluster_keys.h"
-#include "actors/remote/expected_blocks.h"
 #include "actors/remote/kv_frames.h"
 #include "actors/remote/relay_greeting.h"
 #include "actors/remote/stream.h"
@@ -50,19 +48,10 @@ class KvClient {
   /// Connects, again and again, and fetches, until asked to stop. One thread at a time.
   void run(const std::stop_token& stop);
 
-  /// The engine computes a prompt, whose full blocks will have these names. Any thread.
-  void expect(std::span<const BlockHash> names) { expected_.expect(names); }
-  /// A block of the engine has got a name. Any thread.
-  void named(BlockId block, const BlockHash& name);
-
  private:
   struct Pending {
     std::uint64_t number = 0;
-    std::optional<ipc::BlockFetches::Want> want;  // of the worker
-    bool expected = false;                        // it was asked for before the worker wants it
-    BlockHash contents{};
-    // Neither: a beat.
-    bool is_block() const { return want || expected; }
+    std::optional<ipc::BlockFetches::Want> want;  // nothing: a beat
   };
 
   std::string visit(const std::stop_token& stop);
@@ -72,20 +61,15 @@ class KvClient {
                    const std::stop_token& over);
   void put_wants(std::span<std::uint64_t> seen, bool wait, std::vector<std::byte>& out);
   void put_want(const ipc::BlockFetches::Want& want, std::vector<std::byte>& out);
-  bool has_come(const ipc::BlockFetches::Want& want, const BlockHash& contents);
   void put(KvWant asked, Pending pending, std::vector<std::byte>& out);
-  void answered(const Pending& pending, std::vector<std::byte> bytes);
 
   const Setup setup_;
   ipc::BlockFetches fetches_;
-  ExpectedBlocks expected_;
   std::uint64_t block_bytes_ = 0;         // of this connection, as all below
   std::atomic<std::uint64_t> blocks_{0};  // that the worker has got
   std::uint64_t number_ = 0;
   std::mutex mutex_;
-  std::deque<Pending> pending_;  // guarded by mutex_, as the next
-  static constexpr std::size_t kNoSlot = ~std::size_t{0};
-  std::size_t receiving_slot_ = kNoSlot;  // of the want whose answer is being read
+  std::deque<Pending> pending_;  // guarded by mutex_
 };
 
 }  // namespace troupe::remote

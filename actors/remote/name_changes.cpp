@@ -40,8 +40,7 @@ std::span<const std::byte> NameChanges::look() {
   return payload_;
 }
 
-bool apply_names(ipc::BlockNames& table, std::span<const std::byte> payload,
-                 const std::function<void(BlockId block, const BlockHash& name)>& tell) {
+bool apply_names(ipc::BlockNames& table, std::span<const std::byte> payload) {
   std::uint64_t memory = 0;
   if (payload.size() < sizeof memory || (payload.size() - sizeof memory) % sizeof(NameChange) != 0)
     return false;
@@ -55,7 +54,6 @@ bool apply_names(ipc::BlockNames& table, std::span<const std::byte> payload,
     if (change.block < 0 || change.place < -1 || (named && change.hash == BlockHash{})) return false;
     if (named) {
       table.set(change.block, {change.hash, change.place});
-      if (tell) tell(change.block, change.hash);
     } else {
       table.clear(change.block);
     }

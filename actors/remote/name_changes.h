@@ -4,7 +4,6 @@
 // the cluster's key.
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -44,8 +43,7 @@ class NameChanges {
   std::vector<std::byte> payload_;
 };
 
-/// Enters such a payload, and calls `tell` with each block that has got a name. False: it is none.
-bool apply_names(ipc::BlockNames& table, std::span<const std::byte> payload,
-                 const std::function<void(BlockId block, const BlockHash& name)>& tell = {});
+/// Enters such a payload. False: it is none.
+bool apply_names(ipc::BlockNames& table, std::span<const std::byte> payload);
 
 }  // namespace troupe::remote

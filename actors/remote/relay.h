@@ -10,8 +10,6 @@
 #include <thread>
 #include <vector>
 
-#include "actors/cache/block_hash.h"
-#include "actors/cache/cached_names.h"
 #include "actors/remote/bridge.h"
 #include "actors/remote/cluster_keys.h"
 #include "actors/remote/kv_client.h"
@@ -49,12 +47,10 @@ struct RelaySetup {
 class Dialer {
  public:
   /// `region`: of images and videos of the front; null: the model does not see. `fetches`: by rank, through
-  /// which the workers here get KV blocks of `block_tokens` tokens; none: the engine gives none. `own_names`:
-  /// of the engine beside those workers, which needs no block that it has; null: it is not known what it has.
+  /// which the workers here get KV blocks; none: the engine gives none.
   Dialer(RelaySetup setup, ipc::LowerEnd end, std::shared_ptr<ipc::BlockNames> names, config::Address engine,
          std::shared_ptr<const ipc::PatchRegion> region = nullptr,
-         std::vector<ipc::BlockFetches> fetches = {}, std::int32_t block_tokens = 64,
-         std::shared_ptr<const ipc::BlockNames> own_names = nullptr);
+         std::vector<ipc::BlockFetches> fetches = {});
   ~Dialer();  ///< ends the connection
 
   PeerState peer() const;
@@ -63,15 +59,11 @@ class Dialer {
   void run(const std::stop_token& stop);
   std::string visit(const std::stop_token& stop);
   void kv_refused(const std::string& why);
-  void expect(const Submit& request);
   void tell(const std::string& state, const std::string& why);
 
   const RelaySetup setup_;
   ipc::LowerEnd end_;
   const config::Address engine_;
-  const BlockHasher hasher_;
-  const std::int32_t block_tokens_;
-  CachedNames own_blocks_;  // of the thread that carries the front's records
   Bridge bridge_;
   mutable std::mutex mutex_;
   PeerState peer_;                // guarded by mutex_, as the next

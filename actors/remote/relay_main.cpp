@@ -36,11 +36,11 @@ Result<RelaySetup> read_setup(const supervisor::ChildArguments& arguments, const
   return RelaySetup{{node, *std::move(facts)}, *std::move(keys), log.ok() ? *log : Log()};
 }
 
-/// The table of that index; null where none was handed over.
+/// Null where no table was handed over.
 Result<std::shared_ptr<ipc::BlockNames>> open_names(const supervisor::ChildArguments& arguments,
-                                                    ipc::Access access, std::size_t index = 0) {
-  if (arguments.names_fds.size() <= index) return std::shared_ptr<ipc::BlockNames>();
-  auto table = ipc::BlockNames::attach(arguments.names_fds[index], access);
+                                                    ipc::Access access) {
+  if (arguments.names_fds.empty()) return std::shared_ptr<ipc::BlockNames>();
+  auto table = ipc::BlockNames::attach(arguments.names_fds.front(), access);
   if (!table.ok()) return table.status();
   return std::make_shared<ipc::BlockNames>(*std::move(table));
 }
@@ -90,8 +90,6 @@ Status run_dialer(const supervisor::ChildArguments& arguments, Control& control,
   const auto names = open_names(arguments, ipc::Access::write);
   if (!names.ok()) return names.status();
   if (*names) (*names)->distrust();  // what a relay before this one has entered
-  const auto own_names = open_names(arguments, ipc::Access::read, 1);
-  if (!own_names.ok()) return own_names.status();
   auto fetches = attach_fetches(arguments.fetch_fds);
   if (!fetches.ok()) return fetches.status();
   std::shared_ptr<const ipc::PatchRegion> region;
@@ -100,8 +98,7 @@ Status run_dialer(const supervisor::ChildArguments& arguments, Control& control,
     if (!attached.ok()) return attached.status();
     region = std::make_shared<ipc::PatchRegion>(*std::move(attached));
   }
-  const Dialer dialer(*std::move(setup), *std::move(end), *names, *address, region, *std::move(fetches),
-                      options.scheduler.block_size, *own_names);
+  const Dialer dialer(*std::move(setup), *std::move(end), *names, *address, region, *std::move(fetches));
   control.tell({{"event", "state"}, {"state", "ready"}});
   PeersReport report(control);
   TimePoint next_beat{};

@@ -65,8 +65,9 @@ std::uint32_t EngineRouter::choose(const Request& request, std::span<const std::
   Found chosen = best_of(!first.empty() ? first : by_own ? own : prefills, names);
   if (request.hands_over && hasher_ && !own_able.empty()) {
     if (const auto prefill = prefill_for(request, prefills_able, tokens(at(chosen.engine).named))) {
-      chosen = *prefill;
       place.hands_over_ = true;
+      place.next_engine_ = chosen.engine;
+      chosen = *prefill;
     }
   }
   for (const BlockHash& name : names.blocks) recent_.put(name, chosen.engine);
@@ -135,12 +136,15 @@ std::int64_t EngineRouter::load(std::uint32_t engine) {
 EngineRouter::Names EngineRouter::names_of(const Request& request) const {
   Names names;
   if (!hasher_) return names;
-  if (request.prefix != nullptr && request.prefix->enabled) {
-    names.blocks =
-        names_of_prompt(*hasher_, request.prefix->salt, request.prompt, request.media, setup_.block_tokens);
-  }
+  if (request.prefix != nullptr) names.blocks = block_names(*request.prefix, request.prompt, request.media);
   if (!request.together.empty()) names.together = name_of(request.together, setup_.names.front()->key());
   return names;
+}
+
+std::vector<BlockHash> EngineRouter::block_names(const PrefixUse& prefix, std::span<const TokenId> prompt,
+                                                 std::span<const SequenceItem> media) const {
+  if (!hasher_ || !prefix.enabled) return {};
+  return names_of_prompt(*hasher_, prefix.salt, prompt, media, setup_.block_tokens);
 }
 
 /// Those that can serve and respond.

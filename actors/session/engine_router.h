@@ -80,6 +80,8 @@ class EngineRouter : public std::enable_shared_from_this<EngineRouter> {
 
     /// Its engine computes the request's prompts and hands it over behind the first token.
     bool hands_over() const { return hands_over_; }
+    /// With hands_over(): the engine that the request will go on at, as it looks now.
+    std::uint32_t next_engine() const { return next_engine_; }
 
    private:
     friend class EngineRouter;
@@ -88,12 +90,14 @@ class EngineRouter : public std::enable_shared_from_this<EngineRouter> {
       std::swap(engine_, other.engine_);
       std::swap(load_, other.load_);
       std::swap(hands_over_, other.hands_over_);
+      std::swap(next_engine_, other.next_engine_);
     }
 
     std::shared_ptr<EngineRouter> router_;
     std::uint32_t engine_ = 0;
     std::int64_t load_ = 0;
     bool hands_over_ = false;
+    std::uint32_t next_engine_ = 0;
   };
 
   /// Returns one of `candidates`, which are not empty. `place` is there from now on.
@@ -107,6 +111,11 @@ class EngineRouter : public std::enable_shared_from_this<EngineRouter> {
 
   /// The engine gives signs of life, as far as is known.
   bool responds(std::uint32_t engine) const { return !setup_.responds || setup_.responds(engine); }
+
+  /// The names that the full blocks of a prompt will have; none: names are not looked at, or the request does
+  /// not use them.
+  std::vector<BlockHash> block_names(const PrefixUse& prefix, std::span<const TokenId> prompt,
+                                     std::span<const SequenceItem> media) const;
 
   /// Tokens that the engine has to compute, as far as is known here.
   std::int64_t load(std::uint32_t engine);

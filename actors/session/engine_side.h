@@ -15,6 +15,10 @@ class EngineSide {
   virtual void submit(Submit&& request, std::uint32_t epoch) = 0;
   /// Ends sequences of the engine of that epoch.
   virtual void cancel(Cancel&& request, std::uint32_t epoch) = 0;
+  /// A prompt that another engine computes will probably go on at the engine of that epoch, which copies its
+  /// blocks meanwhile; or that engine need not any more.
+  virtual void expect(ExpectBlocks&& prompt, std::uint32_t epoch) = 0;
+  virtual void forget(ForgetBlocks&& prompts, std::uint32_t epoch) = 0;
   /// A StepTokens was taken: the engine runs no more steps than a bounded number beyond those that were.
   virtual void took_step() = 0;
 };

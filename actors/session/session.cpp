@@ -172,6 +172,7 @@ Submit Session::submission(bool alone) {
     sequence.handed_over = false;
     sequence.capped = hands_over_ && spec.max_output_tokens > 1;
     if (sequence.capped) spec.max_output_tokens = 1;
+    submit.hands_over |= sequence.capped;
     spec.key = sequence.key;
     spec.output = sequence.choice.output();
     spec.scored = sequence.choice.scored();
@@ -192,8 +193,7 @@ Submit Session::submission(bool alone) {
 
 void Session::engine_ended(bool counts, bool alone) {
   grammar_ = 0;  // another engine may give the same number to another grammar
-  const bool ran = std::exchange(submitted_, false) && ready();
-  if (ran && counts) lives_.ended(alone);
+  if (std::exchange(submitted_, false) && ready() && counts) lives_.ended(alone);
   if (hands_over_) give_back();
 }
 

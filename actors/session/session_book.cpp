@@ -172,7 +172,33 @@ bool SessionBook::give_to_engine(Open& open) {
   if (engines.empty()) return false;
   open.engine = router_->choose(open.session->wanted(), engines, open.at_engine);
   open.session->give_to(*open.engine, open.at_engine.hands_over());
+  if (open.expecting && open.expecting->engine != *open.engine) forget_expected(open);
   return true;
+}
+
+std::optional<SessionBook::Expected> SessionBook::expect(const Submit& submission) {
+  const auto it = sessions_.find(submission.exchange);
+  if (it == sessions_.end() || !submission.hands_over || !it->second.at_engine.hands_over()) return {};
+  Open& open = it->second;
+  const auto engine = process_of(open.at_engine.next_engine());
+  if (!engine) return {};
+  Expected expected{*engine, {}};
+  for (const SequenceSpec& sequence : submission.sequences) {
+    auto names = router_->block_names(submission.prefix, sequence.prompt, sequence.media);
+    if (!names.empty()) expected.prompts.push_back({sequence.key, std::move(names)});
+  }
+  if (expected.prompts.empty()) return {};
+  open.expecting = engine;
+  return expected;
+}
+
+/// A lease that begins ends this, too, but not each of them does: a session may end before.
+void SessionBook::forget_expected(Open& open) {
+  const auto engine = std::exchange(open.expecting, {});
+  if (!engine) return;
+  Forgotten& forgotten = forgotten_.emplace_back(Forgotten{*engine, {}});
+  for (const SessionSequence& sequence : open.session->sequences())
+    forgotten.prompts.keys.push_back(sequence.key);
 }
 
 /// Its engine will not take it: true when another one may.
@@ -370,6 +396,7 @@ void SessionBook::settle(std::uint64_t exchange) {
   const auto it = sessions_.find(exchange);
   if (it == sessions_.end() || !it->second.session->closed()) return;
   leave_quarantine(it->second);
+  forget_expected(it->second);
   waiting_.erase({it->second.arrived_ns, exchange});
   for (const SessionSequence& sequence : it->second.session->sequences()) places_.erase(sequence.key);
   sessions_.erase(it);

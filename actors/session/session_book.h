@@ -99,6 +99,22 @@ class SessionBook {
   /// about once a second.
   std::vector<std::uint64_t> leave_silent(std::int64_t now_ns, Effects& effects);
 
+  /// Prompts of which an engine copies blocks while another computes them.
+  struct Expected {
+    EngineProcess engine;
+    std::vector<ExpectBlocks> prompts;
+  };
+  /// Of a submission that a prefill instance is to hand over: what the engine that it will go on at, as it
+  /// looks now, is to expect from now on.
+  std::optional<Expected> expect(const Submit& submission);
+  /// Since the last call: prompts that an engine need not expect any more, as their sessions have closed or
+  /// go on at others.
+  struct Forgotten {
+    EngineProcess engine;
+    ForgetBlocks prompts;
+  };
+  std::vector<Forgotten> take_forgotten() { return std::exchange(forgotten_, {}); }
+
   /// The process that has the session's sequences or is to get them; nothing when it is not up, or the
   /// session has not been given to an engine.
   std::optional<EngineProcess> engine_of(std::uint64_t exchange) const;
@@ -149,12 +165,13 @@ class SessionBook {
     std::string request_id;
     std::int64_t arrived_ns = 0;
     Quarantine::Request self;
-    std::optional<std::uint32_t> engine;    ///< that it was given to
-    EngineRouter::Place at_engine;          ///< likewise
-    std::vector<std::uint32_t> refused_by;  ///< engines without room for it
-    bool compiling = false;                 ///< take_compile() has not been answered
-    bool alone = false;                     ///< it has the place in quarantine
-    std::uint64_t touched = 0;              ///< number of the last take() that brought it tokens
+    std::optional<std::uint32_t> engine;     ///< that it was given to
+    EngineRouter::Place at_engine;           ///< likewise
+    std::optional<EngineProcess> expecting;  ///< it was told to expect the prompts
+    std::vector<std::uint32_t> refused_by;   ///< engines without room for it
+    bool compiling = false;                  ///< take_compile() has not been answered
+    bool alone = false;                      ///< it has the place in quarantine
+    std::uint64_t touched = 0;               ///< number of the last take() that brought it tokens
   };
   using Arrival = std::pair<std::int64_t, std::uint64_t>;  ///< when an exchange arrived
   struct Engine {
@@ -177,6 +194,7 @@ class SessionBook {
   bool give_to_engine(Open& open);
   bool refused_by_engine(Open& open);
   static void take_from_engine(Open& open);
+  void forget_expected(Open& open);
   Engine& at(std::uint32_t engine);
 
   std::shared_ptr<const SessionContext> context_;
@@ -186,6 +204,7 @@ class SessionBook {
   std::unordered_map<RequestKey, Place> places_;
   std::vector<std::uint64_t> touched_;  ///< exchanges that the current take() has to flush
   std::vector<std::uint64_t> closed_;
+  std::vector<Forgotten> forgotten_;
   std::uint64_t takes_ = 0;
   std::uint64_t dropped_ = 0;
 

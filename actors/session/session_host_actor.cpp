@@ -50,6 +50,10 @@ void cancel(SessionHostSelf self, const std::vector<CancelledSequence>& sequence
 void act(SessionHostSelf self, Effects& effects) {
   auto& state = self->state;
   cancel(self, effects.cancel);
+  for (auto& [process, prompts] : state.book->take_forgotten()) {
+    if (state.book->runs(process))
+      state.parts.engines[process.engine]->forget(std::move(prompts), process.epoch);
+  }
   for (const std::uint64_t exchange : effects.media) {
     if (state.parts.media) self->send(state.parts.media, ReleaseMedia{state.parts.io, exchange});
   }
@@ -108,6 +112,11 @@ void submit(SessionHostSelf self, Submit&& sequences) {
                             kv("sequences", sequences.sequences.size()), kv("alone", sequences.alone)});
     }
     const auto process = state.book->engine_of(sequences.exchange);
+    if (auto expected = state.book->expect(sequences)) {
+      const auto& [engine, epoch] = expected->engine;
+      for (ExpectBlocks& prompt : expected->prompts)
+        state.parts.engines[engine]->expect(std::move(prompt), epoch);
+    }
     if (process) state.parts.engines[process->engine]->submit(std::move(sequences), process->epoch);
   } else if (!state.retries && state.book->waits()) {
     state.retries = true;

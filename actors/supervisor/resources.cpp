@@ -281,7 +281,6 @@ std::vector<Child> Resources::make_children(const std::vector<std::string>& word
     number(child, 0, i);
     give(remotes[i].link, child.arguments.link_step_fds, child.arguments.link_cache_fds);
     child.arguments.names_fds.push_back(remotes[i].block_names.get());
-    if (remotes[i].gives_blocks()) child.arguments.names_fds.push_back(engines.front().block_names.get());
     for (const ipc::Fd& fetches : remotes[i].fetches) child.arguments.fetch_fds.push_back(fetches.get());
     child.arguments.patches_fd = patches.get();
   }

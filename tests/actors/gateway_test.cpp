@@ -55,6 +55,10 @@ class GatewayTest : public testing::ActorWorld {
               [](const CacheAsks&) { return CacheGrants(); },
               [](const CacheReport&) {},
               [](const LinkUp&) {},
+              [](const FrontExpects&) {},
+              [](const ForgetBlocks&) {},
+              [](const FrontLost&) {},
+              [](const CopyAhead&) {},
               [this](const ResetPrefixCache&) {
                 heard_.push_back("reset");
                 return std::int32_t{7};

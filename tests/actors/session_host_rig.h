@@ -28,6 +28,14 @@ class SessionHostRig : public ActorWorld {
       test_.cancels_.insert(test_.cancels_.end(), cancel.keys.begin(), cancel.keys.end());
     }
 
+    void expect(ExpectBlocks&& prompt, std::uint32_t) override {
+      test_.expected_.push_back(std::move(prompt));
+      test_.expected_at_.push_back(index_);
+    }
+    void forget(ForgetBlocks&& prompts, std::uint32_t) override {
+      test_.forgotten_.insert(test_.forgotten_.end(), prompts.keys.begin(), prompts.keys.end());
+    }
+
    private:
     SessionHostRig& test_;
     const std::uint32_t index_;
@@ -49,7 +57,7 @@ class SessionHostRig : public ActorWorld {
                 if (slow_tokenizer_) {
                   pending_.push_back(promise);  // the answer comes when the test gives it
                 } else {
-                  promise.deliver(job.media.empty() ? hi() : with_image());
+                  promise.deliver(job.media.empty() ? text_ : with_image());
                 }
                 return promise;
               },
@@ -211,6 +219,7 @@ class SessionHostRig : public ActorWorld {
   }
 
   bool slow_tokenizer_ = false;
+  Encoded text_ = hi();  ///< what a text without images is answered with, unless the tokenizer is slow
   Status verdict_;
   std::vector<caf::typed_response_promise<Encoded>> pending_;
   std::vector<std::string> encodes_;
@@ -219,6 +228,9 @@ class SessionHostRig : public ActorWorld {
   std::vector<std::uint32_t> submitted_to_;  ///< the engines of submits_, by index
   int steps_taken_ = 0;                      ///< that the engine was told of
   std::vector<RequestKey> cancels_;
+  std::vector<ExpectBlocks> expected_;
+  std::vector<std::uint32_t> expected_at_;  ///< index of the engine that was told, likewise
+  std::vector<RequestKey> forgotten_;
   std::vector<Compile> compiles_;
   std::vector<caf::typed_response_promise<Compiled>> compiling_;
   std::size_t answered_ = 0;  ///< index of the Compile that compiled_ answers

@@ -13,7 +13,8 @@ from remote import Engine, engines_of
 from remote_pair import RemotePair
 from server import DEVICE, Server, has_ended, wait_until
 from short_model import short_model
-from split_test import BODIES, FLAGS, LAST_STEP, answer_of, body, counts_of, wait_until_joined
+from split_pair import FLAGS, LAST_STEP, TALKATIVE, answer_of, body, check_copied_ahead, counts_of, wait_until_joined
+from split_test import BODIES
 from streams import Stream
 
 MODEL = short_model()
@@ -39,7 +40,7 @@ class RemoteSplit(unittest.TestCase):
         with Server(*SAME, model=MODEL) as alone:
             cls.expected = {kind: answer_of(alone, BODIES[kind]) for kind in KINDS}
             cls.streamed = {n: Stream(alone, body(n, max_tokens=60)).join().text for n in range(20, 26)}
-        cls.pair = RemotePair(cls.folder / "cluster", MODEL, *SAME)
+        cls.pair = RemotePair(cls.folder / "cluster", MODEL, *SAME, decode=TALKATIVE)
         cls.addClassCleanup(cls.pair.stop)
         cls.prefill, cls.decode, cls.wire = cls.pair.prefill, cls.pair.decode, cls.pair.wire
 
@@ -90,6 +91,9 @@ class RemoteSplit(unittest.TestCase):
         self.assertLess(here, LAST_STEP + 64 + 1, "what is left is computed here")
         self.decode.post("/v1/completions", body(number))
         self.assertEqual(counts_of(self.decode), after, "now the decode instance has it")
+
+    def test_blocks_are_fetched_while_later_ones_are_computed(self):
+        check_copied_ahead(self, self.decode)
 
     def test_streams_beside_one_another(self):
         self.run_under(lambda: None)

@@ -6,7 +6,8 @@ import unittest
 
 from server import Server, free_port, wait_until
 from short_model import short_model
-from split_pair import FLAGS, GPUS, LAST_STEP, LEAST, SplitPair, answer_of, body, counts_of, prompt, wait_until_joined
+from split_pair import (FLAGS, GPUS, LAST_STEP, LEAST, TALKATIVE, SplitPair, answer_of, body, check_copied_ahead, counts_of, prompt,
+                        wait_until_joined)
 from streams import Stream
 
 BODIES = {
@@ -35,7 +36,7 @@ class Split(unittest.TestCase):
         with Server(*FLAGS, model=cls.model) as alone:
             cls.expected = {kind: answer_of(alone, request) for kind, request in BODIES.items()}
             cls.streamed = {n: Stream(alone, body(n, max_tokens=60)).join().text for n in range(20, 28)}
-        cls.pair = SplitPair(cls.model, *FLAGS)
+        cls.pair = SplitPair(cls.model, *FLAGS, decode=TALKATIVE)
         cls.addClassCleanup(cls.pair.stop)
 
     @property
@@ -77,6 +78,9 @@ class Split(unittest.TestCase):
         self.assertLess(here, LAST_STEP + 64 + 1, "what is left is computed here")
         self.decode.post("/v1/completions", body(number))
         self.assertEqual(self.counts(), after, "now the decode instance has it")
+
+    def test_blocks_are_copied_while_later_ones_are_computed(self):
+        check_copied_ahead(self, self.decode)
 
     def test_a_prefix_that_the_prefill_instance_has_is_found_from_here(self):
         self.prefill.post("/v1/completions", {"prompt": prompt(200, 5), "max_tokens": 1})

@@ -8,7 +8,6 @@
 #include <array>
 #include <atomic>
 #include <future>
-#include <initializer_list>
 #include <thread>
 
 #include "actors/remote/kv_client.h"
@@ -319,7 +318,6 @@ class FakeServerTest : public KvBlocksTest {
                                    static_cast<std::size_t>(want.block) * kBlockBytes;
           block.assign(from, from + kBlockBytes);
           head = {want.number, KvAnswer::block, 0, block.size(), model::checksum(block)};
-          ++asked_[want.block];
           if (spoil) spoil(head, block);
         }
         (void)write_all(stream, std::as_bytes(std::span(&head, 1)), stop);
@@ -345,50 +343,9 @@ class FakeServerTest : public KvBlocksTest {
     EXPECT_TRUE(soon([&] { return get(all()); }));
   }
 
-  /// How often answering() was asked for these blocks.
-  int asked(std::initializer_list<std::size_t> blocks) const {
-    int all = 0;
-    for (const std::size_t block : blocks) all += asked_[block];
-    return all;
-  }
-
-  std::array<std::atomic<int>, kBlocks> asked_{};
   std::unique_ptr<KvClient> client_;
   std::jthread serving_, fetching_;
 };
-
-TEST_F(FakeServerTest, ABlockOfAPromptThatIsBeingComputedComesBeforeTheWorkerWantsIt) {
-  serve({answering()});
-  fetch_from_it();
-  ASSERT_TRUE(soon([&] { return get({9}); }));
-  const std::vector<BlockHash> names{name_of(3).hash, name_of(4).hash, name_of(5).hash};
-  client_->expect(names);
-  client_->named(6, name_of(6).hash);  // which no prompt has
-  for (const BlockId block : {3, 4}) client_->named(block, name_of(static_cast<std::size_t>(block)).hash);
-  ASSERT_TRUE(soon([&] { return asked({3, 4}) == 2; }));
-  EXPECT_TRUE(get({3, 4, 5}));
-  EXPECT_EQ(asked({3, 4, 5}), 3) << "the fifth block had no name before";
-  EXPECT_TRUE(get({3}));
-  EXPECT_EQ(asked({3, 4, 5}), 4) << "it is kept until it is wanted";
-}
-
-TEST_F(FakeServerTest, ABlockThatIsOnItsWayIsNotAskedForAgain) {
-  std::atomic<bool> answers{false};
-  serve({answering([&](KvAnswerHead&, std::vector<std::byte>&) {
-    if (asked({3, 4}) > 0) (void)soon([&] { return answers.load(); });
-  })});
-  fetch_from_it();
-  ASSERT_TRUE(soon([&] { return get({9}); }));
-  const std::vector<BlockHash> names{name_of(3).hash, name_of(4).hash};
-  client_->expect(names);
-  for (const BlockId block : {3, 4}) client_->named(block, name_of(static_cast<std::size_t>(block)).hash);
-  ASSERT_TRUE(soon([&] { return asked({3, 4}) == 1; }));
-  auto getting = std::async(std::launch::async, [&] { return get({4}); });
-  std::this_thread::sleep_for(std::chrono::milliseconds(20));  // or it is asked for when it has come already
-  answers = true;
-  EXPECT_TRUE(getting.get());
-  EXPECT_EQ(asked({3, 4}), 2);
-}
 
 TEST_F(FakeServerTest, AChecksumThatFailsEndsTheConnectionAndNoByteCounts) {
   expect_second_serves(
