@@ -144,6 +144,7 @@ void Scheduler::enqueue(SequenceSpec& spec, Prompt prompt, std::uint32_t group, 
       (request.attempt > 0 ? 0 : static_cast<std::int64_t>(s.arrival)) + kPriorityWeight * request.priority;
   if (request.attempt > 0) s.arrived_ns = request.arrived_ns;
   s.background = request.background;
+  s.hands_over = request.hands_over;
   if (s.background) s.rank += kBackgroundRank;
   s.attempt = request.attempt;
   s.front = front;

@@ -74,10 +74,11 @@ struct ScheduledSequence {
   bool reported = false;       ///< some output of it was reported
   bool cacheable = false;      ///< its blocks are looked up and published
   bool background = false;     ///< of a batch: others come first, and take its slot
-  bool parked = false;         ///< was put back, and its blocks were published under names that only it knows
-  bool proven = false;         ///< has yielded a token since it started on this worker
-  bool isolated = false;  ///< suspected of killing workers or engines: no other sequence runs in its steps
-  bool held = false;      ///< its front is behind: no plan names it and nothing is asked for it
+  bool hands_over = false;  ///< another instance goes on with it, and copies its blocks as they are computed
+  bool parked = false;      ///< was put back, and its blocks were published under names that only it knows
+  bool proven = false;      ///< has yielded a token since it started on this worker
+  bool isolated = false;    ///< suspected of killing workers or engines: no other sequence runs in its steps
+  bool held = false;        ///< its front is behind: no plan names it and nothing is asked for it
   bool late =
       false;  ///< its next mask is not made: no plan names it, and what its rows in flight sample is not used
   bool mask_made =

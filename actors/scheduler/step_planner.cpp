@@ -46,8 +46,9 @@ std::span<const std::byte> StepPlanner::plan(SequenceLifecycle& life, StepsInFli
   if (isolated != kNoSequence) {
     const ScheduledSequence& s = table_[isolated];
     if (s.remaining() > 0) {
-      add_row(isolated, time_.chunk(s.planned, s.remaining(), worker_.step_tokens, time_.end_s(), true),
-              now_ns);
+      const std::int32_t most =
+          s.hands_over ? std::min(worker_.step_tokens, kHandOverTokens) : worker_.step_tokens;
+      add_row(isolated, time_.chunk(s.planned, s.remaining(), most, time_.end_s(), true), now_ns);
     }
   } else {
     // Decodes first: sequences with exactly one position to compute. Their row makes one more position
@@ -119,17 +120,20 @@ bool StepPlanner::waits_for(const StepsInFlight& steps, const std::vector<std::u
 
 /// Adds rows of prompts, within what decodes left of the budgets of tokens and time: first of quick ones,
 /// then of slow ones, each in the order of admission, then equal shares of the long ones. Each kind leaves a
-/// quarter to those after it. The first row of a kind is never shorter than the least chunk, so that each
+/// quarter to those after it. With a prompt that is to be handed over all have kHandOverTokens at most. The
+/// first row of a kind is never shorter than the least chunk, so that each
 /// goes on.
 void StepPlanner::add_prompts(const std::vector<std::uint32_t>& running, std::int32_t waiting,
                               std::int64_t now_ns) {
   constexpr double kPart = 0.75;  // of the remaining budget, for one kind of prompts
   long_rows_.clear();
   std::int32_t prompts = 0, slow = 0;
+  bool hands_over = false;
   for (std::uint32_t i : running) {
     const std::int32_t remaining = table_[i].remaining();
     if (remaining <= 1) continue;
     ++prompts;
+    hands_over |= table_[i].hands_over;
     if (worker_.is_long(remaining)) {
       long_rows_.push_back(i);
     } else {
@@ -138,8 +142,9 @@ void StepPlanner::add_prompts(const std::vector<std::uint32_t>& running, std::in
   }
   if (prompts == 0) return;
   const double share = prompt_share(step_->rows.size(), prompts + waiting);
-  const std::int32_t most =
+  std::int32_t most =
       std::max(worker_.least_prompt_tokens, static_cast<std::int32_t>(share * worker_.step_tokens));
+  if (hands_over) most = std::min(most, kHandOverTokens);
   const std::int32_t unused = std::max(0, builder_.tokens_left() - most);
   const auto left = [&] { return builder_.tokens_left() - unused; };
   // Of the time twice the share: the limit on time is mostly reached with fewer tokens than that on tokens.

@@ -28,6 +28,9 @@ namespace troupe {
 /// prompt that is not long has little of long ones, and while nothing decodes a step with slow prompts alone
 /// is the only one in flight: so a quick prompt waits for one such step at most.
 ///
+/// While a prompt is computed that another instance goes on with, a step runs few tokens of prompts
+/// (kHandOverTokens).
+///
 /// A plan never waits: a row without its block is skipped, and one ends where an image begins that is not
 /// encoded.
 ///

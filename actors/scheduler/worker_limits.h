@@ -7,6 +7,10 @@
 
 namespace troupe {
 
+/// Tokens of prompts that a step runs while one of them is to be handed over: what a step has filled is
+/// copied while the next one runs.
+inline constexpr std::int32_t kHandOverTokens = 2048;
+
 /// A value, computed once for each worker. Every limit is the smaller one of the option and of the worker's
 /// capacity.
 struct WorkerLimits {

@@ -115,6 +115,51 @@ TEST(Scheduler, DecodesComeFirstAndPromptsShareWhatIsLeft) {
   EXPECT_EQ(rig.rows()[1].flags, wire::kSamples);
 }
 
+/// Requests of one sequence, which may be one that is to be handed over.
+void submit(Rig& rig, std::uint64_t key, std::int32_t prompt, bool hands_over) {
+  Submit request;
+  SequenceSpec& spec = request.sequences.emplace_back();
+  spec.key = {1, key};
+  spec.prompt.assign(static_cast<std::size_t>(prompt), 3);
+  spec.prompt_tokens = prompt;
+  spec.max_output_tokens = hands_over ? 1 : 10;
+  request.hands_over = hands_over;
+  ASSERT_TRUE(rig.scheduler.submit(request).ok());
+  rig.exchange();
+}
+
+std::int32_t step_tokens(const Rig& rig) {
+  std::int32_t all = 0;
+  for (const wire::PlanRow& row : rig.rows()) all += row.tokens;
+  return all;
+}
+
+TEST(Scheduler, StepsAreShortWhileAPromptIsComputedThatIsHandedOver) {
+  Rig rig({.blocks = 8000, .budget = 8192, .max_length = 16384});
+  submit(rig, 1, 6000, false);
+  ASSERT_TRUE(rig.plan());
+  EXPECT_EQ(step_tokens(rig), 6000) << "a prompt of its own takes what the step has";
+  rig.commit(5);
+  submit(rig, 2, 5000, true);
+  submit(rig, 3, 3000, false);
+  std::vector<std::int32_t> handed_over;
+  for (int step = 0; step < 20; ++step) {
+    ASSERT_TRUE(rig.plan());
+    std::int32_t prompts = 0;
+    bool of_two = false;
+    for (const wire::PlanRow& row : rig.rows()) {
+      if (row.tokens == 1) continue;
+      prompts += row.tokens;
+      of_two |= row.slot.slot == 1;
+    }
+    EXPECT_LE(prompts, of_two ? kHandOverTokens : 8192);
+    if (of_two) handed_over.push_back(prompts);
+    rig.commit(5);
+    if (prompts == 0) break;
+  }
+  EXPECT_GE(handed_over.size(), 3u) << "5,000 tokens are three chunks or more";
+}
+
 TEST(Scheduler, StepStatsCountWhatWasRun) {
   Rig rig;
   rig.add(1, 6, 10);
