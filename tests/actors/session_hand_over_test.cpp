@@ -11,6 +11,9 @@ class SessionHandOverTest : public testing::SessionHostRig {
     parts_.engines = {std::make_shared<Engine>(*this, 0), std::make_shared<Engine>(*this, 1)};
     parts_.grammars = {grammar_, grammar_};
     parts_.router = testing::make_prefill_router();
+    SessionContext context = *parts_.context;
+    context.max_model_len = 1024;  // several blocks
+    parts_.context = std::make_shared<SessionContext>(std::move(context));
     host_ = keep(system_.spawn(session_host_behavior, std::move(parts_)));
     for (const std::uint32_t engine : {0u, 1u}) self_->send(host_, EngineUp{engine, 1});
   }
@@ -54,6 +57,24 @@ TEST_F(SessionHandOverTest, AClientThatLeavesIsToldTheEngineThatHasItsRequest) {
   ASSERT_EQ(cancels_.size(), 1u);
   open(true, 4);
   ASSERT_EQ(submitted_to_, (Engines{1, 1}));
+}
+
+TEST_F(SessionHandOverTest, TheEngineThatGoesOnIsToldWhichBlocksToExpect) {
+  text_.prompts = {std::vector<TokenId>(200, 'h')};
+  open(true);
+  ASSERT_EQ(submitted_to_, Engines{1});
+  EXPECT_TRUE(submits_[0].hands_over);
+  ASSERT_EQ(expected_at_, Engines{0});
+  EXPECT_EQ(expected_[0].key, submits_[0].sequences.at(0).key);
+  EXPECT_EQ(expected_[0].names.size(), 3u) << "its full blocks of 64 tokens";
+  EXPECT_TRUE(forgotten_.empty());
+  withdraw();
+  EXPECT_EQ(forgotten_, std::vector<RequestKey>{expected_[0].key});
+}
+
+TEST_F(SessionHandOverTest, NothingIsExpectedOfAShortPrompt) {
+  open(true);
+  EXPECT_TRUE(expected_.empty()) << "it has no full block";
 }
 
 TEST_F(SessionHandOverTest, AFormThatThePrefillInstanceDoesNotCompileIsAskedForHere) {
