@@ -60,14 +60,16 @@ class Engine:
         blocks = self.status()["kv_blocks"]
         return blocks["free"] + blocks["cached"]
 
-    def pid(self, name):
-        """Of a child by its name in the process list."""
+    def pid(self, name, rank=0):
+        """Of a child by its name in the process list, and of the workers that of this rank. 0: there is none now."""
         for pid in children_of(self.process.pid):
             try:
                 words = pathlib.Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
             except OSError:
                 continue
-            if len(words) > 1 and words[1] == name.encode() and not has_ended(pid):
+            if len(words) < 2 or words[1] != name.encode() or has_ended(pid):
+                continue
+            if name != "worker" or f"--rank={rank}".encode() in words:
                 return pid
         return 0
 
