@@ -1,17 +1,20 @@
-// Exchanges over ranks on GPUs, in graphs, our own and NCCL's: sums, the norm behind a sum in the same kernel
-// and in one of its own, logits gathered.
+// Exchanges over ranks on GPUs, in graphs, our own in one step and in two and NCCL's: sums, the norm behind a
+// sum in the same kernel and in one of its own, logits gathered. First what the ranks themselves choose at
+// start.
 //
 //   cuda_exchange_bench [--json] [--ranks N] [--ranks-per-gpu N] [--rows N]… [--cols N]…
 //
-// Two ranks by default, each on a GPU of its own. The bound: what a rank sends, 4 bytes a number to every
-// other rank, at the rate of a copy into the next rank's memory, measured first. Ranks that share a GPU take
-// turns on it; their figures only show that the exchanges end.
+// Two ranks by default, each on a GPU of its own. The bound: what a rank sends at least, that is 4 bytes a
+// number to every other rank in one step and 8 (R - 1) / R bytes in two, at the rate of a copy into the next
+// rank's memory, measured first. Ranks that share a GPU take turns on it; their figures only show that the
+// exchanges end.
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "base/clock.h"
 #include "bench/gpu_bench.h"
 #include "bench/peer_bandwidth.h"
 #include "bench/rank_group.h"
@@ -70,7 +73,13 @@ double seconds_of(Bench& bench, const Work& work) {
   return seconds;
 }
 
-void measure(Bench& bench, model::Collective<Cuda>& ranks, const std::string& way, int rows, int cols) {
+enum class Way { one_step, two_steps, nccl };
+
+const char* name_of(Way way) {
+  return way == Way::one_step ? "own" : way == Way::two_steps ? "two_steps" : "nccl";
+}
+
+void measure(Bench& bench, model::Collective<Cuda>& ranks, Way way, int rows, int cols) {
   const std::size_t stride = static_cast<std::size_t>(kernels::padded(cols));
   const std::size_t count = static_cast<std::size_t>(rows) * stride;
   const auto floats = [&](std::size_t n) {
@@ -82,9 +91,12 @@ void measure(Bench& bench, model::Collective<Cuda>& ranks, const std::string& wa
   float* const out = floats(count);
   if (out == nullptr) throw CudaError("no memory for " + std::to_string(rows) + " rows");
 
-  const std::string at = "exchange." + way + "." + std::to_string(rows) + "x" + std::to_string(cols);
-  const double bound = 4.0 * static_cast<double>(count) * (bench.group.ranks() - 1) / bench.peer_bytes_per_s;
-  const bool demanded = way == "own" && rows == 8 && cols == 2560 && bench.group.ranks() == 2;
+  const std::string at =
+      std::string("exchange.") + name_of(way) + "." + std::to_string(rows) + "x" + std::to_string(cols);
+  const double copies =  // of all numbers, that a rank sends
+      (bench.group.ranks() - 1) * (way == Way::one_step ? 1.0 : 2.0 / bench.group.ranks());
+  const double bound = 4.0 * static_cast<double>(count) * copies / bench.peer_bytes_per_s;
+  const bool demanded = way == Way::one_step && rows == 8 && cols == 2560 && bench.group.ranks() == 2;
   const double sum = seconds_of(bench, [&] { ranks.all_reduce(bench.device, part, residual, count); });
   bench.report.row({at, 1e6 * sum, "us", 1e6 * bound, demanded && !bench.shares() ? 6.0 : 0, Better::lower});
 
@@ -109,7 +121,7 @@ void measure(Bench& bench, model::Collective<Cuda>& ranks, const std::string& wa
   for (float* const memory : {part, residual, weight, out}) bench.device.free(memory);
 }
 
-void measure_gather(Bench& bench, model::Collective<Cuda>& ranks, const std::string& way, int rows) {
+void measure_gather(Bench& bench, model::Collective<Cuda>& ranks, Way way, int rows) {
   constexpr int kVocabulary = 103424;
   const int held = kVocabulary / bench.group.ranks() / 32 * 32;
   std::vector<int> first;
@@ -127,8 +139,8 @@ void measure_gather(Bench& bench, model::Collective<Cuda>& ranks, const std::str
   const double seconds =
       seconds_of(bench, [&] { ranks.all_gather(bench.device, part, kStride, all, kStride, rows, first); });
   const double bound = 4.0 * rows * held * (bench.group.ranks() - 1) / bench.peer_bytes_per_s;
-  bench.report.row({"exchange." + way + ".logits." + std::to_string(rows), 1e6 * seconds, "us", 1e6 * bound,
-                    0, Better::lower});
+  bench.report.row({std::string("exchange.") + name_of(way) + ".logits." + std::to_string(rows),
+                    1e6 * seconds, "us", 1e6 * bound, 0, Better::lower});
   bench.device.free(part);
   bench.device.free(all);
 }
@@ -138,12 +150,23 @@ void measure_way(Bench& bench, bool nccl) {
   auto ranks = model::Collective<Cuda>::attach(bench.group.place().memory_fd, bench.group.place().shard,
                                                bench.device, nccl, bench.shares());
   if (!ranks.ok()) throw CudaError(ranks.status().message);
+  const TimePoint begin = Clock::now();
   while (!(*ranks)->join()) {
   }
-  for (const int cols : bench.arguments.cols) {
-    for (const int rows : bench.arguments.rows) measure(bench, **ranks, nccl ? "nccl" : "own", rows, cols);
+  if (!nccl) {
+    bench.report.row(
+        {"exchange.join", 1e3 * std::chrono::duration<double>(Clock::now() - begin).count(), "ms"});
+    if (const std::size_t from = (*ranks)->two_steps_from(); from != kernels::kNeverInTwoSteps)
+      bench.report.row({"exchange.two_steps_from", static_cast<double>(from), "numbers"});
   }
-  for (const int rows : {1, 32, 128}) measure_gather(bench, **ranks, nccl ? "nccl" : "own", rows);
+  for (const Way way : {Way::one_step, Way::two_steps, Way::nccl}) {
+    if ((way == Way::nccl) != nccl) continue;
+    if (!nccl) (*ranks)->set_two_steps_from(way == Way::two_steps ? 0 : kernels::kNeverInTwoSteps);
+    for (const int cols : bench.arguments.cols) {
+      for (const int rows : bench.arguments.rows) measure(bench, **ranks, way, rows, cols);
+    }
+  }
+  for (const int rows : {1, 32, 128}) measure_gather(bench, **ranks, nccl ? Way::nccl : Way::one_step, rows);
   bench.group.meet();
 }
 

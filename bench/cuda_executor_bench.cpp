@@ -194,7 +194,7 @@ Result<Machine> measure(const Arguments& arguments, RankGroup& group, Report& re
   }
   group.meet();
   if (group.ranks() == 1) return machine;
-  Cuda device({.ordinal = group.place().shard.rank / arguments.parallel.ranks_per_gpu});
+  Cuda device({.ordinal = arguments.parallel.gpu_of(group.place().shard.rank)});
   machine.peer_bytes_per_s = peer_bandwidth(group, device);
   report.row({"peer_copy", 1e-9 * machine.peer_bytes_per_s, "GB/s"});
   return machine;

@@ -235,7 +235,8 @@ Result<std::string> prepare_models(config::Options& options, SharedMemory& share
       Status status = summary.status();
       status.message = "the model \"" + name + "\": " + status.message;
       if (status.param == "data-parallel-size")
-        status.message += ". Each model needs a GPU of its own, or --ranks-per-gpu N for N of them on one";
+        status.message +=
+            ". Each model needs a GPU of its own, or --rank-devices, which may name one for several";
       return status;
     }
     if (one.patches) {

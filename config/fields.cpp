@@ -297,9 +297,19 @@ FieldList parallel_fields(ParallelOptions& o) {
        .help = "spread whole experts over the ranks, instead of cutting each"},
       {.name = "ranks-per-gpu",
        .slot = &o.ranks_per_gpu,
-       .help = "ranks that share a GPU by turns, for trials; above 1 it needs --num-gpu-blocks-override",
+       .help = "so many ranks share a GPU and take turns: slower, to try several where there are fewer GPUs; "
+               "2 is "
+               "short for --rank-devices 0,0,1,1,…",
        .min = 1,
        .max = 8},
+      {.name = "rank-devices",
+       .slot = &o.rank_devices,
+       .help =
+           "experimental: the GPU of each rank, as CUDA_VISIBLE_DEVICES counts them, such as 0,0,1,1; ranks "
+           "of one GPU have equal shares of its memory and take turns, which is for tests",
+       .min = 0,
+       .max = 63,
+       .when_unset = "one for each rank"},
       {.name = "disable-custom-all-reduce",
        .slot = &o.disable_custom_all_reduce,
        .help = "GPUs exchange over NCCL even where they reach each other's memory"},

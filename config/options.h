@@ -203,13 +203,18 @@ struct ParallelOptions {
   RoutingPolicy routing = RoutingPolicy::cache;  ///< of requests to engines
   int tensor_parallel_size = 1;                  ///< ranks: workers that run one model as one
   bool enable_expert_parallel = false;           ///< whole experts are spread over the ranks, instead of cut
-  int ranks_per_gpu = 1;  ///< so many ranks share a GPU and take turns, to try several on one
+  int ranks_per_gpu = 1;          ///< without rank_devices: so many ranks, one after the other, share a GPU
+  std::vector<int> rank_devices;  ///< the GPU of each rank of all engines; empty: see gpu_of()
   bool disable_custom_all_reduce =
       false;                     ///< GPUs exchange over NCCL, even if they reach each other's memory
   std::int64_t found_bytes = 0;  ///< host memory of each rank, found at start; 0: what is free now
 
   /// Ranks of all engines.
   int workers() const { return data_parallel_size * tensor_parallel_size; }
+  /// Number of the GPU that a rank is on, counted over all engines.
+  int gpu_of(int worker) const {
+    return rank_devices.empty() ? worker / ranks_per_gpu : rank_devices[static_cast<std::size_t>(worker)];
+  }
 };
 
 /// Whether an instance computes prompts for others, or has others compute its prompts. `mixed`: neither.

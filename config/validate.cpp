@@ -55,13 +55,22 @@ Status check_blocks(const Options& o) {
                   "num-gpu-blocks-override");
 }
 
-Status check_shared_gpus(const Options& o) {
-  if (o.parallel.ranks_per_gpu == 1 || o.device.num_gpu_blocks_override > 0) return {};
-  return conflict(
-      "got " + std::to_string(o.parallel.ranks_per_gpu) +
-          ", which needs --num-gpu-blocks-override: ranks that share a GPU cannot measure what is left "
-          "for each",
-      "ranks-per-gpu");
+Status check_rank_devices(const ParallelOptions& parallel) {
+  const std::vector<int>& devices = parallel.rank_devices;
+  if (devices.empty()) return {};
+  std::string got;
+  for (const int device : devices) got += (got.empty() ? "" : ",") + std::to_string(device);
+  if (parallel.ranks_per_gpu > 1) {
+    return conflict("got " + got + ", which cannot be used with --ranks-per-gpu " +
+                        std::to_string(parallel.ranks_per_gpu) + ": that is a short form of it",
+                    "rank-devices");
+  }
+  if (static_cast<int>(devices.size()) == parallel.workers()) return {};
+  return conflict("got " + got + ", expected " + std::to_string(parallel.workers()) +
+                      (parallel.workers() == 1 ? " device" : " devices separated by commas") +
+                      ", one for each rank of --tensor-parallel-size" +
+                      (parallel.data_parallel_size > 1 ? " of each engine" : ""),
+                  "rank-devices");
 }
 
 Status check_engines(const ParallelOptions& parallel) {
@@ -355,7 +364,7 @@ Status validate(const Options& given) {
   Options options = given;
   fields(options);  // enters the defaults of flags that nothing reads
   for (Status status :
-       {check_step(options.scheduler), check_shared_gpus(options), check_engines(options.parallel),
+       {check_step(options.scheduler), check_rank_devices(options.parallel), check_engines(options.parallel),
         check_blocks(options), check_ratio(options.scheduler), check_swap(options.cache),
         check_ports(options), check_split(options), check_remote(options), check_guards(options.http),
         check_origins(options.http), check_logs(options.log), check_runtime_dir(options.process.runtime_dir),

@@ -1,12 +1,18 @@
 #pragma once
 // Sums and collections over GPUs that reach each other's memory, one kernel each, for graphs too.
 //
-// Every rank writes what it has into the inboxes of all others and then waits for theirs. Two ways, chosen by
-// the size, which all ranks know:
-//   packets  8 bytes of which 4 are the number of the exchange: who reads one knows whether it has come, and
-//            no flag or fence follows. Twice the bytes, one way over the link.
-//   pieces   plain numbers, then a flag for each piece of them.
-// A sum is taken in the order of the ranks, so all ranks get the same bits, whatever came first.
+// Ranks write into each other's inboxes and wait for what comes into their own. Three ways, chosen by the
+// size, which all ranks know. A rank of R sends for a sum of n numbers:
+//   packets    8 n (R - 1) bytes in one step. Every rank gives all numbers to all others and adds up itself.
+//              Of 8 bytes 4 are the number of the exchange: who reads one knows whether it has come, and no
+//              flag or fence follows.
+//   pieces     4 n (R - 1) bytes in one step: likewise, but plain numbers, then a flag for each piece of
+//   them. two steps  8 n (R - 1) / R bytes in two: a reduce-scatter and an all-gather. Each rank adds up 1/R
+//   of the
+//              numbers, which the others give to it, and gives the sum to all. Two ranks gain nothing by it.
+// A sum is taken in fp32 in the order of the ranks: ((x0 + x1) + x2) + …, by all ranks or by the one to which
+// a number belongs, which the others copy. So all ranks have the same bits, whatever came first, whichever
+// way it took, and whatever else is in the batch.
 //
 // An inbox has two halves that exchanges use in turn. A rank may write a half again, because it has finished
 // the exchange before, for which every other rank must have finished the one before that.
@@ -24,10 +30,21 @@ namespace troupe::kernels {
 
 inline constexpr int kMostPeers = 8;
 inline constexpr std::size_t kMostInPackets = std::size_t{160} << 10;  ///< floats of an exchange by packets
-/// Floats that a rank gives to an exchange by pieces; more are several exchanges.
+/// Floats that a rank gives to an exchange by pieces; more are several exchanges. More than two ranks have
+/// room for 8 Mi numbers in two steps: half of it is for parts, half for sums.
 constexpr std::size_t most_in_pieces(int ranks) {
-  constexpr std::size_t kOfAll = std::size_t{48} << 20, kWhole = 2048;
-  return kOfAll / static_cast<std::size_t>(ranks) / kWhole * kWhole;
+  constexpr std::size_t kOfTwo = std::size_t{48} << 20, kOfMore = std::size_t{16} << 20, kWhole = 16384;
+  return (ranks <= 2 ? kOfTwo : kOfMore) / static_cast<std::size_t>(ranks) / kWhole * kWhole;
+}
+/// Floats that one rank adds up in an exchange in two steps.
+constexpr std::size_t most_added_by_one(int ranks) { return most_in_pieces(ranks) / 2; }
+
+/// As ExchangeGroup::two_steps_from: always in one step.
+inline constexpr std::size_t kNeverInTwoSteps = static_cast<std::size_t>(-1);
+/// What is expected of GPUs on NVLink, where nothing has been measured: the second step costs what 64 Ki
+/// numbers do between eight ranks.
+constexpr std::size_t expected_two_steps_from(int ranks) {
+  return ranks <= 2 ? kNeverInTwoSteps : (std::size_t{512} << 10) / static_cast<std::size_t>(ranks);
 }
 
 /// Numbers of exchanges. 0 is what a cleared inbox holds. They are even in number, so that halves take turns
@@ -58,6 +75,8 @@ struct ExchangeGroup {
   const std::uint32_t* stop = nullptr;
   int rank = 0;
   int ranks = 1;  ///< at most kMostPeers
+  /// A sum of so many numbers or more goes in two steps; the same on all ranks.
+  std::size_t two_steps_from = kNeverInTwoSteps;
 };
 
 /// out[i] = in[i] of rank 0 + in[i] of rank 1 + …. If `in` is not `out`, it is zero afterwards.

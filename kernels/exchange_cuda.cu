@@ -246,6 +246,99 @@ __global__ void __launch_bounds__(kThreads) pieces_kernel(What what, ExchangeGro
   cuda::end_block(group, number);
 }
 
+// A sum in two steps. The numbers are cut into one run for each rank, `run` packs long but for what the end
+// takes away. `piece`: packs of each run that a block has at a time, so many on all ranks and for all runs: a
+// flag is set and waited for even where the end has left nothing of a piece.
+template <int kWide>
+__global__ void __launch_bounds__(kThreads)
+    two_steps_kernel(Sum what, ExchangeGroup group, unsigned run, unsigned piece) {
+  troupe::cuda::wait_for_previous();
+  troupe::cuda::let_next_start();
+  if (!cuda::is_live(group)) return take_own(what, group.rank);
+  const std::uint32_t number = cuda::number_of(group);
+  const Inboxes inboxes(group, number);
+  const unsigned rank = group.rank, ranks = group.ranks, total = what.count<kWide>(0);
+  const std::size_t sums = most_added_by_one(group.ranks);          // where they begin in an inbox
+  const std::size_t sum_flags = cuda::most_flags(group.ranks) / 2;  // likewise
+  float* to[kMostPeers];                                            // by rank, and none of this rank's own
+  const float* from[kMostPeers];                                    // likewise
+  // Calls body(peer) for every other rank. What is kept for each has to be in registers, so loops are
+  // unrolled.
+  const auto peers = [&](auto&& body) {
+#pragma unroll
+    for (unsigned peer = 0; peer < kMostPeers; ++peer) {
+      if (peer < ranks && peer != rank) body(peer);
+    }
+  };
+  peers([&](unsigned peer) {
+    to[peer] = inboxes.numbers(group.rank, static_cast<int>(peer));
+    from[peer] = inboxes.numbers(static_cast<int>(peer), group.rank);
+  });
+  // The same, where number i of the peer's run is there; place: among all numbers.
+  const auto runs = [&](unsigned i, auto&& body) {
+    peers([&](unsigned peer) {
+      if (peer * run + i < total) body(peer, peer * run + i);
+    });
+  };
+  const auto each = [&](unsigned at, auto&& body) {
+    const unsigned end = min((at + 1) * piece, run);
+    for (unsigned i = at * piece + threadIdx.x; i < end; i += kThreads) body(i);
+  };
+
+  const auto send_parts = [&](unsigned at) {
+    each(at, [&](unsigned i) {
+      Pack<kWide> part[kMostPeers];
+      runs(i, [&](unsigned peer, unsigned place) { part[peer] = what.own<kWide>(place); });
+      runs(i, [&](unsigned peer, unsigned) { pack<kWide>(to[peer], i) = part[peer]; });
+    });
+    cuda::tell(inboxes, group, at, number);
+  };
+  const auto add_up = [&](unsigned at) {
+    each(at, [&](unsigned i) {
+      const unsigned place = rank * run + i;
+      if (place >= total) return;
+      const Pack<kWide> own = what.own<kWide>(place);
+      Pack<kWide> part[kMostPeers];
+      peers([&](unsigned peer) { part[peer] = load_arrived<kWide>(from[peer], i); });
+      Pack<kWide> sum{};
+#pragma unroll
+      for (unsigned r = 0; r < kMostPeers; ++r) {
+        if (r >= ranks) continue;
+        const Pack<kWide> add = r == rank ? own : part[r];
+#pragma unroll
+        for (int n = 0; n < kWide; ++n) sum.at[n] = r == 0 ? add.at[n] : sum.at[n] + add.at[n];
+      }
+      peers([&](unsigned peer) { pack<kWide>(to[peer] + sums, i) = sum; });
+      what.take<kWide>(0, place, sum);
+    });
+    cuda::tell(inboxes, group, sum_flags + at, number);
+  };
+  const auto take_sums = [&](unsigned at) {
+    each(at, [&](unsigned i) {
+      Pack<kWide> sum[kMostPeers];
+      runs(i, [&](unsigned peer, unsigned) { sum[peer] = load_arrived<kWide>(from[peer] + sums, i); });
+      runs(i, [&](unsigned peer, unsigned place) { what.take<kWide>(0, place, sum[peer]); });
+    });
+  };
+
+  const unsigned pieces = (run + piece - 1) / piece;
+  const unsigned mine = (pieces - blockIdx.x + gridDim.x - 1) / gridDim.x;  // no block is without one
+  for (unsigned turn = 0; turn < mine + 2 * kPiecesAhead; ++turn) {
+    if (turn < mine) send_parts(blockIdx.x + turn * gridDim.x);
+    if (turn >= kPiecesAhead && turn < mine + kPiecesAhead) {
+      const unsigned at = blockIdx.x + (turn - kPiecesAhead) * gridDim.x;
+      if (!cuda::wait_for_piece(inboxes, group, at, number)) return;
+      add_up(at);
+    }
+    if (turn >= 2 * kPiecesAhead) {
+      const unsigned at = blockIdx.x + (turn - 2 * kPiecesAhead) * gridDim.x;
+      if (!cuda::wait_for_piece(inboxes, group, sum_flags + at, number)) return;
+      take_sums(at);
+    }
+  }
+  cuda::end_block(group, number);
+}
+
 // Packs of four can be read and written there.
 bool is_wide(const float* numbers) {
   return reinterpret_cast<std::uintptr_t>(numbers) % (4 * sizeof(float)) == 0;
@@ -274,6 +367,25 @@ void exchange(Cuda& device, const ExchangeGroup& group, const What& what, std::s
     troupe::cuda::launch(device, pieces_kernel<What, 1>, shape, what, group, static_cast<unsigned>(piece));
 }
 
+void sum_in_two_steps(Cuda& device, const ExchangeGroup& group, const Sum& what, bool wide) {
+  TROUPE_CHECK(group.ranks > 1 && group.ranks <= kMostPeers);
+  const auto ranks = static_cast<std::size_t>(group.ranks);
+  const std::size_t packs = wide ? what.total / 4 : what.total, in_pack = wide ? 4 : 1;
+  const std::size_t run = (packs + ranks - 1) / ranks;
+  TROUPE_CHECK(run * in_pack <= most_added_by_one(group.ranks));
+  // Two of the least pieces for each block before one is larger: while one is added up, the next is on its
+  // way.
+  const std::size_t times =
+      std::clamp<std::size_t>(run * in_pack / (2 * kMostBlocks * cuda::kLeastPiece), 1, kPacksAtOnce);
+  const std::size_t piece = times * cuda::kLeastPiece / in_pack;
+  const troupe::cuda::Shape shape{
+      .grid = static_cast<unsigned>(std::min<std::size_t>(kMostBlocks, (run + piece - 1) / piece)),
+      .block = kThreads};
+  const auto kernel = wide ? two_steps_kernel<4> : two_steps_kernel<1>;
+  troupe::cuda::launch(device, kernel, shape, what, group, static_cast<unsigned>(run),
+                       static_cast<unsigned>(piece));
+}
+
 }  // namespace
 
 std::size_t exchange_inbox_bytes(int ranks) {
@@ -281,11 +393,18 @@ std::size_t exchange_inbox_bytes(int ranks) {
 }
 
 void run(Cuda& device, const SumOverRanks& op) {
-  const std::size_t most = most_in_pieces(op.group.ranks);
+  const bool two_steps = op.count >= op.group.two_steps_from && op.group.ranks > 1;
+  const std::size_t most = two_steps
+                               ? static_cast<std::size_t>(op.group.ranks) * most_added_by_one(op.group.ranks)
+                               : most_in_pieces(op.group.ranks);
   for (std::size_t at = 0; at < op.count; at += most) {
     const std::size_t count = std::min(most, op.count - at);
     const bool wide = count % 4 == 0 && is_wide(op.in) && is_wide(op.out);
-    exchange(device, op.group, Sum{op.in + at, op.out + at, static_cast<unsigned>(count)}, count, wide);
+    const Sum part{op.in + at, op.out + at, static_cast<unsigned>(count)};
+    if (two_steps)
+      sum_in_two_steps(device, op.group, part, wide);
+    else
+      exchange(device, op.group, part, count, wide);
   }
 }
 

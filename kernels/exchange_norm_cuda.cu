@@ -18,6 +18,8 @@ constexpr int kMostColumns = kMostHeld * kNormTogether;
 constexpr int kMostClusterBlocks = 512;
 constexpr int kMostRowBlocks = 528;
 constexpr int kMostTogether = 2;  // rows of a piece
+// Of an exchange in two steps: few, so that a block sends the next rows before it waits for the ones before.
+constexpr int kMostTwoStepBlocks = 264;
 
 struct SumNormArgs {
   float* in;
@@ -171,6 +173,109 @@ __global__ void __launch_bounds__(kNormThreads, kHeld <= 3 ? 4 : 2)
   cuda::end_block(group, number);
 }
 
+// The same in two steps: each rank adds up `run` rows, but for what the end takes away, and all norm every
+// row. A block has one row of each run at a time.
+template <class Element, int kHeld>
+__global__ void __launch_bounds__(kNormThreads, kHeld <= 3 ? 4 : 2)
+    two_steps_kernel(SumNormArgs a, int run, ExchangeGroup group) {
+  const int first = static_cast<int>(threadIdx.x) * 4;
+  const auto each = [&](auto&& body) {
+#pragma unroll
+    for (int k = 0; k < kHeld; ++k) {
+      if (first + k * kNormTogether < a.stride) body(k, first + k * kNormTogether);
+    }
+  };
+  float4 weight[kHeld];
+  each([&](int k, int i) { weight[k] = cuda::load_four(a.weight + i); });  // constant while the step runs
+  troupe::cuda::wait_for_previous(a.never);
+  troupe::cuda::let_next_start();
+  const bool live = cuda::is_live(group);
+  const std::uint32_t number = cuda::number_of(group);
+  const Inboxes inboxes(group, number);
+  const std::size_t sums = most_added_by_one(group.ranks);          // where they begin in an inbox
+  const std::size_t sum_flags = cuda::most_flags(group.ranks) / 2;  // likewise
+
+  // Calls body(rank, row) for the other ranks' rows of this place in their runs.
+  const auto others = [&](int at, auto&& body) {
+    for (int other = 1; other < group.ranks; ++other) {
+      const int rank = (group.rank + other) % group.ranks;
+      if (rank * run + at < a.rows) body(rank, rank * run + at);
+    }
+  };
+  const auto place_of = [&](int row) { return static_cast<std::size_t>(row) * a.stride; };
+  const auto send_parts = [&](int at) {
+    others(at, [&](int rank, int row) {
+      float* const to = inboxes.numbers(group.rank, rank) + place_of(at);
+      float4 own[kHeld];
+      each([&](int k, int i) { own[k] = cuda::load_four(a.in + place_of(row) + i); });
+      each([&](int k, int i) { *reinterpret_cast<float4*>(to + i) = own[k]; });
+    });
+    cuda::tell(inboxes, group, static_cast<std::size_t>(at), number);
+  };
+  const auto norm = [&](int row, const float4(&h)[kHeld]) {
+    float squares = 0;
+    each([&](int k, int i) {
+      squares += cuda::squares_of(h[k]);
+      *reinterpret_cast<float4*>(a.residual + place_of(row) + i) = h[k];
+      if (a.in != a.residual) *reinterpret_cast<float4*>(a.in + place_of(row) + i) = float4{};
+    });
+    const float factor = cuda::norm_factor(squares, a.cols, a.eps);
+    each([&](int k, int i) {
+      const float4 y = cuda::normed<Element>(h[k], factor, weight[k]);
+      cuda::store_four(static_cast<Element*>(a.out) + place_of(row) + i, y.x, y.y, y.z, y.w);
+    });
+    __syncthreads();  // norm_factor()'s memory may be written again
+  };
+  const auto add_up = [&](int at) {
+    const int row = group.rank * run + at;
+    const bool mine = row < a.rows;  // the same for the whole block
+    float4 h[kHeld];
+    for (int rank = 0; mine && rank < group.ranks; ++rank) {
+      const float* const from =
+          rank == group.rank ? a.in + place_of(row) : inboxes.numbers(rank, group.rank) + place_of(at);
+      float4 add[kHeld];
+      each([&](int k, int i) { add[k] = __ldcg(reinterpret_cast<const float4*>(from + i)); });
+      each([&](int k, int) { h[k] = rank == 0 ? add[k] : plus(h[k], add[k]); });
+    }
+    for (int other = 1; mine && other < group.ranks; ++other) {
+      float* const to = inboxes.numbers(group.rank, (group.rank + other) % group.ranks) + sums + place_of(at);
+      each([&](int k, int i) { *reinterpret_cast<float4*>(to + i) = h[k]; });
+    }
+    cuda::tell(inboxes, group, sum_flags + at, number);
+    if (mine) norm(row, h);
+  };
+  const auto take_sums = [&](int at) {
+    others(at, [&](int rank, int row) {
+      const float* const from = inboxes.numbers(rank, group.rank) + sums + place_of(at);
+      float4 h[kHeld];
+      each([&](int k, int i) { h[k] = __ldcg(reinterpret_cast<const float4*>(from + i)); });
+      norm(row, h);
+    });
+  };
+
+  const int step = static_cast<int>(gridDim.x), begin = static_cast<int>(blockIdx.x);
+  if (!live) {
+    for (int row = begin; row < a.rows; row += step) {
+      float4 own[kHeld];
+      each([&](int k, int i) { own[k] = cuda::load_four(a.in + place_of(row) + i); });
+      norm(row, own);
+    }
+    return;
+  }
+  for (int at = begin; at < run + 2 * step; at += step) {
+    if (at < run) send_parts(at);
+    if (const int due = at - step; due >= 0 && due < run) {
+      if (!cuda::wait_for_piece(inboxes, group, static_cast<std::size_t>(due), number)) return;
+      add_up(due);
+    }
+    if (const int due = at - 2 * step; due >= 0) {
+      if (!cuda::wait_for_piece(inboxes, group, sum_flags + due, number)) return;
+      take_sums(due);
+    }
+  }
+  cuda::end_block(group, number);
+}
+
 int blocks_of_row(const AddRmsNorm& norm) { return (padded(norm.cols) + kNormTogether - 1) / kNormTogether; }
 
 SumNormArgs arguments_of(const SumThenNorm& op, int first, int rows) {
@@ -211,6 +316,26 @@ void run_rows(Cuda& device, const SumThenNorm& op) {
   }
 }
 
+void run_in_two_steps(Cuda& device, const SumThenNorm& op) {
+  const AddRmsNorm& norm = op.norm;
+  const std::size_t of_one =
+      std::min(most_added_by_one(op.group.ranks) / static_cast<std::size_t>(padded(norm.cols)),
+               cuda::most_flags(op.group.ranks) / 2);
+  const int most = op.group.ranks * static_cast<int>(of_one);
+  for (int first = 0; first < norm.rows; first += most) {
+    const SumNormArgs arguments = arguments_of(op, first, std::min(norm.rows - first, most));
+    const int run = (arguments.rows + op.group.ranks - 1) / op.group.ranks;
+    const troupe::cuda::Shape shape{.grid = static_cast<unsigned>(std::min(run, kMostTwoStepBlocks)),
+                                    .block = kNormThreads,
+                                    .overlap = {.reads_constant = norm.weight}};
+    cuda::with_element(norm.dtype, [&](auto element) {
+      using T = decltype(element);
+      const auto kernel = blocks_of_row(norm) <= 3 ? two_steps_kernel<T, 3> : two_steps_kernel<T, kMostHeld>;
+      troupe::cuda::launch(device, kernel, shape, arguments, run, op.group);
+    });
+  }
+}
+
 }  // namespace
 
 bool is_supported(const SumThenNorm& op) {
@@ -222,6 +347,7 @@ bool is_supported(const SumThenNorm& op) {
 void run(Cuda& device, const SumThenNorm& op) {
   TROUPE_CHECK(op.group.ranks <= kMostPeers && is_supported(op));
   const AddRmsNorm& norm = op.norm;
+  if (numbers_in(norm) >= op.group.two_steps_from && op.group.ranks > 1) return run_in_two_steps(device, op);
   const int blocks = blocks_of_row(norm);
   if (!device.features().clusters || numbers_in(norm) > kMostInPackets ||
       norm.rows * blocks > kMostClusterBlocks)

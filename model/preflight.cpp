@@ -254,7 +254,7 @@ Result<Preflight> preflight_with(const config::Options& options, const GpuProbes
   made.spec_hash = storage_hash(files->spec, options);
   if (gpus.absent.code == Code::unavailable) made.notes.push_back("on the CPU: " + gpus.absent.message);
   if (on_gpu) made.notes.push_back(gpu.name);
-  if (on_gpu && !gpus.note.empty()) made.notes.push_back(gpus.note);
+  if (on_gpu) made.notes.insert(made.notes.end(), gpus.notes.begin(), gpus.notes.end());
   if (!files->map.skipped.empty()) made.notes.push_back(skipped_note(files->map.skipped));
   made.spec = std::move(files->spec);
   if (!made.shard.alone()) {

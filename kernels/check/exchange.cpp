@@ -13,7 +13,7 @@ constexpr int kRanks = 2;
 
 class Ranks {
  public:
-  explicit Ranks(Cuda& first)
+  explicit Ranks(Cuda& first, std::size_t two_steps_from = kNeverInTwoSteps)
       : second_({.ordinal = first.ordinal()}), sides_{{Side<Cuda>(first), Side<Cuda>(second_)}} {
     ExchangeTable table{};
     for (int r = 0; r < kRanks; ++r) table.inboxes[r] = side(r).room<std::byte>(exchange_inbox_bytes(kRanks));
@@ -23,7 +23,8 @@ class Ranks {
       groups_[static_cast<std::size_t>(r)] = {.table = side(r).put(std::vector<ExchangeTable>{table}),
                                               .stop = side(r).put(std::vector<std::uint32_t>{0}),
                                               .rank = r,
-                                              .ranks = kRanks};
+                                              .ranks = kRanks,
+                                              .two_steps_from = two_steps_from};
     }
   }
   Side<Cuda>& side(int rank) { return sides_[static_cast<std::size_t>(rank)]; }
@@ -48,8 +49,8 @@ Numbers sum_of(const Numbers& a, const Numbers& b) {
   return sum;
 }
 
-Status check_sum(Cuda& cuda, std::size_t count) {
-  Ranks ranks(cuda);
+Status check_sum(Cuda& cuda, std::size_t count, std::size_t two_steps_from) {
+  Ranks ranks(cuda, two_steps_from);
   const Numbers values[] = {draw(count, 51), draw(count, 52)};
   std::array<SumOverRanks, kRanks> ops;
   for (int r = 0; r < kRanks; ++r)
@@ -63,7 +64,7 @@ Status check_sum(Cuda& cuda, std::size_t count) {
   return {};
 }
 
-Status check_sum_then_norm(Cpu& cpu, Cuda& cuda, int rows) {
+Status check_sum_then_norm(Cpu& cpu, Cuda& cuda, int rows, std::size_t two_steps_from) {
   constexpr int kCols = 1024;
   const auto count = static_cast<std::size_t>(rows * kCols);
   const Numbers values[] = {draw(count, 53), draw(count, 54)}, weight = draw(kCols, 55);
@@ -78,7 +79,7 @@ Status check_sum_then_norm(Cpu& cpu, Cuda& cuda, int rows) {
   const AddRmsNorm expected = norm(here, sum_of(values[0], values[1]));
   run(cpu, expected);
   const Numbers reference = here.numbers(DType::bf16, expected.out, rows, kCols);
-  Ranks ranks(cuda);
+  Ranks ranks(cuda, two_steps_from);
   std::array<SumThenNorm, kRanks> ops;
   for (int r = 0; r < kRanks; ++r) {
     const AddRmsNorm made = norm(ranks.side(r), values[r]);
@@ -126,19 +127,23 @@ Status check_gather(Cuda& cuda) {
 }  // namespace
 
 void add_exchange_checks(Checks& checks) {
-  for (const std::size_t count : {std::size_t{4096}, kMostInPackets + 1000}) {
-    checks.push_back({"SumOverRanks",
-                      "two ranks on one GPU, " + std::to_string(count) + " numbers",
-                      {},
-                      one_kernel,
-                      [count](Cpu&, Cuda& cuda) { return check_sum(cuda, count); }});
-  }
-  for (const int rows : {4, 200}) {
-    checks.push_back({"SumThenNorm",
-                      "two ranks on one GPU, " + std::to_string(rows) + " rows of 1024",
-                      {},
-                      one_kernel,
-                      [rows](Cpu& cpu, Cuda& cuda) { return check_sum_then_norm(cpu, cuda, rows); }});
+  for (const std::size_t from : {kNeverInTwoSteps, std::size_t{0}}) {
+    const std::string steps = from == 0 ? " in two steps" : "";
+    for (const std::size_t count : {std::size_t{4096}, kMostInPackets + 1000}) {
+      checks.push_back({"SumOverRanks",
+                        "two ranks on one GPU, " + std::to_string(count) + " numbers" + steps,
+                        {},
+                        one_kernel,
+                        [count, from](Cpu&, Cuda& cuda) { return check_sum(cuda, count, from); }});
+    }
+    for (const int rows : {4, 200}) {
+      checks.push_back(
+          {"SumThenNorm",
+           "two ranks on one GPU, " + std::to_string(rows) + " rows of 1024" + steps,
+           {},
+           one_kernel,
+           [rows, from](Cpu& cpu, Cuda& cuda) { return check_sum_then_norm(cpu, cuda, rows, from); }});
+    }
   }
   checks.push_back({"GatherColumns", "two ranks on one GPU", {}, one_kernel, [](Cpu&, Cuda& cuda) {
                       return check_gather(cuda);

@@ -3,7 +3,8 @@
 //
 // A block waits for nothing but what the block of its number sends on the other ranks, and sends it first. So
 // an exchange ends even where a GPU has not room for all its blocks at once, as long as they start in the
-// order of their numbers.
+// order of their numbers. In two steps a block sends the sums of a piece when it has all parts of it, and
+// every block has sent its parts before it waits for the sums of an earlier piece.
 #include <cstddef>
 #include <cstdint>
 
@@ -15,12 +16,15 @@ namespace troupe::kernels::cuda {
 inline constexpr std::size_t kPacketBytes = 2 * kMostInPackets * sizeof(float);
 inline constexpr std::size_t kLeastPiece = 2048;  ///< floats
 
-/// Flags that a rank may set in an exchange, one for each piece.
+/// Flags that a rank may set in an exchange, one for each piece. In two steps the first half is for pieces of
+/// parts, the second for those of sums.
 __host__ __device__ constexpr std::size_t most_flags(int ranks) {
-  return most_in_pieces(ranks) / kLeastPiece / 4 * 4;
+  return most_in_pieces(ranks) / kLeastPiece;
 }
+static_assert(most_flags(7) % 8 == 0 && most_flags(7) * kLeastPiece == most_in_pieces(7));
 
-/// What a rank may write into the inbox of another in one exchange: packets, numbers in pieces, flags.
+/// What a rank may write into the inbox of another in one exchange: packets, numbers in pieces, flags. In two
+/// steps the first half of the numbers are parts, the second half sums.
 __host__ __device__ constexpr std::size_t part_bytes(int ranks) {
   return kPacketBytes + most_in_pieces(ranks) * sizeof(float) + most_flags(ranks) * sizeof(std::uint32_t);
 }

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <cstring>
 #include <string>
 #include <utility>
 #include <variant>
@@ -17,6 +18,8 @@ struct Collective<Cuda>::Way {
   auto with(F&& f) {
     return std::visit(std::forward<F>(f), exchange);
   }
+  /// Null over NCCL.
+  PeerExchange* peers() { return std::get_if<PeerExchange>(&exchange); }
 };
 
 Collective<Cuda>::Collective(RankMeeting meeting, Cuda& device, std::unique_ptr<Way> way)
@@ -30,12 +33,23 @@ Result<std::unique_ptr<Collective<Cuda>>> Collective<Cuda>::attach(int fd, const
   if (!meeting) return meeting.status();
   std::unique_ptr<Way> way(
       nccl ? new Way{decltype(Way::exchange)(std::in_place_type<NcclExchange>, device, shard, shares_gpu)}
-           : new Way{decltype(Way::exchange)(std::in_place_type<PeerExchange>, device, shard)});
+           : new Way{decltype(Way::exchange)(std::in_place_type<PeerExchange>, device, shard, shares_gpu)});
   return std::unique_ptr<Collective>(new Collective(std::move(*meeting), device, std::move(way)));
 }
 
 bool Collective<Cuda>::lasting_graphs() const {
   return way_->with([](const auto& exchange) { return exchange.kLastingGraphs; });
+}
+
+bool Collective<Cuda>::knows_steps() const { return way_->peers() == nullptr || way_->peers()->known(); }
+
+void Collective<Cuda>::set_two_steps_from(std::size_t numbers) {
+  TROUPE_CHECK(way_->peers() != nullptr);
+  way_->peers()->learn(numbers);
+}
+
+std::size_t Collective<Cuda>::two_steps_from() const {
+  return way_->peers() == nullptr ? kernels::kNeverInTwoSteps : way_->peers()->two_steps_from();
 }
 
 void Collective<Cuda>::clear(Cuda&, float* memory, std::size_t count) {
@@ -67,8 +81,7 @@ std::byte* Collective<Cuda>::shared(int rank) const {
 
 bool Collective<Cuda>::join() {
   if (go_on()) return true;
-  const bool finding =
-      stage_ == Stage::unreachable || stage_ == Stage::connecting || stage_ == Stage::waiting;
+  const bool finding = stage_ != Stage::alone && stage_ != Stage::meeting;
   if (finding && !meeting_.ended() && Clock::now() - here_ > RankMeeting::kPatience) {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(RankMeeting::kPatience).count();
     const std::string why = stage_ == Stage::unreachable ? ": " + unreachable_.message : std::string();
@@ -102,8 +115,31 @@ bool Collective<Cuda>::go_on() {
       [[fallthrough]];
     case Stage::waiting:
       if (!meeting_.all_here()) return false;
+      if (knows_steps()) {
+        stage_ = Stage::joined;
+        return true;
+      }
+      way_->peers()->measure();
+      stage_ = Stage::measuring;
+      [[fallthrough]];
+    case Stage::measuring:
+      // Exchanges of an epoch that has ended give up, and their times mean nothing.
+      if (!way_->peers()->measured() || meeting_.ended()) return false;
+      if (shard().rank == 0) {
+        const std::size_t found = way_->peers()->found();
+        std::memcpy(meeting_.mine(), &found, sizeof found);
+      }
+      meeting_.arrive();
+      stage_ = Stage::telling;
+      [[fallthrough]];
+    case Stage::telling: {
+      if (!meeting_.all_here()) return false;
+      std::size_t found = 0;
+      std::memcpy(&found, meeting_.message_of(0), sizeof found);
+      way_->peers()->learn(found);
       stage_ = Stage::joined;
       [[fallthrough]];
+    }
     case Stage::joined: break;
   }
   return true;

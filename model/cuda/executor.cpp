@@ -21,10 +21,24 @@ namespace {
 
 /// A second step in flight keeps the GPU busy. More would only make new arrivals wait longer.
 constexpr int kStepsInFlight = 2;
+/// What the driver takes for a process, with room to spare.
+constexpr std::uint64_t kContextBytes = std::uint64_t{1} << 30;
+/// What graphs take that are captured when the ranks have met, with room to spare.
+constexpr std::uint64_t kGraphBytes = std::uint64_t{256} << 20;
 
-GpuMemory memory_for(const Cuda& device, const ExchangeWay& way) {
+/// Of a GPU that `sharing` ranks have together. What is free there does not tell how much one of them has
+/// taken and may still take: each has an equal share, of which all that it takes is still to come.
+GpuMemory memory_for(const Cuda& device, const ExchangeWay& way, int sharing, int ranks) {
   const CudaMemory memory = device.memory();
-  return {memory.free - (way.nccl ? std::min(memory.free, kNcclBytes) : 0), memory.total};
+  GpuMemory own{memory.free, memory.total};
+  std::uint64_t exchanges = way.nccl ? kNcclBytes : 0;
+  if (sharing > 1) {
+    own.total /= static_cast<std::uint64_t>(sharing);
+    own.free = own.total - std::min(own.total, kContextBytes);
+    if (!way.nccl && ranks > 1) exchanges = peer_exchange_bytes(ranks);
+  }
+  own.free -= std::min(own.free, exchanges);
+  return own;
 }
 
 Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::Options& options,
@@ -36,23 +50,23 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
   CudaModel model;
   const Result<KernelWays> avoided = read_kernel_ways(options.device.avoided_kernels);
   if (!avoided) return avoided.status();
-  model.device =
-      std::make_unique<Cuda>(CudaOptions{.ordinal = place.worker() / options.parallel.ranks_per_gpu,
-                                         .batch_invariant = options.device.batch_invariant,
-                                         .overlap = options.device.overlap_kernels,
-                                         .avoided = *avoided});
+  model.device = std::make_unique<Cuda>(CudaOptions{.ordinal = options.parallel.gpu_of(place.worker()),
+                                                    .batch_invariant = options.device.batch_invariant,
+                                                    .overlap = options.device.overlap_kernels,
+                                                    .avoided = *avoided});
   Cuda& device = *model.device;
   if (Status s = check_gpu(files.formats, device.capability()); !s.ok()) return s;
   const ExchangeWay way = choose_exchange(options.parallel, cuda_reaches);
+  const int sharing = ranks_on(device.ordinal(), options.parallel);
   if (!place.shard.alone()) {
     Result<std::unique_ptr<Collective<Cuda>>> ranks = Collective<Cuda>::attach(
-        place.memory_fd, place.shard, device, way.nccl, options.parallel.ranks_per_gpu > 1);
+        place.memory_fd, place.shard, device, way.nccl, share_gpus(options.parallel));
     if (!ranks) return ranks.status();
     model.ranks = std::move(*ranks);
   }
   model.slow_ways = slow_choices(*spec, files.formats, kernels::cuda::traits_of(device));
-  Result<wire::Capacity> sized =
-      size_cuda(*spec, files.formats, files.tied, options, memory_for(device, way));
+  Result<wire::Capacity> sized = size_cuda(*spec, files.formats, files.tied, options,
+                                           memory_for(device, way, sharing, place.shard.ranks));
   if (!sized) return sized.status();
   // The KV blocks and the length that they allow are found again when everything else is there.
   Result<wire::Capacity> limits = cuda_limits(*spec, files.formats, files.tied, options, sized->max_slots);
@@ -96,7 +110,8 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
                              .drafts = drafted_rows(capacity)},
                             1 + capacity.max_drafts);
   model.steps->warm_up(scratch.most());
-  if (!model.ranks || model.ranks->lasting_graphs()) model.steps->capture();
+  const bool captures = !model.ranks || (model.ranks->lasting_graphs() && model.ranks->knows_steps());
+  if (captures) model.steps->capture();
 
   if (spec->vision) {
     Result<std::unique_ptr<CudaEncoder>> encoder = CudaEncoder::make(
@@ -108,9 +123,11 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
     model.encoder = std::move(*encoder);
   }
 
-  GpuMemory left = memory_for(device, way);
-  left.free += model.kv->mapped();
-  if (Status s = fit_cuda_kv(capacity, *spec, files.formats, options, left, 0); !s.ok()) return s;
+  GpuMemory left = memory_for(device, way, sharing, place.shard.ranks);
+  if (sharing == 1) left.free += model.kv->mapped();
+  if (!captures) left.free -= std::min(left.free, kGraphBytes);
+  const std::uint64_t to_come = sharing == 1 ? 0 : cuda_fixed_bytes(capacity, *spec, files.formats);
+  if (Status s = fit_cuda_kv(capacity, *spec, files.formats, options, left, to_come); !s.ok()) return s;
   if (shares_kv) model.kv->unmap();  // one piece is shared, and no block has contents yet
   if (!model.kv->map(capacity.kv_bytes)) {
     return failure(Code::unavailable, "the GPU refuses " + bytes_text(capacity.kv_bytes) +

@@ -10,27 +10,38 @@
 
 namespace troupe::model {
 
-PeerExchange::PeerExchange(Cuda& device, const Shard& shard)
+/// What a rank tells the others.
+struct PeerExchange::Message {
+  PeerAddress inbox, shared;
+  bool known = false;  ///< two_steps_from
+  std::size_t two_steps_from = 0;
+};
+
+PeerExchange::PeerExchange(Cuda& device, const Shard& shard, bool shares_gpu)
     : device_(device),
       shard_(shard),
       inbox_(device, kernels::exchange_inbox_bytes(shard.ranks)),
       table_(device, sizeof(kernels::ExchangeTable)),
       stop_(sizeof(std::uint32_t)),
+      known_(shares_gpu || shard.ranks <= 2),
+      two_steps_from_(kernels::expected_two_steps_from(shard.ranks)),
       others_(static_cast<std::size_t>(shard.ranks)),
       others_shared_(static_cast<std::size_t>(shard.ranks)) {
   TROUPE_CHECK(shard.ranks <= kernels::kMostPeers);
+  if (!known_) meter_.emplace(device);
 }
 
 kernels::ExchangeGroup PeerExchange::group() const {
   return {.table = reinterpret_cast<kernels::ExchangeTable*>(table_.data()),
           .stop = reinterpret_cast<const std::uint32_t*>(stop_.data()),
           .rank = shard_.rank,
-          .ranks = shard_.ranks};
+          .ranks = shard_.ranks,
+          .two_steps_from = two_steps_from_};
 }
 
 void PeerExchange::tell(std::byte* to) const {
-  const PeerAddress addresses[] = {inbox_.address(), shared_.address()};
-  std::memcpy(to, addresses, sizeof addresses);
+  const Message message{inbox_.address(), shared_.address(), known_, two_steps_from_};
+  std::memcpy(to, &message, sizeof message);
 }
 
 Status PeerExchange::reach(PeerMemory& memory, const PeerAddress& address, int rank) {
@@ -50,15 +61,16 @@ Status PeerExchange::connect(const std::function<const std::byte*(int)>& message
   table.live = 1;
   for (int rank = 0; rank < shard_.ranks; ++rank) {
     const auto at = static_cast<std::size_t>(rank);
+    Message message;
+    std::memcpy(&message, message_of(rank), sizeof message);
+    if (message.known && !known_) learn(message.two_steps_from);
     if (rank == shard_.rank) {
       table.inboxes[at] = inbox_.data();
       continue;
     }
-    PeerAddress addresses[2];
-    std::memcpy(addresses, message_of(rank), sizeof addresses);
-    if (Status s = reach(others_[at], addresses[0], rank); !s.ok()) return s;
+    if (Status s = reach(others_[at], message.inbox, rank); !s.ok()) return s;
     if (shared_.bytes() > 0) {
-      if (Status s = reach(others_shared_[at], addresses[1], rank); !s.ok()) return s;
+      if (Status s = reach(others_shared_[at], message.shared, rank); !s.ok()) return s;
     }
     table.inboxes[at] = others_[at].data();
   }
@@ -67,6 +79,23 @@ Status PeerExchange::connect(const std::function<const std::byte*(int)>& message
   device_.upload(table_.data(), &table, sizeof table);
   device_.sync();
   return {};
+}
+
+void PeerExchange::measure() {
+  measuring_ = true;
+  meter_->begin(group());
+}
+
+void PeerExchange::learn(std::size_t two_steps_from) {
+  two_steps_from_ = two_steps_from;
+  known_ = true;
+  measuring_ = false;
+}
+
+void PeerExchange::disconnect() {
+  if (!std::exchange(measuring_, false)) return;
+  leave();
+  device_.sync();  // before the next epoch begins, which takes `stop` back
 }
 
 void PeerExchange::skip_to(std::uint32_t number) {

@@ -2,12 +2,14 @@
 // A rank's part of the exchanges through the memory of other GPUs (kernels/exchange.h).
 #include <atomic>
 #include <functional>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "gpu/peer_memory.h"
 #include "gpu/pinned.h"
 #include "kernels/exchange.h"
+#include "model/cuda/sum_meter.h"
 #include "model/ranks/shard.h"
 
 namespace troupe::model {
@@ -18,7 +20,8 @@ class PeerExchange {
   /// A graph that has captured calls runs in every epoch.
   static constexpr bool kLastingGraphs = true;
 
-  PeerExchange(Cuda& device, const Shard& shard);
+  /// `shares_gpu`: ranks take turns, so no time of an exchange means anything.
+  PeerExchange(Cuda& device, const Shard& shard, bool shares_gpu);
 
   /// Takes memory that the others' copies reach from connect() on. Once, before the first tell().
   bool share(std::size_t bytes) {
@@ -38,9 +41,22 @@ class PeerExchange {
   /// died since then.
   Status connect(const std::function<const std::byte*(int)>& message_of);
   bool connected() const { return true; }
+
+  /// The size from which on sums go in two steps is the same on all ranks and lasts, as graphs hold it. Two
+  /// ranks, and ranks that share a GPU, take what is expected. Others know it from tell()'s message of any
+  /// rank that knows it; where none does, rank 0 measures it with all others after connect(): not known(),
+  /// then measure(), measured() in the end, and learn() of what rank 0 says.
+  bool known() const { return known_; }
+  std::size_t two_steps_from() const { return two_steps_from_; }
+  void measure();
+  bool measured() const { return meter_->ended(); }
+  /// Of this rank's times.
+  std::size_t found() const { return model::two_steps_from(meter_->times()); }
+  void learn(std::size_t two_steps_from);
+
   /// Ends the exchanges in flight. Returns at once.
   void leave() { stop_word().store(1, std::memory_order_release); }
-  void disconnect() {}
+  void disconnect();
   void skip_to(std::uint32_t number);
 
   void all_reduce(float* in, float* out, std::size_t count);
@@ -52,6 +68,7 @@ class PeerExchange {
   std::atomic_ref<std::uint32_t> stop_word() const {
     return std::atomic_ref(*reinterpret_cast<std::uint32_t*>(stop_.data()));
   }
+  struct Message;
   kernels::ExchangeGroup group() const;
   Status reach(PeerMemory& memory, const PeerAddress& address, int rank);
 
@@ -60,7 +77,11 @@ class PeerExchange {
   SharedMemory inbox_;
   SharedMemory table_;
   PinnedMemory stop_;
-  SharedMemory shared_;                             // not taken: empty
+  SharedMemory shared_;  // not taken: empty
+  std::optional<SumMeter> meter_;
+  bool measuring_ = false;
+  bool known_ = false;
+  std::size_t two_steps_from_;
   std::vector<PeerMemory> others_, others_shared_;  // by rank; this rank's own stays empty
 };
 

@@ -76,6 +76,13 @@ class Collective<Cuda> {
   /// False: a graph that has captured calls is good for the epoch in which it was captured, after join(), and
   /// has to be destroyed before begin_epoch().
   bool lasting_graphs() const;
+  /// False: the first join() finds out which sums go in two steps (kernels/exchange.h), and graphs have to be
+  /// captured after it.
+  bool knows_steps() const;
+  /// Sums of so many numbers or more go in two steps; `numbers` is the same on all ranks. Graphs hold it. Not
+  /// over NCCL. For tests and measurements.
+  void set_two_steps_from(std::size_t numbers);
+  std::size_t two_steps_from() const;
 
   /// `memory` is zero before the first call and whenever it has been an all_reduce()'s `in`: only join()
   /// clears it.
@@ -113,7 +120,7 @@ class Collective<Cuda> {
   void begin_epoch(std::uint32_t epoch);
 
  private:
-  enum class Stage { alone, meeting, unreachable, connecting, waiting, joined };
+  enum class Stage { alone, meeting, unreachable, connecting, waiting, measuring, telling, joined };
   struct Way;
   Collective(RankMeeting meeting, Cuda& device, std::unique_ptr<Way> way);
   bool go_on();

@@ -1,6 +1,8 @@
 #include "model/ranks/gpus_of_ranks.h"
 
 #include <algorithm>
+#include <limits>
+#include <map>
 #include <set>
 #include <string_view>
 #include <utility>
@@ -21,7 +23,19 @@ Result<std::string> find_nccl(const std::string& why, const GpuProbes& probes) {
                                         version.status().message + ". LD_LIBRARY_PATH may name its folder.");
 }
 
+Status gpu_is_absent(const config::ParallelOptions& parallel, int visible) {
+  std::string got;
+  for (const int device : parallel.rank_devices) got += (got.empty() ? "" : ",") + std::to_string(device);
+  return invalid(
+      "--rank-devices: got " + got + ", expected " +
+          (visible == 1 ? "0 alone, the one visible GPU"
+                        : "numbers from 0 to " + std::to_string(visible - 1) + ", the visible GPUs") +
+          " (CUDA_VISIBLE_DEVICES)",
+      "rank-devices");
+}
+
 Status too_many(const config::ParallelOptions& parallel, int visible) {
+  if (!parallel.rank_devices.empty()) return gpu_is_absent(parallel, visible);
   const int sharing = parallel.ranks_per_gpu;
   const bool engines = parallel.data_parallel_size > 1;
   const std::string flag = engines ? "data-parallel-size" : "tensor-parallel-size";
@@ -35,9 +49,23 @@ Status too_many(const config::ParallelOptions& parallel, int visible) {
                  flag);
 }
 
-Status unlike(const CudaProbe& first, const CudaProbe& other, std::size_t ordinal) {
-  return invalid("--tensor-parallel-size: GPU 0 is " + first.name + " and GPU " + std::to_string(ordinal) +
-                     " is " + other.name + ", expected GPUs of one kind; CUDA_VISIBLE_DEVICES chooses them",
+/// "ranks take turns on GPUs that they share (0, 1 on GPU 0; 2, 3 on GPU 1): that is slow, and for tests".
+std::string sharing_note(const config::ParallelOptions& parallel) {
+  std::string places;
+  for (const int gpu : gpus_of(parallel)) {
+    std::string ranks;
+    for (int worker = 0; worker < parallel.workers(); ++worker) {
+      if (parallel.gpu_of(worker) == gpu) ranks += (ranks.empty() ? "" : ", ") + std::to_string(worker);
+    }
+    places += (places.empty() ? "" : "; ") + ranks + " on GPU " + std::to_string(gpu);
+  }
+  return "ranks take turns on GPUs that they share (" + places + "): that is slow, and for tests";
+}
+
+Status unlike(const CudaProbe& first, int first_ordinal, const CudaProbe& other, int ordinal) {
+  return invalid("--tensor-parallel-size: GPU " + std::to_string(first_ordinal) + " is " + first.name +
+                     " and GPU " + std::to_string(ordinal) + " is " + other.name +
+                     ", expected GPUs of one kind; CUDA_VISIBLE_DEVICES chooses them",
                  "tensor-parallel-size");
 }
 
@@ -55,7 +83,7 @@ Status check_visible(std::string_view named) {
     return invalid(
         "CUDA_VISIBLE_DEVICES is " + std::string(named) + ", which names device " + std::string(device) +
             " twice; each rank has a GPU of its own, so name different ones, or let ranks share one with "
-            "--ranks-per-gpu",
+            "--rank-devices",
         "tensor-parallel-size");
   }
   return {};
@@ -83,19 +111,24 @@ std::string visible_devices() {
 Result<GpusOfRanks> find_gpus(const config::Options& options, const GpuProbes& probes) {
   const config::ParallelOptions& parallel = options.parallel;
   const int ranks = parallel.tensor_parallel_size, workers = parallel.workers();
-  std::vector<CudaProbe> gpus;
+  const std::vector<int> ordinals = gpus_of(parallel);
+  std::map<int, CudaProbe> gpus;
   if (workers > 1) {
     if (Status s = check_visible(probes.visible()); !s.ok()) return s;
   }
   Status refused;  // of the first that cannot be used
   bool none = true;
-  for (int ordinal = 0; ordinal < gpus_of(parallel); ++ordinal) {
+  if (ordinals.front() > 0) {  // how many there are is known of one that is there
+    const Result<CudaProbe> gpu = probes.gpu(0);
+    if (gpu.ok() && ordinals.back() >= gpu->devices) return too_many(parallel, gpu->devices);
+  }
+  for (const int ordinal : ordinals) {
     Result<CudaProbe> gpu = probes.gpu(ordinal);
-    if (gpu.ok() && gpus_of(parallel) > gpu->devices) return too_many(parallel, gpu->devices);
+    if (gpu.ok() && ordinals.back() >= gpu->devices) return too_many(parallel, gpu->devices);
     // One without room for a context is there, and another process uses it.
     if (gpu.ok() || gpu.status().code != Code::unsupported) none = false;
     if (!gpu.ok() && refused.ok()) refused = gpu.status();
-    if (gpu.ok()) gpus.push_back(*std::move(gpu));
+    if (gpu.ok()) gpus.emplace(ordinal, *std::move(gpu));
   }
   GpusOfRanks found;
   if (!refused.ok() && (none || workers == 1)) {
@@ -103,21 +136,24 @@ Result<GpusOfRanks> find_gpus(const config::Options& options, const GpuProbes& p
     return found;
   }
   if (!refused.ok()) return refused;
-  found.each = gpus.front();
-  for (std::size_t ordinal = 1; ordinal < gpus.size(); ++ordinal) {
-    if (gpus[ordinal].name != found.each.name) return unlike(found.each, gpus[ordinal], ordinal);
-    found.each.free = std::min(found.each.free, gpus[ordinal].free);
+  found.each = gpus.begin()->second;
+  found.each.free = found.each.total = std::numeric_limits<std::uint64_t>::max();
+  for (const auto& [ordinal, gpu] : gpus) {
+    if (gpu.name != found.each.name) return unlike(found.each, ordinals.front(), gpu, ordinal);
+    const auto sharing = static_cast<std::uint64_t>(ranks_on(ordinal, parallel));
+    if (gpu.free / sharing >= found.each.free) continue;
+    found.each.free = gpu.free / sharing;
+    found.each.total = gpu.total / sharing;
   }
-  found.each.free /= static_cast<std::uint64_t>(std::min(parallel.ranks_per_gpu, workers));
+  if (share_gpus(parallel)) found.notes.push_back(sharing_note(parallel));
   if (ranks == 1) return found;
-  found.way = choose_exchange(parallel, [&](int from, int to) {
-    return (gpus[static_cast<std::size_t>(from)].reaches >> to & 1) != 0;
-  });
+  found.way =
+      choose_exchange(parallel, [&](int from, int to) { return (gpus.at(from).reaches >> to & 1) != 0; });
   if (Status s = check_order(options, found.way); !s.ok()) return s;
   if (found.way.nccl) {
     Result<std::string> note = find_nccl(found.way.why, probes);
     if (!note.ok()) return note.status();
-    found.note = *std::move(note);
+    found.notes.push_back(*std::move(note));
   }
   found.each.free -= std::min(found.each.free, found.way.nccl ? kNcclBytes : peer_exchange_bytes(ranks));
   return found;

@@ -103,13 +103,28 @@ TEST(Parse, SeveralRanks) {
   EXPECT_EQ(parsed({"--device", "cuda", "-tp", "2"}).parallel.tensor_parallel_size, 2);
   option_error({"-tp", "0"});
   option_error({"-tp", "33"});
-  EXPECT_NE(option_error({"-tp", "2", "--ranks-per-gpu", "2"})
-                .find("--ranks-per-gpu: got 2, which needs "
-                      "--num-gpu-blocks-override"),
-            std::string::npos);
+  EXPECT_EQ(parsed({"-tp", "2", "--ranks-per-gpu", "2"}).parallel.gpu_of(1), 0);
+}
+
+TEST(Parse, DevicesOfRanks) {
+  EXPECT_EQ(parsed({"-tp", "4", "--rank-devices", "0,0,1,1"}).parallel.gpu_of(2), 1);
+  EXPECT_EQ(parsed({"-tp", "2", "-dp", "2", "--rank-devices", "0,1,1,0"}).parallel.gpu_of(2), 1);
+  EXPECT_EQ(option_error({"-tp", "4", "--rank-devices", "0,0,0"}),
+            "--rank-devices: got 0,0,0, expected 4 devices separated by commas, one for each rank of "
+            "--tensor-parallel-size");
+  EXPECT_EQ(option_error({"-tp", "2", "-dp", "2", "--rank-devices", "0,0"}),
+            "--rank-devices: got 0,0, expected 4 devices separated by commas, one for each rank of "
+            "--tensor-parallel-size of each engine");
   EXPECT_EQ(
-      parsed({"-tp", "2", "--ranks-per-gpu", "2", "--num-gpu-blocks-override", "99"}).parallel.ranks_per_gpu,
-      2);
+      option_error({"-tp", "2", "--rank-devices", "0,0", "--ranks-per-gpu", "2"}),
+      "--rank-devices: got 0,0, which cannot be used with --ranks-per-gpu 2: that is a short form of it");
+  for (const char* wrong : {"0,x", "0,-1", "0,64", "0,", "cuda:0,cuda:1"}) {
+    const std::string error = option_error({"-tp", "2", "--rank-devices", wrong});
+    EXPECT_NE(error.find("--rank-devices: got \"" + std::string(wrong) +
+                         "\", expected a whole number from 0 to 63, or several separated by commas"),
+              std::string::npos)
+        << error;
+  }
 }
 
 TEST(Parse, KeysNeverAppearInMessages) {

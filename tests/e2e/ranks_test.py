@@ -153,8 +153,9 @@ class Refused(unittest.TestCase):
         self.check(("--device", "cpu", "--tensor-parallel-size", 3, "--quantization", "wint4", "--quantization-group", 128),
                    "--tensor-parallel-size 3 gives a rank 192 of num_attention_heads * head_dim")
 
-    def test_a_shared_gpu_without_a_number_of_blocks(self):
-        self.check(("--tensor-parallel-size", 2, "--ranks-per-gpu", 2), "needs --num-gpu-blocks-override")
+    def test_devices_for_another_number_of_ranks(self):
+        self.check(("--tensor-parallel-size", 4, "--rank-devices", "0,0,0"),
+                   "--rank-devices: got 0,0,0, expected 4 devices separated by commas, one for each rank")
 
 
 class DryRun(unittest.TestCase):

@@ -18,6 +18,9 @@ using test::GoldenCase;
 using test::Party;
 using test::RankProcess;
 
+// Ranks that share a GPU take turns of some milliseconds.
+constexpr Duration kPatience = std::chrono::minutes(5);
+
 class CudaRanks : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -53,7 +56,7 @@ struct RankCase {
   GoldenCase which;
   int ranks;
   bool expert_parallel;
-  bool nccl = false;
+  std::string_view way{};  ///< as Party has it
 };
 
 class CudaRankGoldens : public ::testing::TestWithParam<std::tuple<RankCase, DType>> {};
@@ -61,11 +64,12 @@ class CudaRankGoldens : public ::testing::TestWithParam<std::tuple<RankCase, DTy
 TEST_P(CudaRankGoldens, EveryRankHasTheReferencesLogits) {
   if (const Status usable = cuda_usable(); !usable.ok()) GTEST_SKIP() << usable.message;
   const auto& [one, dtype] = GetParam();
-  if (one.nccl && !nccl_version().ok()) GTEST_SKIP() << nccl_version().status().message;
+  if (one.way == "nccl" && !nccl_version().ok()) GTEST_SKIP() << nccl_version().status().message;
   const auto logits =
       test::run_ranks<float>("CudaRanks.DISABLED_RankOfAGolden", one.ranks, one.expert_parallel,
                              std::string(one.which.checkpoint) + " " + one.which.golden + " " +
-                                 std::to_string(static_cast<int>(dtype)) + (one.nccl ? " nccl" : ""));
+                                 std::to_string(static_cast<int>(dtype)) + " " + std::string(one.way),
+                             kPatience);
   for (std::size_t r = 0; r < logits.size(); ++r)
     EXPECT_EQ(logits[r], logits[0]) << "rank " << r << " has other bits";
   test::check_logits(logits[0], test::load_golden(one.which.golden), dtype);
@@ -74,21 +78,29 @@ TEST_P(CudaRankGoldens, EveryRankHasTheReferencesLogits) {
 std::string name_of(const ::testing::TestParamInfo<CudaRankGoldens::ParamType>& info) {
   const auto& [one, dtype] = info.param;
   return std::string(one.which.checkpoint) + "_" + to_string(dtype) + "_" + std::to_string(one.ranks) +
-         (one.expert_parallel ? "_experts" : "") + (one.nccl ? "_nccl" : "");
+         (one.expert_parallel ? "_experts" : "") +
+         (one.way.empty() ? "" : "_" + std::string(one.way.substr(0, one.way.find(' '))));
 }
 
 constexpr RankCase kCases[] = {
     {{"gqa3_tied", "gqa3_tied"}, 2, false},
     {{"gqa8_tied", "gqa8_tied"}, 2, false},
     {{"gqa8_tied", "gqa8_tied"}, 4, false},
+    {{"gqa8_tied", "gqa8_tied"}, 4, false, "two steps"},
+    {{"gqa8_tied", "gqa8_tied"}, 8, false},
+    {{"gqa8_tied", "gqa8_tied"}, 8, false, "two steps"},
+    {{"moe_ranks8", "moe_ranks8"}, 4, false, "two steps"},
+    {{"moe_ranks8", "moe_ranks8"}, 8, false},
+    {{"moe_ranks8", "moe_ranks8"}, 8, true},
+    {{"moe_ranks8", "moe_ranks8"}, 8, true, "two steps"},
     {{"moe_shared2", "moe_shared2"}, 2, false},
     {{"moe_shared2", "moe_shared2"}, 2, true},
     {{"moe_shared2_paddle", "moe_shared2"}, 2, false},
     {{"moe_end", "moe_end"}, 2, false},
-    {{"gqa8_tied", "gqa8_tied"}, 2, false, true},
-    {{"gqa8_tied", "gqa8_tied"}, 4, false, true},
-    {{"moe_shared2", "moe_shared2"}, 2, false, true},
-    {{"moe_shared2", "moe_shared2"}, 2, true, true},
+    {{"gqa8_tied", "gqa8_tied"}, 2, false, "nccl"},
+    {{"gqa8_tied", "gqa8_tied"}, 4, false, "nccl"},
+    {{"moe_shared2", "moe_shared2"}, 2, false, "nccl"},
+    {{"moe_shared2", "moe_shared2"}, 2, true, "nccl"},
 };
 
 INSTANTIATE_TEST_SUITE_P(All, CudaRankGoldens,
@@ -148,13 +160,14 @@ INSTANTIATE_TEST_SUITE_P(All, QuantisedCudaRanks,
 
 constexpr int kSlots = 8;
 
-/// `what`: a checkpoint, and " nccl".
-config::Options options_of(const std::string& what) {
+/// `what`: a checkpoint, and " nccl"; or " sized": the blocks are those that the ranks find room for.
+config::Options options_of(const std::string& what, int ranks) {
   config::Options options;
   options.model.directory = test::golden_directory(what.substr(0, what.find(' '))).string();
   options.parallel.disable_custom_all_reduce = what.ends_with("nccl");
-  options.device.num_gpu_blocks_override = 3 * kSlots;
-  options.parallel.ranks_per_gpu = cuda_devices() < 2 ? 2 : 1;
+  options.device.num_gpu_blocks_override = what.ends_with("sized") ? 0 : 3 * kSlots;
+  options.parallel.tensor_parallel_size = ranks;
+  for (int rank = 0; rank < ranks; ++rank) options.parallel.rank_devices.push_back(rank % cuda_devices());
   options.scheduler.max_num_seqs = kSlots;
   options.scheduler.max_num_batched_tokens = 64;
   options.scheduler.max_model_len = 192;
@@ -162,8 +175,7 @@ config::Options options_of(const std::string& what) {
 }
 
 std::unique_ptr<Executor> executor_of(const std::string& what, const RankPlace& place = {}) {
-  config::Options options = options_of(what);
-  options.parallel.tensor_parallel_size = place.shard.ranks;
+  const config::Options options = options_of(what, place.shard.ranks);
   auto files = open_model(options.model);
   EXPECT_TRUE(files.ok() && files->choose(config::Device::cuda, options.quantization).ok());
   auto made = make_cuda_executor(*files, options, {}, place);
@@ -213,12 +225,22 @@ TEST_F(CudaRanks, DISABLED_RankOfAnExecutor) {
 }
 
 TEST_F(CudaRanks, AnswerAsOneDoes) {
-  for (const char* const checkpoint : {"gqa8_tied", "moe_shared2", "gqa8_tied nccl"}) {
+  struct Ranks {
+    const char* checkpoint;
+    int count;
+  };
+  for (const auto& [checkpoint, ranks] : {Ranks{"gqa8_tied", 2},
+                                          {"moe_shared2", 2},
+                                          {"gqa8_tied nccl", 2},
+                                          {"gqa8_tied sized", 4},
+                                          {"moe_ranks8", 4},
+                                          {"gqa8_tied", 8},
+                                          {"moe_ranks8", 8}}) {
     if (std::string_view(checkpoint).ends_with("nccl") && !nccl_version().ok()) continue;
     const std::vector<TokenId> expected = tokens_of(*executor_of(checkpoint));
     const auto answers =
-        test::run_ranks<TokenId>("CudaRanks.DISABLED_RankOfAnExecutor", 2, false, checkpoint);
-    EXPECT_EQ(answers[0], answers[1]) << checkpoint;
+        test::run_ranks<TokenId>("CudaRanks.DISABLED_RankOfAnExecutor", ranks, false, checkpoint, kPatience);
+    for (const auto& answer : answers) EXPECT_EQ(answer, answers[0]) << checkpoint;
     ASSERT_EQ(answers[0].size(), 2 * expected.size()) << checkpoint;
     const auto second = answers[0].begin() + static_cast<std::ptrdiff_t>(expected.size());
     EXPECT_TRUE(std::equal(answers[0].begin(), second, second)) << checkpoint;

@@ -23,8 +23,23 @@ TEST(ExchangeWayTest, MemoryWhereAllReachEachOther) {
   EXPECT_FALSE(choose_exchange(ranks(8), all).nccl);
   EXPECT_FALSE(choose_exchange(ranks(2), pairs).nccl);
   EXPECT_FALSE(choose_exchange(ranks(4, 2), pairs).nccl) << "four ranks on two GPUs";
-  EXPECT_EQ(gpus_of(ranks(4, 2)), 2);
-  EXPECT_EQ(gpus_of(ranks(3, 2)), 2);
+  EXPECT_EQ(gpus_of(ranks(4, 2)), (std::vector<int>{0, 1}));
+  EXPECT_EQ(gpus_of(ranks(3, 2)), (std::vector<int>{0, 1}));
+}
+
+TEST(ExchangeWayTest, RanksOnNamedGpus) {
+  config::ParallelOptions options = ranks(4);
+  EXPECT_FALSE(share_gpus(options));
+  options.rank_devices = {5, 5, 1, 1};
+  EXPECT_EQ(gpus_of(options), (std::vector<int>{1, 5}));
+  EXPECT_EQ(options.gpu_of(1), 5);
+  EXPECT_EQ(ranks_on(5, options), 2);
+  EXPECT_TRUE(share_gpus(options));
+  EXPECT_TRUE(choose_exchange(options, pairs).nccl);
+  options.rank_devices = {1, 0, 0, 1};
+  EXPECT_FALSE(choose_exchange(options, pairs).nccl);
+  options.rank_devices = {3, 2, 1, 0};
+  EXPECT_FALSE(share_gpus(options));
 }
 
 TEST(ExchangeWayTest, NcclElsewhereAndWhyIsSaid) {

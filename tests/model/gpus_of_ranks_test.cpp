@@ -93,6 +93,30 @@ TEST_F(GpusOfRanksTest, MoreRanksThanVisibleGpus) {
       "(CUDA_VISIBLE_DEVICES)");
 }
 
+TEST_F(GpusOfRanksTest, DevicesOfRanks) {
+  options.parallel = {.tensor_parallel_size = 4, .rank_devices = {1, 1, 0, 1}};
+  gpus[0].free = 40 * kGiB;
+  gpus[1].free = 60 * kGiB;
+  const auto found = find_gpus(options, probes());
+  ASSERT_TRUE(found.ok()) << found.status().message;
+  EXPECT_EQ(found->each.free, 20 * kGiB - peer_exchange_bytes(4)) << "a third of GPU 1";
+  EXPECT_EQ(found->each.total, gpus[1].total / 3);
+  EXPECT_FALSE(found->way.nccl);
+  EXPECT_EQ(found->notes, (std::vector<std::string>{
+                              "ranks take turns on GPUs that they share (2 on GPU 0; 0, 1, 3 on GPU 1): "
+                              "that is slow, and for tests"}));
+  options.parallel.rank_devices = {0, 1, 2, 1};
+  EXPECT_EQ(find_gpus(options, probes()).status().message,
+            "--rank-devices: got 0,1,2,1, expected numbers from 0 to 1, the visible GPUs "
+            "(CUDA_VISIBLE_DEVICES)");
+  options.parallel.rank_devices = {7, 7, 7, 7};
+  gpus.pop_back();
+  EXPECT_EQ(find_gpus(options, probes()).status().message,
+            "--rank-devices: got 7,7,7,7, expected 0 alone, the one visible GPU (CUDA_VISIBLE_DEVICES)");
+  options.parallel.rank_devices = {0, 0, 0, 0};
+  EXPECT_TRUE(find_gpus(options, probes()).ok());
+}
+
 TEST_F(GpusOfRanksTest, ADeviceThatIsNamedTwice) {
   options.parallel.tensor_parallel_size = 2;
   for (const char* fine : {"0,1", "1, 0", "0,1,-1,1", "GPU-a,GPU-b", ""}) {
@@ -103,7 +127,7 @@ TEST_F(GpusOfRanksTest, ADeviceThatIsNamedTwice) {
     visible = device + ", 1," + device;
     refused("CUDA_VISIBLE_DEVICES is " + visible + ", which names device " + device +
             " twice; each rank has a GPU of its own, so name different ones, or let ranks share one with "
-            "--ranks-per-gpu");
+            "--rank-devices");
   }
   options.parallel.tensor_parallel_size = 1;
   EXPECT_EQ(chosen(), config::Device::cuda) << "one rank uses the first";

@@ -8,15 +8,19 @@
 
 namespace troupe::model::test {
 
-/// One rank's device and its collective.
+/// One rank's device and its collective. What the process is asked for may end in "nccl"; in "one step" or
+/// "two steps", as all sums then go; or in "measures": which way they go is measured, as if no GPU were
+/// shared.
 struct Party {
   explicit Party(const RankProcess& process, bool overlap = true)
       : shard(process.shard), device({.ordinal = process.shard.rank % cuda_devices(), .overlap = overlap}) {
     const bool nccl = process.what.ends_with("nccl");
-    auto attached =
-        Collective<Cuda>::attach(process.memory, shard, device, nccl, cuda_devices() < process.shard.ranks);
+    const bool shares = cuda_devices() < process.shard.ranks && !process.what.ends_with("measures");
+    auto attached = Collective<Cuda>::attach(process.memory, shard, device, nccl, shares);
     EXPECT_TRUE(attached.ok()) << attached.status().message;
     ranks = std::move(*attached);
+    if (process.what.ends_with("one step")) ranks->set_two_steps_from(kernels::kNeverInTwoSteps);
+    if (process.what.ends_with("two steps")) ranks->set_two_steps_from(0);
   }
   bool join() { return test::join(*ranks); }
   float* put(const std::vector<float>& values) {
