@@ -250,8 +250,11 @@ __global__ void __launch_bounds__(kThreads) pieces_kernel(What what, ExchangeGro
 // takes away. `piece`: packs of each run that a block has at a time, so many on all ranks and for all runs: a
 // flag is set and waited for even where the end has left nothing of a piece.
 template <int kWide>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 2)
     two_steps_kernel(Sum what, ExchangeGroup group, unsigned run, unsigned piece) {
+  // By rank, and none of this rank's own. In shared memory, as registers are for numbers.
+  __shared__ float* to[kMostPeers];
+  __shared__ const float* from[kMostPeers];
   troupe::cuda::wait_for_previous();
   troupe::cuda::let_next_start();
   if (!cuda::is_live(group)) return take_own(what, group.rank);
@@ -260,8 +263,12 @@ __global__ void __launch_bounds__(kThreads)
   const unsigned rank = group.rank, ranks = group.ranks, total = what.count<kWide>(0);
   const std::size_t sums = most_added_by_one(group.ranks);          // where they begin in an inbox
   const std::size_t sum_flags = cuda::most_flags(group.ranks) / 2;  // likewise
-  float* to[kMostPeers];                                            // by rank, and none of this rank's own
-  const float* from[kMostPeers];                                    // likewise
+  if (threadIdx.x < ranks && threadIdx.x != rank) {
+    const int peer = static_cast<int>(threadIdx.x);
+    to[peer] = inboxes.numbers(group.rank, peer);
+    from[peer] = inboxes.numbers(peer, group.rank);
+  }
+  __syncthreads();
   // Calls body(peer) for every other rank. What is kept for each has to be in registers, so loops are
   // unrolled.
   const auto peers = [&](auto&& body) {
@@ -270,10 +277,6 @@ __global__ void __launch_bounds__(kThreads)
       if (peer < ranks && peer != rank) body(peer);
     }
   };
-  peers([&](unsigned peer) {
-    to[peer] = inboxes.numbers(group.rank, static_cast<int>(peer));
-    from[peer] = inboxes.numbers(static_cast<int>(peer), group.rank);
-  });
   // The same, where number i of the peer's run is there; place: among all numbers.
   const auto runs = [&](unsigned i, auto&& body) {
     peers([&](unsigned peer) {

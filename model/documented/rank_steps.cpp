@@ -1,5 +1,6 @@
 #include "model/documented/rank_steps.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <set>
 #include <string>
@@ -20,7 +21,10 @@ double ms_of(const MeasuredStep& step) { return std::strtod(std::string(step.ms)
 }  // namespace
 
 double exchange_ms(int ranks, double numbers) {
-  return ranks == 1 ? 0 : kExchangeMs + numbers * kNumberMs * (ranks - 1);
+  if (ranks == 1) return 0;
+  const double one_step = kExchangeMs + numbers * kNumberMs * (ranks - 1);
+  const double two_steps = 2 * (kExchangeMs + numbers / ranks * kNumberMs * (ranks - 1));
+  return std::min(one_step, two_steps);
 }
 
 std::vector<RankStep> rank_steps(const ModelSpec& spec, const WeightFormats& formats, std::string_view shape,

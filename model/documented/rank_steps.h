@@ -5,8 +5,9 @@
 //
 // bound      of model/roofline.h, of a rank's part, at the rate that a copy reaches on the card
 // exchanges  two sums of a layer and one of the embedding. One takes as long as between two GPUs: a time for
-//            its beginning, and a rate. Every rank writes its part to all others (kernels/exchange.h), so the
-//            numbers count once for each of them.
+//            its beginning, and a rate. In one step every rank writes all numbers to all others, so they
+//            count once for each of them; in two steps, which begin twice, its share of them
+//            (kernels/exchange.h). The faster way counts.
 // rest       what the measured step takes beyond its own bound and exchanges: gaps between kernels, and what
 //            kernels miss of the bound. It is taken to stay the same, so for many ranks this says too much
 //            rather than too little.

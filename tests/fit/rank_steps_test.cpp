@@ -61,6 +61,7 @@ TEST(RankSteps, NothingIsSaidWhereNothingWasMeasured) {
   EXPECT_TRUE(answer("ERNIE-4.5-300B-A47B", "wint8").rank_steps.empty());
   EXPECT_EQ(exchange_ms(1, 1e6), 0);
   EXPECT_GT(exchange_ms(8, 1e6), exchange_ms(2, 1e6));
+  EXPECT_LT(exchange_ms(8, 1e6), 3 * exchange_ms(2, 1e6)) << "in two steps 1.75 copies leave a rank, not 7";
 }
 
 }  // namespace
