@@ -69,6 +69,7 @@ TEST_F(CudaExchange, DISABLED_RankThatSums) {
   graph.launch(party.device);
   graph.launch(party.device);
   EXPECT_EQ(party.get(values, kCount)[kCount - 1], std::pow(static_cast<float>(ranks), 6.0f));
+  process.leave_together();
 }
 
 // The sum of rows and their norm in one kernel have the bits of the two kernels; rows that one kernel cannot
@@ -134,7 +135,8 @@ TEST_F(CudaExchange, DISABLED_RankThatSumsAndNorms) {
 }
 
 TEST_F(CudaExchange, DISABLED_RankThatGathers) {
-  Party party(RankProcess::mine());
+  const RankProcess process = RankProcess::mine();
+  Party party(process);
   ASSERT_TRUE(party.join());
   const int ranks = party.shard.ranks;
   // Rows of `width` columns a rank; the last has `less`.
@@ -162,10 +164,11 @@ TEST_F(CudaExchange, DISABLED_RankThatGathers) {
     party.device.free(out);
   };
   for (const int rows : {1, 3, 5'000, 140'000}) {
-    if (RankProcess::mine().what.starts_with("few") && rows > 3) break;
+    if (process.what.starts_with("few") && rows > 3) break;
     check(rows, 61, 2);
     check(rows, 64, 4);
   }
+  process.leave_together();
 }
 
 // Exchanges of all kinds over the end of their numbers, then the first numbers once more: what an inbox holds

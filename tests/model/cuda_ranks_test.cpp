@@ -50,6 +50,7 @@ TEST_F(CudaRanks, DISABLED_RankOfAGolden) {
   ASSERT_TRUE(party.join());
   process.answer(test::logits_of(**decoder, golden));
   party.device.sync();
+  process.leave_together();
 }
 
 struct RankCase {

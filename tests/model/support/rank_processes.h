@@ -45,6 +45,14 @@ struct RankProcess {
             what == nullptr ? "" : what};
   }
 
+  /// Waits for the other ranks' ends. Who leaves an exchange over NCCL first takes memory away that another
+  /// may still read.
+  void leave_together() const {
+    auto others = RankMeeting::attach(meeting, shard);
+    ASSERT_TRUE(others.ok()) << others.status().message;
+    EXPECT_TRUE(others->meet([] {})) << others->late().message;
+  }
+
   template <class T>
   void answer(const std::vector<T>& values) const {
     const std::size_t bytes = values.size() * sizeof(T);
