@@ -2,7 +2,7 @@
 """Faults of a prefill engine and a decode instance on two machines, as far as one machine has them, under 16 clients of mixed kinds:
 SIGKILL of every process of either but the decode instance's front and supervisor, and of the whole engine, processes that stand still
 for a while or get little of the processor, a network that is cut or lets little through, a decode instance whose KV blocks others take.
-No answer is cut, every answer is the one of one instance alone, and every KV block of both is free again."""
+No answer is cut, every answer is the one of one instance alone, every KV block of both is free again, and /dev/shm is as it was."""
 import pathlib
 import random
 import shutil
@@ -10,7 +10,7 @@ import tempfile
 import time
 
 import faults
-from chaos import Server, leftovers, recover
+from chaos import Server, leftovers, recover, shared_memory
 from mixed_kills import Clients, ask
 from remote import Engine, Wire, cluster, engines_of
 from remote_faults import LOST, asked, one
@@ -88,6 +88,7 @@ def main():
     with Server(*FLAGS, model=short_model()) as alone:
         expected = [ask(alone, *kind) for kind in ALL]
     folder = pathlib.Path(tempfile.mkdtemp(prefix="troupe-chaos-"))
+    shared = shared_memory()
     pair = FarPair(folder / "keys")
     try:
         wait_until(pair.ready, "both", 120)
@@ -105,6 +106,7 @@ def main():
         assert leftovers(pair.decode) == [], leftovers(pair.decode)
         pair.prefill.process.terminate()
         assert pair.prefill.process.wait(60) == 0, pair.prefill.output[-2000:]
+        assert shared_memory() <= shared, "something is left in /dev/shm"
     finally:
         pair.stop()
         shutil.rmtree(folder, ignore_errors=True)

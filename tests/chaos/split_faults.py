@@ -2,14 +2,14 @@
 """Faults of a prefill and a decode instance in random order under 16 clients of mixed kinds: SIGKILL of every process of either but the
 decode instance's front and supervisor, processes that stand still for a while or get little of the processor, an instance without a
 supervisor, instances whose KV blocks others take, and KV memory so small that blocks are given away in the middle of a copy. No answer
-is cut, every answer is the one of one instance alone, and every KV block of both is free again."""
+is cut, every answer is the one of one instance alone, every KV block of both is free again, and /dev/shm is as it was."""
 import random
 import signal
 import subprocess
 import time
 
 import faults
-from chaos import Server, leftovers, recover
+from chaos import Server, leftovers, recover, shared_memory
 from mixed_kills import KINDS, Clients, ask
 from server import DEVICE, children_of, free_port
 from short_model import short_model
@@ -97,6 +97,7 @@ def main():
     options = faults.options_of(__doc__, 8)
     with Server(*FLAGS, model=short_model()) as alone:
         expected = [ask(alone, *kind) for kind in ALL]
+    shared = shared_memory()
     pair = Pair()
     try:
         with Clients(pair.decode, ALL, expected, computed_anew) as clients:
@@ -108,7 +109,9 @@ def main():
                                 ("handed_over_requests", "peer_in_blocks", "peer_failed_blocks"))
         assert handed > 0, "nothing was handed over"
         assert pair.decode.terminate() == 0 and pair.prefill.terminate() == 0
-        assert leftovers(pair.decode) == [], leftovers(pair.decode)
+        for server in (pair.decode, pair.prefill):
+            assert leftovers(server) == [], leftovers(server)
+        assert shared_memory() <= shared, "something is left in /dev/shm"
     finally:
         pair.prefill.stop()
         pair.decode.stop()
