@@ -3,13 +3,12 @@
 //
 // Ranks write into each other's inboxes and wait for what comes into their own. Three ways, chosen by the
 // size, which all ranks know. A rank of R sends for a sum of n numbers:
-//   packets    8 n (R - 1) bytes in one step. Every rank gives all numbers to all others and adds up itself.
-//              Of 8 bytes 4 are the number of the exchange: who reads one knows whether it has come, and no
-//              flag or fence follows.
-//   pieces     4 n (R - 1) bytes in one step: likewise, but plain numbers, then a flag for each piece of
-//   them. two steps  8 n (R - 1) / R bytes in two: a reduce-scatter and an all-gather. Each rank adds up 1/R
-//   of the
-//              numbers, which the others give to it, and gives the sum to all. Two ranks gain nothing by it.
+//   packets: 8 n (R - 1) bytes in one step. Every rank gives all numbers to all others and adds up itself.
+//     Of 8 bytes 4 are the number of the exchange: who reads one knows whether it has come, and no flag or
+//     fence follows.
+//   pieces: 4 n (R - 1) bytes in one step. The same with plain numbers, then a flag for each piece of them.
+//   two steps: 8 n (R - 1) / R bytes, a reduce-scatter and an all-gather. Each rank adds up 1/R of the
+//     numbers, which the others give to it, and gives the sum to all. Two ranks gain nothing by it.
 // A sum is taken in fp32 in the order of the ranks: ((x0 + x1) + x2) + …, by all ranks or by the one to which
 // a number belongs, which the others copy. So all ranks have the same bits, whatever came first, whichever
 // way it took, and whatever else is in the batch.
