@@ -99,18 +99,40 @@ __global__ void __launch_bounds__(kNormThreads)
   cuda::end_block(group, number);
 }
 
+// Of a row that a block holds, a thread has kHeld times four columns: calls body(k, column).
+template <int kHeld, class Body>
+__device__ __forceinline__ void each_held(int stride, Body&& body) {
+  const int first = static_cast<int>(threadIdx.x) * 4;
+#pragma unroll
+  for (int k = 0; k < kHeld; ++k) {
+    if (first + k * kNormTogether < stride) body(k, first + k * kNormTogether);
+  }
+}
+
+// Stores the sum `h` of a row, which begins at element `at`, and its norm.
+template <class Element, int kHeld>
+__device__ __forceinline__ void finish_held(const SumNormArgs& a, std::size_t at, const float4 (&h)[kHeld],
+                                            const float4 (&weight)[kHeld]) {
+  float squares = 0;
+  each_held<kHeld>(a.stride, [&](int k, int i) {
+    squares += cuda::squares_of(h[k]);
+    *reinterpret_cast<float4*>(a.residual + at + i) = h[k];
+    if (a.in != a.residual) *reinterpret_cast<float4*>(a.in + at + i) = float4{};
+  });
+  const float factor = cuda::norm_factor(squares, a.cols, a.eps);
+  each_held<kHeld>(a.stride, [&](int k, int i) {
+    const float4 y = cuda::normed<Element>(h[k], factor, weight[k]);
+    cuda::store_four(static_cast<Element*>(a.out) + at + i, y.x, y.y, y.z, y.w);
+  });
+  __syncthreads();  // norm_factor()'s memory may be written again
+}
+
 // A block has a row at a time, and a thread kHeld times four columns of it. A block sends the next piece,
 // `together` rows, before it waits for one.
 template <class Element, int kHeld>
 __global__ void __launch_bounds__(kNormThreads, kHeld <= 3 ? 4 : 2)
     rows_kernel(SumNormArgs a, int together, ExchangeGroup group) {
-  const int first = static_cast<int>(threadIdx.x) * 4;
-  const auto each = [&](auto&& body) {
-#pragma unroll
-    for (int k = 0; k < kHeld; ++k) {
-      if (first + k * kNormTogether < a.stride) body(k, first + k * kNormTogether);
-    }
-  };
+  const auto each = [&](auto&& body) { each_held<kHeld>(a.stride, body); };
   float4 weight[kHeld];
   each([&](int k, int i) { weight[k] = cuda::load_four(a.weight + i); });  // constant while the step runs
   troupe::cuda::wait_for_previous(a.never);
@@ -137,18 +159,7 @@ __global__ void __launch_bounds__(kNormThreads, kHeld <= 3 ? 4 : 2)
       each([&](int k, int i) { add[k] = __ldcg(reinterpret_cast<const float4*>(from + at + i)); });
       each([&](int k, int) { h[k] = rank == 0 ? add[k] : plus(h[k], add[k]); });
     }
-    float squares = 0;
-    each([&](int k, int i) {
-      squares += cuda::squares_of(h[k]);
-      *reinterpret_cast<float4*>(a.residual + at + i) = h[k];
-      if (a.in != a.residual) *reinterpret_cast<float4*>(a.in + at + i) = float4{};
-    });
-    const float factor = cuda::norm_factor(squares, a.cols, a.eps);
-    each([&](int k, int i) {
-      const float4 y = cuda::normed<Element>(h[k], factor, weight[k]);
-      cuda::store_four(static_cast<Element*>(a.out) + at + i, y.x, y.y, y.z, y.w);
-    });
-    __syncthreads();  // norm_factor()'s memory may be written again
+    finish_held<Element>(a, at, h, weight);
   };
 
   const int pieces = (a.rows + together - 1) / together;
@@ -178,13 +189,7 @@ __global__ void __launch_bounds__(kNormThreads, kHeld <= 3 ? 4 : 2)
 template <class Element, int kHeld>
 __global__ void __launch_bounds__(kNormThreads, kHeld <= 3 ? 4 : 2)
     two_steps_kernel(SumNormArgs a, int run, ExchangeGroup group) {
-  const int first = static_cast<int>(threadIdx.x) * 4;
-  const auto each = [&](auto&& body) {
-#pragma unroll
-    for (int k = 0; k < kHeld; ++k) {
-      if (first + k * kNormTogether < a.stride) body(k, first + k * kNormTogether);
-    }
-  };
+  const auto each = [&](auto&& body) { each_held<kHeld>(a.stride, body); };
   float4 weight[kHeld];
   each([&](int k, int i) { weight[k] = cuda::load_four(a.weight + i); });  // constant while the step runs
   troupe::cuda::wait_for_previous(a.never);
@@ -213,18 +218,7 @@ __global__ void __launch_bounds__(kNormThreads, kHeld <= 3 ? 4 : 2)
     cuda::tell(inboxes, group, static_cast<std::size_t>(at), number);
   };
   const auto norm = [&](int row, const float4(&h)[kHeld]) {
-    float squares = 0;
-    each([&](int k, int i) {
-      squares += cuda::squares_of(h[k]);
-      *reinterpret_cast<float4*>(a.residual + place_of(row) + i) = h[k];
-      if (a.in != a.residual) *reinterpret_cast<float4*>(a.in + place_of(row) + i) = float4{};
-    });
-    const float factor = cuda::norm_factor(squares, a.cols, a.eps);
-    each([&](int k, int i) {
-      const float4 y = cuda::normed<Element>(h[k], factor, weight[k]);
-      cuda::store_four(static_cast<Element*>(a.out) + place_of(row) + i, y.x, y.y, y.z, y.w);
-    });
-    __syncthreads();  // norm_factor()'s memory may be written again
+    finish_held<Element>(a, place_of(row), h, weight);
   };
   const auto add_up = [&](int at) {
     const int row = group.rank * run + at;

@@ -47,7 +47,7 @@ void BlocksAhead::copy_named(BlockPool& pool, SwapMoves& swap, PeerBlocks& peers
         const PeerBlock source = peers.find(name);
         if (source.block == kNoBlock) break;
         block = swap.take(pool, commands);
-        // As CacheManager does it for a lease: whoever finds the block waits for the same copy.
+        // Whoever finds the block waits for this copy. CacheManager does the same for a lease.
         pool.begin_fill(block);
         pool.publish(block, name, static_cast<std::int32_t>(prompt.blocks.size()));
         commands.add(source, block);

@@ -46,7 +46,8 @@ class BlocksAhead {
   void forget_front(std::uint32_t front, BlockPool& pool);
   void forget_all(BlockPool& pool);
 
-  /// Adds copies of what `peers` have named since: refreshes them first. `swap` gives the blocks.
+  /// Refreshes `peers` and adds copies of the blocks that they have named since, into blocks that `swap`
+  /// takes.
   void copy_named(BlockPool& pool, SwapMoves& swap, PeerBlocks& peers, CopyCommands& commands);
   /// A command has ended. A prompt of which a copy has failed begins again.
   void copies_ended(BlockPool& pool);

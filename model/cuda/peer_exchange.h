@@ -44,8 +44,8 @@ class PeerExchange {
 
   /// The size from which on sums go in two steps is the same on all ranks and lasts, as graphs hold it. Two
   /// ranks, and ranks that share a GPU, take what is expected. Others know it from tell()'s message of any
-  /// rank that knows it; where none does, rank 0 measures it with all others after connect(): not known(),
-  /// then measure(), measured() in the end, and learn() of what rank 0 says.
+  /// rank that knows it. Where none does, known() is false after connect(): all ranks measure()
+  /// together, and when that has been measured() all learn() what rank 0 has found().
   bool known() const { return known_; }
   std::size_t two_steps_from() const { return two_steps_from_; }
   void measure();

@@ -3,7 +3,8 @@
 //
 // A product of unpacked codes multiplies them as int8. For every other way they are whole numbers of the
 // activations' dtype: bf16 and f16 hold them, and codes of weights, exactly, and an fp32 sum of up to
-// kExactW4a8Inputs products is the exact integer. So all ways, and the Cpu, agree on a sum to the bit.
+// 16,512 products, of magnitudes up to 127 · 8, is the exact integer. So all ways, and the Cpu, agree on a
+// sum to the bit.
 //
 // int8 rows are in an order of their own: of each 32, byte 4 t + e is input 8 t + {0, 4, 1, 5}[e], and byte
 // 16 + 4 t + e is input 8 t + {2, 6, 3, 7}[e] (t, e: 0 … 3). A word of eight codes of a weight (code_place())
@@ -11,9 +12,6 @@
 #include "kernels/cuda/moe/layout.h"
 
 namespace troupe::kernels::cuda {
-
-/// Inputs whose products, of magnitudes up to 127 · 8, add up to less than 2^24.
-inline constexpr int kExactW4a8Inputs = (1 << 24) / (127 * 8) - 1;
 
 /// By place: the row that it multiplies becomes codes by its expert's scale, in layout.place_codes, and the
 /// factors of its sums are written.
