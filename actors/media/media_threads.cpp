@@ -41,11 +41,12 @@ MediaThreads::MediaThreads(MediaThreadsSetup setup, std::function<void()> notify
 }
 
 MediaThreads::~MediaThreads() {
+  // Before a decoder gives up what it does: a thread that comes back from it takes nothing new.
+  files_thread_.request_stop();
+  for (std::jthread& thread : decoder_threads_) thread.request_stop();
   given_up_ = true;
   for (const auto& decoder : decoders_) decoder->give_up();
   for (const auto& decoder : video_decoders_) decoder->give_up();
-  files_thread_.request_stop();
-  for (std::jthread& thread : decoder_threads_) thread.request_stop();
   files_thread_.join();
   for (std::jthread& thread : decoder_threads_) thread.join();
 }
