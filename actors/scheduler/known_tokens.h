@@ -17,9 +17,11 @@ class KnownTokens {
 
   KnownTokens() = default;
   explicit KnownTokens(Given given, std::vector<TokenId> own = {})
-      : given_(std::move(given)), own_(std::move(own)) {}
+      : given_(std::move(given)),
+        given_count_(given_ == nullptr ? 0 : given_->size()),
+        own_(std::move(own)) {}
 
-  std::size_t given() const { return given_ == nullptr ? 0 : given_->size(); }
+  std::size_t given() const { return given_count_; }
   std::size_t own() const { return own_.size(); }
   std::size_t size() const { return given() + own(); }
   void push_back(TokenId id) { own_.push_back(id); }
@@ -47,6 +49,7 @@ class KnownTokens {
 
  private:
   Given given_;
+  std::size_t given_count_ = 0;  // so that size() reads nothing but this object
   std::vector<TokenId> own_;
 };
 

@@ -26,9 +26,9 @@ bool Leases::ask_growth(const std::vector<std::uint32_t>& running, ScheduledSequ
   for (std::uint32_t i : running) {
     ScheduledSequence& s = table[i];
     if (s.held) continue;
-    const std::int32_t wanted = worker.blocks_for(s.wanted_positions(worker.max_drafts));
-    if (wanted > s.blocks && may_ask(s)) {
-      asks.grows.push_back({s.key, wanted, 0, {}});
+    const std::int32_t wanted = s.wanted_positions(worker.max_drafts);
+    if (wanted > s.blocks * worker.block_tokens && may_ask(s)) {
+      asks.grows.push_back({s.key, worker.blocks_for(wanted), 0, {}});
       mark_asked(s);
     }
     starved |= s.refused;

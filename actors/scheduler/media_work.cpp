@@ -88,6 +88,7 @@ bool MediaWork::fits(const ScheduledSequence& s, std::int32_t more) const {
 }
 
 void MediaWork::ask(const std::vector<std::uint32_t>& running, std::uint32_t isolated) {
+  if (held_ == 0) return;  // a sequence with an item to be encoded has a reservation
   if (isolated != kNoSequence && !has_only(isolated)) return;
   for (const bool awaited : {true, false}) {
     for (const std::uint32_t i : running) {

@@ -75,7 +75,8 @@ void PrefixNames::publish_blocks(ScheduledSequence& s, std::int32_t full) {
 
 void PrefixNames::publish_committed(ScheduledSequence& s) {
   const std::int32_t known = caching_.outputs ? static_cast<std::int32_t>(s.tokens.size()) : s.prompt_tokens;
-  publish_blocks(s, std::min(s.committed, known) / block_tokens_);
+  const std::int32_t filled = std::min(s.committed, known);
+  if (filled >= (s.published + 1) * block_tokens_) publish_blocks(s, filled / block_tokens_);
 }
 
 void PrefixNames::park(ScheduledSequence& s) {

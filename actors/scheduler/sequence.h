@@ -27,17 +27,17 @@ inline constexpr std::uint32_t kNoGroup = UINT32_MAX;
 
 /// The images and videos of a sequence, and how far the worker is with them.
 struct MediaProgress {
+  std::int32_t rows_end = INT32_MAX;  ///< positions from here on wait for an item
+  std::int32_t encodes_out = 0;       ///< items that are being encoded in its slot
   /// Of the prompt, shared by its choices; null: there are none.
   std::shared_ptr<const std::vector<SequenceItem>> items;
-  bool cacheable = false;        ///< what the worker makes of them may serve others
-  bool announced = false;        ///< the worker knows of them
-  std::int32_t asked = 0;        ///< of the items, the first so many are being encoded, have been, or are not
-  std::int32_t ready = 0;        ///< needed; of those, so many have been or are not needed; and
-  std::int32_t used = 0;         ///< of so many the worker holds no output any more
-  std::int32_t held = 0;         ///< tokens of output that are held, or are being made
-  std::int32_t reserved = 0;     ///< likewise, that are held for it; never fewer
-  std::int32_t encodes_out = 0;  ///< items that are being encoded in its slot
-  std::int32_t rows_end = INT32_MAX;  ///< positions from here on wait for an item
+  bool cacheable = false;     ///< what the worker makes of them may serve others
+  bool announced = false;     ///< the worker knows of them
+  std::int32_t asked = 0;     ///< of the items, the first so many are being encoded, have been, or are not
+  std::int32_t ready = 0;     ///< needed; of those, so many have been or are not needed; and
+  std::int32_t used = 0;      ///< of so many the worker holds no output any more
+  std::int32_t held = 0;      ///< tokens of output that are held, or are being made
+  std::int32_t reserved = 0;  ///< likewise, that are held for it; never fewer
 
   std::span<const SequenceItem> list() const {
     return items == nullptr ? std::span<const SequenceItem>() : *items;
@@ -61,7 +61,10 @@ struct MediaProgress {
 ///
 /// Token i of the sequence is at position i. Position p "was run" when the KV of token p is written; running
 /// the last known position samples the token after it.
-struct ScheduledSequence {
+///
+/// The members that a step reads of every running sequence come first, on as few cache lines as possible:
+/// between two steps others use the caches.
+struct alignas(64) ScheduledSequence {
   SequenceState state = SequenceState::waiting;
   bool live = false;           ///< this entry of the table is in use
   bool started = false;        ///< the worker knows the slot (a plan brought StartSequence)
@@ -98,46 +101,49 @@ struct ScheduledSequence {
   std::int32_t blocks = 0;        ///< length of its granted block table
   std::int32_t plans_out = 0;     ///< plans in flight with a row of it
   std::int32_t prompt_tokens = 0;
-  std::int32_t max_length = 0;      ///< it ends when it has this many tokens
-  std::int32_t published = 0;       ///< blocks of its table that were published, or found so
-  std::int32_t found = 0;           ///< blocks of its table that were found at its last admission, and
-  std::int32_t swapped = 0;         ///< how many of them in the swap space
-  std::int32_t cached_tokens = -1;  ///< prompt tokens found at its first admission; -1 before it
+  std::int32_t max_length = 0;  ///< it ends when it has this many tokens
+  std::int32_t published = 0;   ///< blocks of its table that were published, or found so
   SlotRef slot{};
-  BlockHash root{};                    ///< start of its chain of hashes
-  std::vector<BlockHash> hashes;       ///< of its first full blocks, as far as they were needed
-  std::vector<BlockId> unsent_blocks;  ///< the table's last entries, not yet told to the worker
-  KnownTokens tokens;                  ///< prompt, then output as committed
-  MediaProgress media;
+  KnownTokens tokens;  ///< prompt, then output as committed
 
   RequestKey key{};
-  std::uint64_t arrival = 0;  ///< order of submission
-  std::int64_t rank =
-      0;  ///< place in the queue: arrival, or 0 if it goes on, moved by its priority; lower first
-  std::int64_t arrived_ns = INT64_MAX;  ///< when the request of one that goes on arrived: orders equal ranks
-  std::uint64_t asked_at = 0;           ///< Leases: releases so far when it was last asked for
-  std::int64_t scheduled_ns = 0;        ///< when its first row entered a plan
-  std::uint32_t attempt = 0;            ///< as in Submit; above 0: it goes on after the death of an engine
-  std::uint32_t front = 0;              ///< the process that takes its tokens, and
-  std::uint32_t destination = 0;        ///< its SESSION HOST there: index of StepOutput::hosts
+  std::vector<BlockId> unsent_blocks;  ///< the table's last entries, not yet told to the worker
+  std::vector<TokenId> stop_ids;
+
+  std::uint32_t attempt = 0;      ///< as in Submit; above 0: it goes on after the death of an engine
+  std::uint32_t front = 0;        ///< the process that takes its tokens, and
+  std::uint32_t destination = 0;  ///< its SESSION HOST there: index of StepOutput::hosts
   std::uint32_t group = kNoGroup;
-  std::uint32_t previous = kNoSequence;  ///< links of the WaitingQueue
-  std::uint32_t next = kNoSequence;
-  std::int32_t passed_over = 0;  ///< how often a later sequence was admitted while it was refused
   /// Workers lost with a plan in flight for it since its last token; above 0: a suspect.
   std::int32_t losses = 0;
   std::int32_t short_lives = 0;  ///< workers lost in a row, each after few tokens of it; reset by more tokens
   std::int32_t life_tokens = 0;  ///< tokens that it has yielded on this worker
   std::int32_t scored = 0;       ///< the logprobs of prompt positions below this were reported
-  wire::Sampling sampling{};
-  std::vector<TokenId> stop_ids;
-  std::vector<wire::LogitBias> logit_bias;
-  KnownTokens::Given predicted;      ///< what the client takes its answer to be like; null: nothing is known
-  std::uint64_t grammar = 0;         ///< as in SequenceSpec, and
-  std::int32_t gated_from = 0;       ///< likewise
-  std::int32_t told = 0;             ///< updates with tokens of it that GRAMMAR was given
+  std::uint64_t grammar = 0;     ///< as in SequenceSpec, and
+  std::int32_t gated_from = 0;   ///< likewise
+  std::int32_t told = 0;         ///< updates with tokens of it that GRAMMAR was given
+  std::int32_t proposes = 0;     ///< with a grammar and drafts: as in wire::StartSequence
   std::int32_t embedding_width = 0;  ///< numbers that its result brings; 0: it is not embedded
-  std::int32_t proposes = 0;         ///< with a grammar and drafts: as in wire::StartSequence
+  wire::Sampling sampling{};
+  MediaProgress media;
+
+  // What steps do not read.
+  std::int32_t found = 0;           ///< blocks of its table that were found at its last admission, and
+  std::int32_t swapped = 0;         ///< how many of them in the swap space
+  std::int32_t cached_tokens = -1;  ///< prompt tokens found at its first admission; -1 before it
+  std::int32_t passed_over = 0;     ///< how often a later sequence was admitted while it was refused
+  BlockHash root{};                 ///< start of its chain of hashes
+  std::vector<BlockHash> hashes;    ///< of its first full blocks, as far as they were needed
+  std::uint64_t arrival = 0;        ///< order of submission
+  std::int64_t rank =
+      0;  ///< place in the queue: arrival, or 0 if it goes on, moved by its priority; lower first
+  std::int64_t arrived_ns = INT64_MAX;   ///< when the request of one that goes on arrived: orders equal ranks
+  std::uint64_t asked_at = 0;            ///< Leases: releases so far when it was last asked for
+  std::int64_t scheduled_ns = 0;         ///< when its first row entered a plan
+  std::uint32_t previous = kNoSequence;  ///< links of the WaitingQueue
+  std::uint32_t next = kNoSequence;
+  std::vector<wire::LogitBias> logit_bias;
+  KnownTokens::Given predicted;  ///< what the client takes its answer to be like; null: nothing is known
 
   /// True when it is admitted, or put back, before `other`.
   bool before(const ScheduledSequence& other) const {

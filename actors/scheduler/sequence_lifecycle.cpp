@@ -23,7 +23,7 @@ void SequenceLifecycle::worker_lost() {
   running_.clear();
   fetching_.clear();
   finished_.clear();
-  ending_ = 0;
+  ending_ = background_ = 0;
   groups_.forget_leases();
 }
 
@@ -35,12 +35,6 @@ std::uint32_t SequenceLifecycle::last_in_order() const {
     }
   }
   return last;
-}
-
-std::int32_t SequenceLifecycle::background() const {
-  const auto is_background = [this](std::uint32_t i) { return table_[i].background; };
-  return static_cast<std::int32_t>(std::ranges::count_if(running_, is_background) +
-                                   std::ranges::count_if(fetching_, is_background));
 }
 
 void SequenceLifecycle::enqueue(std::uint32_t sequence) {
@@ -60,6 +54,7 @@ void SequenceLifecycle::admit(std::uint32_t sequence, bool fetching) {
   s.slot = slots_.take();
   s.passed_over = 0;
   (fetching ? fetching_ : running_).push_back(sequence);
+  background_ += s.background ? 1 : 0;
 }
 
 void SequenceLifecycle::fetched(std::uint32_t sequence, bool failed) {
@@ -70,6 +65,7 @@ void SequenceLifecycle::fetched(std::uint32_t sequence, bool failed) {
     running_.push_back(sequence);
     return;
   }
+  background_ -= s.background ? 1 : 0;
   leases_.lost(s);
   media_.give_back(s);
   if (s.group != kNoGroup) groups_.add_active(s.group, -1);
@@ -86,6 +82,7 @@ void SequenceLifecycle::end(std::uint32_t sequence, SequenceState how) {
   if (s.state == SequenceState::running || s.state == SequenceState::fetching) {
     std::vector<std::uint32_t>& list = s.state == SequenceState::running ? running_ : fetching_;
     list.erase(std::find(list.begin(), list.end(), sequence));
+    background_ -= s.background ? 1 : 0;
     if (s.group != kNoGroup) groups_.add_active(s.group, -1);
   }
   if (s.state != SequenceState::putting_back) ++ending_;

@@ -49,7 +49,7 @@ class SequenceLifecycle {
   std::int32_t active() const { return static_cast<std::int32_t>(running_.size() + fetching_.size()); }
   std::int32_t free_slots() const { return slots_.free_slots(); }
   /// Running and fetching background sequences.
-  std::int32_t background() const;
+  std::int32_t background() const { return background_; }
   /// Sequences that have left their places and may still have a slot.
   std::int32_t ending() const { return ending_; }
   /// True while a sequence that has left its place may still free blocks.
@@ -100,7 +100,8 @@ class SequenceLifecycle {
   std::vector<std::uint32_t> running_;
   std::vector<std::uint32_t> fetching_;
   std::vector<SlotRef> finished_;
-  std::int32_t ending_ = 0;  ///< sequences in states ending and putting_back
+  std::int32_t ending_ = 0;      ///< sequences in states ending and putting_back
+  std::int32_t background_ = 0;  ///< of running_ and fetching_
 };
 
 }  // namespace troupe

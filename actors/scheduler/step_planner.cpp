@@ -1,7 +1,6 @@
 #include "actors/scheduler/step_planner.h"
 
 #include <algorithm>
-#include <iterator>
 
 namespace troupe {
 namespace {
@@ -37,7 +36,7 @@ std::span<const std::byte> StepPlanner::plan(SequenceLifecycle& life, StepsInFli
   step_ = &steps.begin();
   number_ = steps.next_number();
   builder_.begin(epoch_, worker_.step_tokens, worker_.max_sampled);
-  drafts_ = isolated != kNoSequence ? 0 : drafts_of_step(running);
+  drafts_ = 0;
   time_.begin(encodes);
   has_newcomer_ = false;
   for (SlotRef slot : life.finished_slots())
@@ -51,13 +50,10 @@ std::span<const std::byte> StepPlanner::plan(SequenceLifecycle& life, StepsInFli
       add_row(isolated, time_.chunk(s.planned, s.remaining(), most, time_.end_s(), true), now_ns);
     }
   } else {
-    // Decodes first: sequences with exactly one position to compute. Their row makes one more position
-    // expected, so they still have one left afterwards, and the second pass skips them.
-    const std::vector<std::uint32_t>& rows = first_of(running);
-    for (std::uint32_t i : rows) {
-      if (table_[i].remaining() == 1) add_row(i, worker_.step_tokens, now_ns);
-    }
-    if (builder_.tokens_left() > 0) add_prompts(rows, life.queue().size(), now_ns);
+    find_runnable(running);
+    drafts_ = drafts_of_step();
+    for (std::uint32_t i : decodes_) add_row(i, worker_.step_tokens, now_ns);
+    if (builder_.tokens_left() > 0) add_prompts(life.queue().size(), now_ns);
   }
   if (builder_.empty() && !media_.frees_by_plan()) return {};  // nothing but finished slots
   life.finished_slots_sent();
@@ -70,22 +66,30 @@ std::span<const std::byte> StepPlanner::plan(SequenceLifecycle& life, StepsInFli
   return builder_.finish(steps.push(), after_command);
 }
 
-/// Without the background sequences while another has a prompt to compute: it waits for nothing of theirs.
-const std::vector<std::uint32_t>& StepPlanner::first_of(const std::vector<std::uint32_t>& running) {
-  const auto is_background = [this](std::uint32_t i) { return table_[i].background; };
-  const bool prompt = std::ranges::any_of(
-      running, [&](std::uint32_t i) { return !is_background(i) && table_[i].remaining() > 1; });
-  if (!prompt || std::ranges::none_of(running, is_background)) return running;
-  foreground_.clear();
-  std::ranges::remove_copy_if(running, std::back_inserter(foreground_), is_background);
-  return foreground_;
+/// Finds decodes_ and prompts_: sequences with exactly one position to compute, which come first, and with
+/// more. Without background sequences while another has a prompt to compute: it waits for nothing of theirs.
+void StepPlanner::find_runnable(const std::vector<std::uint32_t>& running) {
+  decodes_.clear();
+  prompts_.clear();
+  bool background = false, foreground_prompt = false;
+  for (std::uint32_t i : running) {
+    const ScheduledSequence& s = table_[i];
+    const std::int32_t remaining = s.remaining();
+    if (remaining <= 0) continue;
+    (remaining == 1 ? decodes_ : prompts_).push_back(i);
+    background |= s.background;
+    foreground_prompt |= !s.background && remaining > 1;
+  }
+  if (!background || !foreground_prompt) return;
+  for (std::vector<std::uint32_t>* rows : {&decodes_, &prompts_})
+    std::erase_if(*rows, [this](std::uint32_t i) { return table_[i].background; });
 }
 
 /// Draft tokens of each row from a last token: what pays, as far as every such row can have as many.
-std::int32_t StepPlanner::drafts_of_step(const std::vector<std::uint32_t>& running) const {
+std::int32_t StepPlanner::drafts_of_step() const {
   if (worker_.max_drafts == 0) return 0;
-  const auto rows = static_cast<std::int32_t>(std::ranges::count_if(
-      running, [this](std::uint32_t i) { return table_[i].from_last && table_[i].remaining() > 0; }));
+  const auto rows = static_cast<std::int32_t>(
+      std::ranges::count_if(decodes_, [this](std::uint32_t i) { return table_[i].from_last; }));
   if (rows == 0) return 0;
   const std::int32_t spare = std::min(worker_.max_sampled, worker_.step_tokens) - worker_.slots;
   return speculation_.drafts_for(rows, std::max(0, spare) / rows);
@@ -123,24 +127,21 @@ bool StepPlanner::waits_for(const StepsInFlight& steps, const std::vector<std::u
 /// quarter to those after it. With a prompt that is to be handed over all have kHandOverTokens at most. The
 /// first row of a kind is never shorter than the least chunk, so that each
 /// goes on.
-void StepPlanner::add_prompts(const std::vector<std::uint32_t>& running, std::int32_t waiting,
-                              std::int64_t now_ns) {
+void StepPlanner::add_prompts(std::int32_t waiting, std::int64_t now_ns) {
   constexpr double kPart = 0.75;  // of the remaining budget, for one kind of prompts
   long_rows_.clear();
-  std::int32_t prompts = 0, slow = 0;
+  if (prompts_.empty()) return;
+  const auto prompts = static_cast<std::int32_t>(prompts_.size());
+  std::int32_t slow = 0;
   bool hands_over = false;
-  for (std::uint32_t i : running) {
-    const std::int32_t remaining = table_[i].remaining();
-    if (remaining <= 1) continue;
-    ++prompts;
+  for (std::uint32_t i : prompts_) {
     hands_over |= table_[i].hands_over;
-    if (worker_.is_long(remaining)) {
+    if (worker_.is_long(table_[i].remaining())) {
       long_rows_.push_back(i);
     } else {
       slow += is_slow(table_[i]) ? 1 : 0;
     }
   }
-  if (prompts == 0) return;
   const double share = prompt_share(step_->rows.size(), prompts + waiting);
   std::int32_t most =
       std::max(worker_.least_prompt_tokens, static_cast<std::int32_t>(share * worker_.step_tokens));
@@ -153,7 +154,7 @@ void StepPlanner::add_prompts(const std::vector<std::uint32_t>& running, std::in
     const std::int32_t reserved = others_follow ? std::max(1, left() / 4) : 0;
     const double until_s = time_.until_s(others_follow ? kPart : 1, end_s);
     bool first = true;
-    for (std::uint32_t i : running) {
+    for (std::uint32_t i : prompts_) {
       if (left() <= reserved) break;
       const ScheduledSequence& s = table_[i];
       if (s.remaining() <= 1 || worker_.is_long(s.remaining()) || is_slow(s) != is_slow_kind) continue;

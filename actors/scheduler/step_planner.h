@@ -69,11 +69,11 @@ class StepPlanner {
   double prefill_tokens_per_s() const { return prefill_speed_.value(); }
 
  private:
-  const std::vector<std::uint32_t>& first_of(const std::vector<std::uint32_t>& running);
+  void find_runnable(const std::vector<std::uint32_t>& running);
   bool waits_for(const StepsInFlight& steps, const std::vector<std::uint32_t>& running) const;
   bool is_slow(const ScheduledSequence& s) const { return time_.is_slow(s.planned, s.remaining()); }
-  void add_prompts(const std::vector<std::uint32_t>& running, std::int32_t waiting, std::int64_t now_ns);
-  std::int32_t drafts_of_step(const std::vector<std::uint32_t>& running) const;
+  void add_prompts(std::int32_t waiting, std::int64_t now_ns);
+  std::int32_t drafts_of_step() const;
   void add_row(std::uint32_t sequence, std::int32_t most, std::int64_t now_ns);
   void add_row_from_last(std::uint32_t sequence);
   bool send_blocks(ScheduledSequence& sequence);
@@ -93,10 +93,11 @@ class StepPlanner {
   // Of the plan that is being made.
   PlannedStep* step_ = nullptr;
   std::uint64_t number_ = 0;
-  std::int32_t drafts_ = 0;                ///< draft tokens that rows from a last token may verify
-  bool has_newcomer_ = false;              ///< it has the first row of a prompt that is not long
-  std::vector<std::uint32_t> foreground_;  ///< scratch: running sequences that are not of batches
-  std::vector<std::uint32_t> long_rows_;   ///< scratch: running sequences with a long prompt left
+  std::int32_t drafts_ = 0;               ///< draft tokens that rows from a last token may verify
+  bool has_newcomer_ = false;             ///< it has the first row of a prompt that is not long
+  std::vector<std::uint32_t> decodes_;    ///< sequences that may run with one position left, and
+  std::vector<std::uint32_t> prompts_;    ///< with more; both in the order of admission
+  std::vector<std::uint32_t> long_rows_;  ///< of these, those with a long prompt left
 };
 
 }  // namespace troupe
