@@ -1,5 +1,6 @@
 #pragma once
-// What the draft layer needs beside the ops of a dense layer (model/draft_pass.inl).
+// What the draft layer needs beside the ops of a dense layer (model/draft_pass.inl). CopyRows also gathers
+// rows that finish a layer without the others.
 #include <cstddef>
 #include <cstdint>
 
@@ -36,14 +37,14 @@ struct RoundRows {
   int cols = 0;
 };
 
-/// Row from[i] of one array to row to ? to[i] : i of another, for `count` rows; where to[i] is negative
-/// nothing is copied, and from[i] may be anything. No two have the same `to` from 0 on. The strides are bytes
-/// from one row to the next. Arrays, strides and row_bytes are multiples of 16 bytes.
+/// Row from ? from[i] : i of one array to row to ? to[i] : i of another, for `count` rows; where to[i] is
+/// negative nothing is copied, and from[i] may be anything. No two have the same `to` from 0 on. The strides
+/// are bytes from one row to the next. Arrays, strides and row_bytes are multiples of 16 bytes.
 struct CopyRows {
   void* out = nullptr;
   const void* rows = nullptr;
   const std::int32_t* to = nullptr;    ///< (count), or null for all in order
-  const std::int32_t* from = nullptr;  ///< (count)
+  const std::int32_t* from = nullptr;  ///< the same
   int count = 0;
   std::size_t out_stride = 0;
   std::size_t row_stride = 0;

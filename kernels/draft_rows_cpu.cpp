@@ -57,8 +57,9 @@ void run(Cpu&, const CopyRows& op) {
   for (int i = 0; i < op.count; ++i) {
     const int to = op.to != nullptr ? op.to[i] : i;
     if (to < 0) continue;
+    const int from = op.from != nullptr ? op.from[i] : i;
     std::memcpy(static_cast<std::byte*>(op.out) + static_cast<std::size_t>(to) * op.out_stride,
-                static_cast<const std::byte*>(op.rows) + static_cast<std::size_t>(op.from[i]) * op.row_stride,
+                static_cast<const std::byte*>(op.rows) + static_cast<std::size_t>(from) * op.row_stride,
                 op.row_bytes);
   }
 }

@@ -122,10 +122,11 @@ __global__ void __launch_bounds__(kThreads) copy_rows_kernel(const CopyRows op) 
   troupe::cuda::let_next_start();
   const int to = op.to != nullptr ? op.to[blockIdx.x] : int(blockIdx.x);
   if (to < 0) return;
+  const int from = op.from != nullptr ? op.from[blockIdx.x] : int(blockIdx.x);
   auto* const out =
       reinterpret_cast<uint4*>(static_cast<std::byte*>(op.out) + std::size_t(to) * op.out_stride);
   const auto* const row = reinterpret_cast<const uint4*>(static_cast<const std::byte*>(op.rows) +
-                                                         std::size_t(op.from[blockIdx.x]) * op.row_stride);
+                                                         std::size_t(from) * op.row_stride);
   for (unsigned i = threadIdx.x; i < op.row_bytes / sizeof(uint4); i += kThreads) out[i] = row[i];
 }
 

@@ -30,6 +30,7 @@ Activations Activations::make(const ModelSpec& spec, DType dtype, const DecoderL
   const kernels::KvCache kv{nullptr, dtype, spec.layers, spec.kv_heads, spec.head_dim, limits.kv_format};
   made.kv = arena.take_bytes(kv.unquantised_bytes(most_rows));
   made.rope = arena.take<float>(rows * half_head * 2);
+  made.gathered = fp32(static_cast<std::size_t>(limits.sequences), spec.hidden);
   made.picked = stored(picked, spec.hidden);
   made.logits = fp32(picked, spec.vocab);
   if (!alone) made.held_logits = fp32(picked, spec.tokens_held());
@@ -43,8 +44,6 @@ Activations Activations::make(const ModelSpec& spec, DType dtype, const DecoderL
     made.drafted = stored(picked, spec.hidden);
     made.joined = stored(rows, 2 * spec.hidden);
     const auto sequences = static_cast<std::size_t>(limits.sequences);
-    made.drafting_residual = fp32(sequences, spec.hidden);
-    made.drafting_q = stored(sequences, spec.q_width());
     made.draft_logits = limits.staged ? made.logits : fp32(sequences, spec.vocab);
     made.draft_results = arena.take<kernels::SampleResult>(sequences);
   }

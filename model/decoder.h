@@ -5,6 +5,7 @@
 // line is an op that every device implements in kernels/.
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -18,6 +19,7 @@
 #include "model/checkpoint/spec.h"
 #include "model/draft_layer.h"
 #include "model/ranks/collective.h"
+#include "model/read_rows.h"
 #include "model/stage.h"
 #include "model/step_batch.h"
 #include "model/weights.h"
@@ -37,6 +39,13 @@ struct DecoderLimits {
   int tops = 0;         ///< StepBatch::tops of a step
 };
 
+/// Rows of a step whose output of the last layer is read; device memory.
+struct DeviceReads {
+  const std::int32_t* rows = nullptr;                ///< (count) batch rows, rising; all of text, no padding
+  const kernels::SequenceRows* sequences = nullptr;  ///< (count) rows[i] alone, as row i
+  int count = 0;                                     ///< at most limits.sequences
+};
+
 /// A step whose inputs are already in device memory.
 struct DeviceStep {
   kernels::Batch batch{};
@@ -45,6 +54,9 @@ struct DeviceStep {
   int axes = 1;                              ///< 3: time, row and column
   const std::uint8_t* kinds = nullptr;       ///< (batch.rows); null: all are text
   std::span<const EmbeddedRows> embedded{};  ///< host memory
+  /// The only rows that are sampled or scored after the step; none given: any may be. Of the others the last
+  /// layer computes no more than keys and values.
+  std::optional<DeviceReads> reads{};
 };
 
 /// Rows of a DeviceStep that sample, and their parameters; device memory.
@@ -76,6 +88,7 @@ struct Activations {
   void* mlp = nullptr;           ///< (rows, intermediate) of dtype; also of slices of shared experts
   void* kv = nullptr;            ///< QkvRopeKvWrite::unquantised
   float* rope = nullptr;         ///< (rows, head_dim / 2, 2)
+  float* gathered = nullptr;     ///< (sequences, hidden): the residual stream of rows that end a layer alone
   void* picked = nullptr;        ///< (sequences, hidden) of dtype: normalised rows whose logits are wanted
   float* logits = nullptr;       ///< (sequences, vocab)
   float* held_logits = nullptr;  ///< (sequences, tokens held); null where one rank runs alone
@@ -85,13 +98,11 @@ struct Activations {
   std::uint8_t* rope_axes =
       nullptr;  ///< (head_dim / 2), constant: by what a pair turns in a vision-language model
   // Of the draft layer; null without one.
-  void* hidden = nullptr;       ///< (rows, hidden) of dtype: the step's hidden rows, which the layer reads
-  void* kept_hidden = nullptr;  ///< (sequences, hidden) of dtype: a slot's last hidden row
-  void* drafted = nullptr;      ///< (sequences, hidden) of dtype: the layer's outputs as hidden rows
-  void* joined = nullptr;       ///< (rows, 2 · hidden) of dtype: what the layer projects
-  float* drafting_residual = nullptr;  ///< (sequences, hidden): of the rows that draft, where they run alone
-  void* drafting_q = nullptr;          ///< (sequences, heads · head_dim) of dtype: the same
-  float* draft_logits = nullptr;       ///< (sequences, vocab); with limits.staged the same as `logits`
+  void* hidden = nullptr;         ///< (rows, hidden) of dtype: the step's hidden rows, which the layer reads
+  void* kept_hidden = nullptr;    ///< (sequences, hidden) of dtype: a slot's last hidden row
+  void* drafted = nullptr;        ///< (sequences, hidden) of dtype: the layer's outputs as hidden rows
+  void* joined = nullptr;         ///< (rows, 2 · hidden) of dtype: what the layer projects
+  float* draft_logits = nullptr;  ///< (sequences, vocab); with limits.staged the same as `logits`
   kernels::SampleResult* draft_results = nullptr;  ///< (sequences)
   std::size_t bytes = 0;  ///< all of the above; correct even if they were laid out in an empty View
 
@@ -110,7 +121,8 @@ struct ForwardStep {
   int axes = 1;
   const std::uint8_t* kinds = nullptr;
   std::span<const EmbeddedRows> embedded{};
-  kernels::LargestInputs largest{};  ///< (layers, experts)
+  std::optional<DeviceReads> reads{};  ///< the other rows of the residual stream are not finished
+  kernels::LargestInputs largest{};    ///< (layers, experts)
 };
 
 template <class D, class R>
@@ -253,6 +265,7 @@ class Decoder {
   std::vector<kernels::KvSlot> slots_;
   std::vector<std::int32_t> positions_;
   std::vector<kernels::SequenceRows> sequences_;
+  ReadRows reads_;
   std::vector<kernels::SampleRow> samples_;
   std::vector<kernels::ScoreRow> scores_;
   std::vector<kernels::TopRow> tops_;

@@ -14,6 +14,8 @@ namespace troupe::model {
 
 template <Device D>
 void Decoder<D>::forward(const DeviceStep& step) {
+  // A draft layer reads every row, and statistics are of every row.
+  const bool all = spec_.draft_layers > 0 || largest_.wanted();
   pass().layers({.weights = weights_.layout(),
                  .memory = memory_,
                  .kv = kv_,
@@ -23,6 +25,7 @@ void Decoder<D>::forward(const DeviceStep& step) {
                  .axes = step.axes,
                  .kinds = step.kinds,
                  .embedded = step.embedded,
+                 .reads = all ? std::nullopt : step.reads,
                  .largest = largest_});
   if (spec_.draft_layers > 0) keep_hidden(step.batch.rows);
 }
@@ -170,6 +173,13 @@ DeviceStep Decoder<D>::stage_batch(const StepBatch& batch) {
         (sequence.position + sequence.tokens + kernels::kBlockTokens - 1) / kernels::kBlockTokens;
     sequence.blocks = stage_.put(sequence.blocks, static_cast<std::size_t>(blocks));
   }
+  std::optional<DeviceReads> reads;
+  if (reads_.find(batch, sequences_, static_cast<std::size_t>(limits_.sequences))) {
+    const auto read = static_cast<std::size_t>(reads_.count());
+    reads = DeviceReads{.rows = stage_.put(reads_.rows().data(), read),
+                        .sequences = stage_.put(reads_.sequences().data(), read),
+                        .count = reads_.count()};
+  }
   const bool spatial = !batch.positions.empty();
   TROUPE_CHECK(!spatial || (spec_.vision && batch.positions.size() == rows));
   static_assert(sizeof(TokenPosition) == 3 * sizeof(std::int32_t));
@@ -183,7 +193,8 @@ DeviceStep Decoder<D>::stage_batch(const StepBatch& batch) {
           .positions = stage_.put(positions, spatial ? 3 * rows : rows),
           .axes = spatial ? 3 : 1,
           .kinds = batch.kinds.empty() ? nullptr : stage_.put(batch.kinds.data(), rows),
-          .embedded = batch.embedded};
+          .embedded = batch.embedded,
+          .reads = reads};
 }
 
 template <Device D>
@@ -218,12 +229,12 @@ inline std::size_t stage_bytes(const DecoderLimits& limits, const ModelSpec& spe
                               (vision ? sizeof(TokenPosition) + sizeof(std::uint8_t) : 0);
   const std::size_t blocks = sizeof(kernels::SequenceRows) + (positions / kernels::kBlockTokens + 1) * sizeof(BlockId);
   const std::size_t per_sequence = (drafts ? 2 : 1) * blocks + sizeof(kernels::SampleRow) +
-                                   sizeof(kernels::TopRow) +
-                                   (drafts ? 5 : 1) * sizeof(std::int32_t) +
+                                   sizeof(kernels::TopRow) + sizeof(kernels::SequenceRows) +
+                                   (drafts ? 6 : 2) * sizeof(std::int32_t) +
                                    positions * sizeof(TokenId) + kMaxSamplingBytes +
                                    kernels::mask_words(spec.vocab) * sizeof(std::uint32_t);
-  // Arrays are rounded up to the alignment: 16 per step, six per sequence, three per group of scored rows.
-  const std::size_t pieces = 16 + 6 * sequences + 3 * (rows / std::max<std::size_t>(sequences, 1) + 1);
+  // Arrays are rounded up to the alignment: 18 per step, six per sequence, three per group of scored rows.
+  const std::size_t pieces = 18 + 6 * sequences + 3 * (rows / std::max<std::size_t>(sequences, 1) + 1);
   return rows * per_row + sequences * per_sequence + pieces * kDeviceAlignment;
 }
 

@@ -32,7 +32,7 @@ struct DraftStep {
   static constexpr int kRowsApart = 8;
   bool apart() const { return ends != nullptr && batch.rows >= kRowsApart * count; }
   /// Where v lies, of all rows or of those that draft.
-  float* output() const { return apart() ? memory.drafting_residual : memory.residual; }
+  float* output() const { return apart() ? memory.gathered : memory.residual; }
 };
 
 template <class D, class R>
@@ -127,22 +127,7 @@ void DraftPass<D, R>::layer(const DraftStep& s) const {
   Activations memory = s.memory;
   kernels::Batch batch = s.batch;
   if (s.apart()) {
-    const auto copy = [&](void* out, const void* from, std::size_t row_bytes) {
-      run(device, kernels::CopyRows{.out = out,
-                                    .rows = from,
-                                    .from = s.picks,
-                                    .count = s.count,
-                                    .out_stride = row_bytes,
-                                    .row_stride = row_bytes,
-                                    .row_bytes = row_bytes});
-    };
-    const auto bytes = [](int columns, std::size_t each) {
-      return static_cast<std::size_t>(kernels::padded(columns)) * each;
-    };
-    copy(memory.drafting_q, memory.q, bytes(spec.q_width(), size_of(dtype)));
-    copy(memory.drafting_residual, memory.residual, bytes(spec.hidden, sizeof(float)));
-    memory.q = memory.drafting_q;
-    memory.residual = memory.drafting_residual;
+    memory = this->gather(memory, s.picks, s.count);
     batch = {.sequences = s.ends, .count = s.count, .rows = s.count, .most_tokens = 1};
   }
   attend(s, memory, batch);

@@ -33,42 +33,45 @@ Amount matrix(const kernels::WeightFormat& format, double outputs, double inputs
 
 // The model's weights, grouped by how many tokens read them.
 struct Parameters {
-  Amount every_token;  // attention, dense and shared MLPs; without lm_head
+  Amount every_token;  // attention, dense and shared MLPs, lm_head
   Amount router;       // fp32
   Amount experts;      // one expert of every layer that has any
-  Amount head;         // lm_head
 };
 
-Parameters parameters(const ModelSpec& spec, const WeightFormats& formats) {
-  Parameters p;
+// Adds those of a layer but for its queries, keys and values.
+void add_rest(Parameters& p, const ModelSpec& spec, const WeightFormats& formats, int layer) {
   const auto mlp = [&](const kernels::WeightFormat& format, double width) {
     Amount made = matrix(format, 2 * width, spec.hidden);
     return made += matrix(format, spec.hidden, width);
   };
-  for (int layer = 0; layer < spec.layers; ++layer) {
-    p.every_token += matrix(formats.attention, spec.q_width() + 2 * spec.kv_width(), spec.hidden);
-    p.every_token += matrix(formats.attention, spec.hidden, spec.q_width());
-    if (spec.moe_layer(layer)) {
-      const Amount expert = mlp(formats.experts_of(layer), spec.expert_intermediate);
-      p.experts += expert;
-      p.every_token += spec.shared_experts * mlp(formats.shared_of(layer), spec.expert_intermediate);
-      p.router += matrix(DType::f32, spec.experts, spec.hidden);
-    } else {
-      p.every_token += mlp(formats.mlp, spec.intermediate);
-    }
+  p.every_token += matrix(formats.attention, spec.hidden, spec.q_width());
+  if (spec.moe_layer(layer)) {
+    p.experts += mlp(formats.experts_of(layer), spec.expert_intermediate);
+    p.every_token += spec.shared_experts * mlp(formats.shared_of(layer), spec.expert_intermediate);
+    p.router += matrix(DType::f32, spec.experts, spec.hidden);
+  } else {
+    p.every_token += mlp(formats.mlp, spec.intermediate);
   }
-  p.head = matrix(formats.lm_head, spec.tokens_held(), spec.hidden);
-  return p;
 }
 
-StepWork matrices(const ModelSpec& spec, const WeightFormats& formats, double tokens, double logits) {
-  const Parameters p = parameters(spec, formats);
+// `read`: tokens whose logits are wanted, which alone pass the rest of the last layer.
+StepWork matrices(const ModelSpec& spec, const WeightFormats& formats, double tokens, double read) {
   const double held = spec.experts == 0 ? 0 : static_cast<double>(spec.experts_held()) / spec.experts;
   StepWork work;
-  work.weight_bytes = p.every_token.bytes + p.head.bytes + p.router.bytes +
-                      held * distinct_experts(spec, tokens) * p.experts.bytes;
-  const double of_token = p.every_token.weights + p.router.weights + held * spec.top_k * p.experts.weights;
-  work.flops = 2 * (tokens * of_token + logits * p.head.weights);
+  const auto add = [&](const Parameters& p, double times) {
+    work.weight_bytes +=
+        p.every_token.bytes + p.router.bytes + held * distinct_experts(spec, times) * p.experts.bytes;
+    work.flops +=
+        2 * times * (p.every_token.weights + p.router.weights + held * spec.top_k * p.experts.weights);
+  };
+  Parameters of_all, of_read;
+  for (int layer = 0; layer < spec.layers; ++layer) {
+    of_all.every_token += matrix(formats.attention, spec.q_width() + 2 * spec.kv_width(), spec.hidden);
+    add_rest(layer + 1 < spec.layers ? of_all : of_read, spec, formats, layer);
+  }
+  of_read.every_token += matrix(formats.lm_head, spec.tokens_held(), spec.hidden);
+  add(of_all, tokens);
+  add(of_read, read);
   return work;
 }
 
@@ -92,7 +95,8 @@ StepWork prefill_work(const ModelSpec& spec, const WeightFormats& formats, int t
   work.kv_bytes =
       (static_cast<double>(position) + tokens) * static_cast<double>(kv_bytes_per_token(spec, formats));
   const double pairs = static_cast<double>(tokens) * (position + (tokens + 1) / 2.0);
-  work.attention_flops = 4.0 * spec.layers * spec.q_width() * pairs;
+  const double of_last_token = static_cast<double>(position) + tokens;
+  work.attention_flops = 4.0 * spec.q_width() * ((spec.layers - 1) * pairs + of_last_token);
   return work;
 }
 

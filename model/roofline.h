@@ -6,7 +6,8 @@
 // memory time and its arithmetic time, and the parts do not overlap:
 //
 //   decode    max(weights / bandwidth, flops / peak) + max(kv / bandwidth, attention flops / peak)
-//   prefill   the same with all tokens of the prompt; lm_head for the last token only
+//   prefill   the same with all tokens of the prompt; for the last token only lm_head and what the last layer
+//             does but for queries, keys and values
 //
 // In a mixture of experts, the weights read are those of the experts that the step's tokens use when each
 // token picks k of E experts uniformly: E (1 - (1 - k / E)^tokens). Activations, launches and norms are left

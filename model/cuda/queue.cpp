@@ -46,7 +46,7 @@ CudaQueue::CudaQueue(const wire::Capacity& capacity, CudaModel model, Duration p
       gates_(capacity, model_.steps->gate_memory()),
       table_(capacity.max_slots, model_.decoder->spec().vision, nullptr,
              derived_limits(capacity, *model_.steps)),
-      packer_(model_.steps->sequence_memory(), model_.steps->layout(), model_.steps->score_group()),
+      packer_(model_.steps->sequence_memory(), model_.steps->layout(), capacity.max_slots),
       waiting_(static_cast<std::size_t>(capacity.max_steps_in_flight)),
       work_(static_cast<std::size_t>(capacity.max_steps_in_flight) + kMaxCommandsQueued),
       flights_(static_cast<std::size_t>(capacity.max_steps_in_flight) + 1),

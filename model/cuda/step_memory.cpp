@@ -18,6 +18,8 @@ StepMemory StepMemory::make(const wire::Capacity& capacity, View memory) {
   made.sequences.lists = arena.take<std::byte>(slots * kMaxSamplingBytes);
   made.sequences.scores = arena.take<kernels::ScoreRow>(rows);
   made.sequences.score_picks = arena.take<std::int32_t>(rows);
+  made.sequences.read_rows = arena.take<std::int32_t>(slots);
+  made.sequences.read_sequences = arena.take<kernels::SequenceRows>(slots);
   if (most_tops(capacity) > 0) {
     made.sequences.sample_tops = arena.take<kernels::TopRow>(samples);
     made.sequences.score_tops = arena.take<kernels::TopRow>(rows);

@@ -25,8 +25,10 @@ struct SequenceMemory {
   std::int32_t* score_picks = nullptr;  ///< (rows of a step) the batch row of each
   kernels::TopRow* sample_tops = nullptr;  ///< (slots), (rows of a step): StepBatch's of the same names;
   kernels::TopRow* score_tops = nullptr;   ///< null where most_tops() is 0
-  std::uint32_t* held = nullptr;           ///< StepClock::held
-  std::uint32_t* masks = nullptr;          ///< mask_words(vocab) per mask of the held step
+  std::int32_t* read_rows = nullptr;       ///< (slots) DeviceReads::rows
+  kernels::SequenceRows* read_sequences = nullptr;  ///< (slots) DeviceReads::sequences
+  std::uint32_t* held = nullptr;                    ///< StepClock::held
+  std::uint32_t* masks = nullptr;                   ///< mask_words(vocab) per mask of the held step
   // With speculation; else null.
   kernels::SlotState* states = nullptr;
   TokenId* predictions = nullptr;     ///< wire::kMostPredicted per slot

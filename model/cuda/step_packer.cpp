@@ -29,14 +29,14 @@ kernels::PieceLayout StepPacker::layout(const wire::Capacity& capacity) {
   const std::size_t tops = most_tops(capacity) > 0 ? (rows + samples) * sizeof(kernels::TopRow) : 0;
   const bool sees = capacity.media_tokens > 0;
   const std::size_t media = sees ? rows * (sizeof(TokenPosition) + sizeof(std::uint8_t)) + 2 * kAlignment : 0;
-  const std::size_t words = wire::kMaxRecordBytes +
-                            rows * (sizeof(kernels::ScoreRow) + sizeof(std::int32_t)) + tops +
-                            4 * kAlignment + media;
+  const std::size_t words =
+      wire::kMaxRecordBytes + rows * (sizeof(kernels::ScoreRow) + sizeof(std::int32_t)) + tops +
+      sequences * (sizeof(std::int32_t) + sizeof(kernels::SequenceRows)) + 6 * kAlignment + media;
   // The shortest TokenRun or BlockRun of a record takes its struct and one rounded array.
-  // One more tells that the step is held; four arrays are sent beside those of the record, six of a model
+  // One more tells that the step is held; six arrays are sent beside those of the record, eight of a model
   // that sees.
   const std::size_t deltas = wire::kMaxRecordBytes / (sizeof(wire::TokenRun) + wire::kAlignment) +
-                             words / (kernels::kWordsOfDelta * sizeof(std::uint32_t)) + 5 + (sees ? 2 : 0) +
+                             words / (kernels::kWordsOfDelta * sizeof(std::uint32_t)) + 7 + (sees ? 2 : 0) +
                              kernels::kMostDeltaBlocks;  // of which the last ones are never written
   std::size_t end = rounded(sizeof(kernels::StepPiece));
   const auto take = [&end](std::size_t bytes) {
@@ -146,6 +146,7 @@ PackedStep StepPacker::pack(const wire::RecordView& record, const wire::StepPlan
                     .sample_tops = batch.sample_tops,
                     .score_tops = batch.score_tops,
                     .tops = batch.tops};
+  packed.reads = pack_reads(batch);
   if (!batch.positions.empty()) pack_media(batch, packed);
   pack_derived(batch, packed);
   packed.deltas = deltas_;
@@ -319,16 +320,25 @@ void StepPacker::pack_gates(const StepBatch& batch, const StepGates& gates, std:
 
 void StepPacker::pack_scores(const StepBatch& batch) {
   scores_ = batch.scores;
-  for (kernels::ScoreRow& row : scores_) row.logits_row %= score_group_;
+  for (kernels::ScoreRow& row : scores_) row.logits_row %= slots_;
   send(memory_.scores, scores_.data(), scores_.size() * sizeof(kernels::ScoreRow));
   send(memory_.score_picks, batch.score_rows.data(), batch.score_rows.size() * sizeof(std::int32_t));
 }
 
 void StepPacker::pack_tops(const StepBatch& batch) {
   score_tops_ = batch.score_tops;
-  for (kernels::TopRow& row : score_tops_) row.logits_row %= score_group_;
+  for (kernels::TopRow& row : score_tops_) row.logits_row %= slots_;
   send(memory_.score_tops, score_tops_.data(), score_tops_.size() * sizeof(kernels::TopRow));
   send(memory_.sample_tops, batch.sample_tops.data(), batch.sample_tops.size() * sizeof(kernels::TopRow));
+}
+
+std::optional<int> StepPacker::pack_reads(const StepBatch& batch) {
+  const std::span sequences(array_at<kernels::SequenceRows>(piece_, layout_.sequences),
+                            batch.sequences.size());
+  if (!reads_.find(batch, sequences, static_cast<std::size_t>(slots_))) return std::nullopt;
+  send(memory_.read_rows, reads_.rows().data(), reads_.rows().size_bytes());
+  send(memory_.read_sequences, reads_.sequences().data(), reads_.sequences().size_bytes());
+  return reads_.count();
 }
 
 }  // namespace troupe::model

@@ -3,6 +3,7 @@
 // and the rows to run. The host computes device addresses and never reads device memory.
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "kernels/step_inputs.h"
 #include "model/cuda/sequence_table.h"
 #include "model/cuda/step_memory.h"
+#include "model/read_rows.h"
 #include "model/step_batch.h"
 #include "model/step_gates.h"
 
@@ -33,6 +35,7 @@ struct PackedStep {
   std::span<const kernels::TopRow> sample_tops;
   std::span<const kernels::TopRow> score_tops;
   int tops = 0;
+  std::optional<int> reads;  ///< ReadRows::count(), where it has found them
   /// Every sequence runs its last token and samples, no prompt token is scored, there are no tops, and all
   /// rows are text.
   bool decode = false;
@@ -54,9 +57,9 @@ struct HeldGates {
 /// One thread. Does not allocate once the largest plan has passed.
 class StepPacker {
  public:
-  /// Scored rows are numbered within groups of `score_group`, the number of logits rows.
-  StepPacker(const SequenceMemory& memory, const kernels::PieceLayout& layout, int score_group)
-      : memory_(memory), layout_(layout), score_group_(score_group) {}
+  /// `slots`: of the capacity. Scored rows are numbered within groups of so many (CudaSteps::score_group).
+  StepPacker(const SequenceMemory& memory, const kernels::PieceLayout& layout, int slots)
+      : memory_(memory), layout_(layout), slots_(slots) {}
 
   /// The layout of pieces that any admitted plan fits into.
   static kernels::PieceLayout layout(const wire::Capacity& capacity);
@@ -89,19 +92,21 @@ class StepPacker {
   kernels::SampleRow sample_row(const StepBatch& batch, const SamplingOutcome& outcome) const;
   void pack_scores(const StepBatch& batch);
   void pack_tops(const StepBatch& batch);
+  std::optional<int> pack_reads(const StepBatch& batch);
 
   BlockId* blocks(std::uint32_t slot) const { return memory_.blocks + slot * memory_.blocks_per_slot; }
   std::byte* lists(std::uint32_t slot) const;
 
   const SequenceMemory memory_;
   const kernels::PieceLayout layout_;
-  const int score_group_;
+  const int slots_;
   std::span<std::byte> piece_;  // of the current step
   std::uint32_t words_end_ = 0;
   std::int32_t deltas_ = 0;
   std::vector<kernels::ScoreRow> scores_;
   std::vector<kernels::TopRow> score_tops_;
   std::vector<std::uint8_t> kinds_;
+  ReadRows reads_;
 };
 
 }  // namespace troupe::model

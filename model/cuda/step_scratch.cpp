@@ -81,7 +81,7 @@ StepScratch::StepScratch(const ModelSpec& spec, const WeightFormats& formats,
   keep_one_of_each_kind(spec_, weights_.layers);
 }
 
-std::size_t StepScratch::of_layers(int rows, int sequences, int most_tokens) const {
+std::size_t StepScratch::of_layers(int rows, int sequences, int most_tokens, std::optional<int> reads) const {
   ScratchMeter meter{gpu_};
   SilentRanks ranks;
   const bool alone = spec_.held_tokens.count == 0;
@@ -92,7 +92,8 @@ std::size_t StepScratch::of_layers(int rows, int sequences, int most_tokens) con
        .memory = memory_,
        .kv = kv_,
        .batch = {.count = sequences, .rows = rows, .most_tokens = most_tokens},
-       .kinds = kinds});
+       .kinds = kinds,
+       .reads = reads ? std::optional(DeviceReads{.count = *reads}) : std::nullopt});
   return meter.most;
 }
 
@@ -125,7 +126,7 @@ std::size_t StepScratch::of_logits(int rows) const {
 }
 
 std::size_t StepScratch::of(const StepSize& step) const {
-  std::size_t most = step.rows > 0 ? of_layers(step.rows, step.sequences, step.most_tokens) : 0;
+  std::size_t most = step.rows > 0 ? of_layers(step.rows, step.sequences, step.most_tokens, step.reads) : 0;
   if (step.samples > 0) most = std::max(most, of_logits(step.samples));
   if (step.draft_rows > 0)
     most = std::max(most, of_draft_layer(step.draft_rows, step.sequences, step.most_tokens));
@@ -138,8 +139,9 @@ std::size_t StepScratch::of(const StepSize& step) const {
 
 // Attention asks by the number of sequences and by whether there are more rows than sequences, every other op
 // of a layer by the number of rows alone. So all numbers of rows, and all numbers of sequences with as many
-// rows and with more, are all that there is. Where a batch says the most tokens of a sequence, attention asks
-// by that and by the number of sequences. The draft layer may run a row more of every sequence.
+// rows and with more, are all that there is: rows that finish the last layer alone ask as a step of as many
+// sequences does. Where a batch says the most tokens of a sequence, attention asks by that and by the number
+// of sequences. The draft layer may run a row more of every sequence.
 std::size_t StepScratch::most() const {
   std::size_t most = 0;
   const int sequences = std::min(limits_.sequences, limits_.rows);

@@ -2,6 +2,7 @@
 // Working memory that the ops of a GPU's steps ask for (Cuda::scratch), from the model's shape alone: the
 // forward pass runs with a device that only asks each op for its demand (kernels/cuda/scratch.h).
 #include <cstddef>
+#include <optional>
 
 #include "kernels/cuda/gpu_traits.h"
 #include "model/checkpoint/spec.h"
@@ -13,12 +14,13 @@ namespace troupe::model {
 /// What the demand of a step depends on. A plan's rows that a GPU pads count with their padding.
 struct StepSize {
   int rows = 0;
-  int sequences = 0;    ///< at most rows
-  int samples = 0;      ///< at most sequences, and limits.drafts more
-  int scores = 0;       ///< prompt tokens that are scored, at most rows
-  int most_tokens = 0;  ///< kernels::Batch::most_tokens
-  int draft_rows = 0;   ///< that the draft layer runs, of as many sequences
-  int drafts = 0;       ///< sequences that draft, at most `sequences`
+  int sequences = 0;           ///< at most rows
+  int samples = 0;             ///< at most sequences, and limits.drafts more
+  int scores = 0;              ///< prompt tokens that are scored, at most rows
+  int most_tokens = 0;         ///< kernels::Batch::most_tokens
+  int draft_rows = 0;          ///< that the draft layer runs, of as many sequences
+  int drafts = 0;              ///< sequences that draft, at most `sequences`
+  std::optional<int> reads{};  ///< DeviceStep::reads
 };
 
 class StepScratch {
@@ -35,7 +37,7 @@ class StepScratch {
   std::size_t most() const;
 
  private:
-  std::size_t of_layers(int rows, int sequences, int most_tokens = 0) const;
+  std::size_t of_layers(int rows, int sequences, int most_tokens = 0, std::optional<int> reads = {}) const;
   std::size_t of_draft_layer(int rows, int sequences, int most_tokens = 0) const;
   std::size_t of_logits(int rows) const;
 

@@ -127,6 +127,7 @@ void CudaSteps::warm_up(std::size_t scratch) {
     device_->upload(memory_.sequences.sample_tops, &padding, sizeof padding);
     run({.rows = 1, .sequences = 1, .samples = 1, .most_tokens = 1, .sample_tops = {&padding, 1}}, true);
   }
+  run({.rows = 1, .sequences = 1, .samples = 1, .most_tokens = 1, .reads = 1}, true);
   held_step_ = {.rows = 1,
                 .sequences = 1,
                 .samples = 1,
@@ -204,7 +205,12 @@ void CudaSteps::run_layers(const PackedStep& step, bool picks) {
                        .positions = step.spatial ? memory_.sequences.positions : memory_.arrays.positions,
                        .axes = step.spatial ? 3 : 1,
                        .kinds = step.sees ? memory_.sequences.kinds : nullptr,
-                       .embedded = step.embedded});
+                       .embedded = step.embedded,
+                       .reads = step.reads
+                                    ? std::optional(DeviceReads{.rows = memory_.sequences.read_rows,
+                                                                .sequences = memory_.sequences.read_sequences,
+                                                                .count = *step.reads})
+                                    : std::nullopt});
   }
   if (step.scores > 0) run_scores(step);
   if (step.samples > 0) {

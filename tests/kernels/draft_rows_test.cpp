@@ -161,5 +161,24 @@ TEST_P(DraftOps, CopyRowsGathers) {
   }
 }
 
+TEST_P(DraftOps, CopyRowsScattersAllInOrder) {
+  Rows from(device(), dtype(), 2, 32, random_floats(2 * 32, 1));
+  Rows to(device(), dtype(), 4, 32);
+  const std::vector<std::int32_t> places{3, 1};
+  run(device(), CopyRows{.out = to.data(),
+                         .rows = from.data(),
+                         .to = device().put(places),
+                         .count = 2,
+                         .out_stride = 32 * size_of(dtype()),
+                         .row_stride = 32 * size_of(dtype()),
+                         .row_bytes = 32 * size_of(dtype())});
+  for (int i = 0; i < 32; ++i) {
+    EXPECT_EQ(to.at(0, i), 0.0f);
+    EXPECT_EQ(to.at(1, i), from.at(1, i));
+    EXPECT_EQ(to.at(2, i), 0.0f);
+    EXPECT_EQ(to.at(3, i), from.at(0, i));
+  }
+}
+
 }  // namespace
 }  // namespace troupe::kernels

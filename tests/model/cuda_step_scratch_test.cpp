@@ -2,6 +2,7 @@
 // is reserved.
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <random>
 
 #include "model/cuda/executor.h"
@@ -51,6 +52,9 @@ void check(const std::string& shape, const WeightFormats& formats, int rows, int
   const StepScratch scratch(spec, formats, kernels::cuda::traits_of(device), limits);
   const std::size_t most = scratch.most();
   steps->warm_up(most);
+  std::vector<std::int32_t> read_rows(static_cast<std::size_t>(sequences));
+  std::iota(read_rows.begin(), read_rows.end(), 0);
+  device.upload(steps->sequence_memory().read_rows, read_rows.data(), read_rows.size() * sizeof read_rows[0]);
   device.take_scratch_demand();
 
   std::mt19937 random(3);
@@ -62,13 +66,18 @@ void check(const std::string& shape, const WeightFormats& formats, int rows, int
     if (round % 5 == 0) step.sequences = std::min(step.rows, sequences);
     step.samples = from(0, step.sequences);
     step.scores = round % 4 == 0 ? from(0, step.rows) : 0;
+    if (round % 4 > 1) step.reads = from(0, step.sequences);
     StepPacker::pad(steps->layout(), steps->next_piece(), 0, step.rows, step.sequences);
-    steps->launch(
-        {.rows = step.rows, .sequences = step.sequences, .samples = step.samples, .scores = step.scores});
+    steps->launch({.rows = step.rows,
+                   .sequences = step.sequences,
+                   .samples = step.samples,
+                   .scores = step.scores,
+                   .reads = step.reads});
     device.sync();
     const std::size_t asked = device.take_scratch_demand();
-    EXPECT_EQ(asked, scratch.of(step)) << step.rows << " rows of " << step.sequences << ", " << step.samples
-                                       << " samples, " << step.scores << " scores";
+    EXPECT_EQ(asked, scratch.of(step))
+        << step.rows << " rows of " << step.sequences << ", " << step.samples << " samples, " << step.scores
+        << " scores, " << step.reads.value_or(-1) << " read";
     largest = std::max(largest, asked);
   }
   EXPECT_LE(largest, most);

@@ -36,7 +36,9 @@ std::vector<float> logits_of_rank(const Shard& shard, int memory, const ModelFil
   auto decoder = Decoder<Cpu>::make(device, *spec, dtype, std::move(*weights), test::kGoldenLimits, nullptr,
                                     ranks->get());
   if (!decoder) return status = decoder.status(), std::vector<float>{};
-  return test::logits_of(**decoder, golden);
+  std::vector<float> logits = test::logits_of(**decoder, golden);
+  test::check_read_rows(**decoder, golden, logits, dtype);
+  return logits;
 }
 
 struct RankCase {

@@ -115,6 +115,15 @@ TEST_F(StepPackerTest, APromptOfAnyLengthArrivesWhole) {
       ASSERT_EQ(slot.offset, r % 64);
     }
     EXPECT_EQ(in_piece<std::int32_t>(layout.picks)[0], length - 1);
+    EXPECT_EQ(packed.reads, length > 32 ? std::optional(1) : std::nullopt);
+    if (packed.reads) {
+      EXPECT_EQ(memory.sequences.read_rows[0], length - 1);
+      const kernels::SequenceRows& read = memory.sequences.read_sequences[0];
+      EXPECT_EQ(read.blocks, blocks(ref));
+      EXPECT_EQ(read.position, length - 1);
+      EXPECT_EQ(read.tokens, 1);
+      EXPECT_EQ(read.row, 0);
+    }
     const auto& sequence = in_piece<kernels::SequenceRows>(layout.sequences)[0];
     EXPECT_EQ(sequence.blocks, blocks(ref));
     EXPECT_EQ(sequence.tokens, length);

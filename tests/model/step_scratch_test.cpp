@@ -156,15 +156,17 @@ TEST(StepScratch, NoPlanAsksForMoreThanTheMost) {
           step.sequences = from(1, std::min(rows, sequences));
           step.rows = step.sequences = step.samples = buckets[bucket_of(buckets, step.sequences)];
         }
+        if (plan % 3 > 0) step.reads = from(0, step.sequences);
         if (model.spec.draft_layers > 0) {
+          step.reads.reset();
           step.draft_rows = from(step.sequences, step.rows + step.sequences);
           step.drafts = from(0, step.sequences);
         }
         const std::size_t asked = scratch.of(step);
         largest = std::max(largest, asked);
         ASSERT_LE(asked, most) << model.name << ": " << step.rows << " rows of " << step.sequences << ", "
-                               << step.samples << " samples, " << step.scores << " scores; limits " << rows
-                               << " and " << sequences;
+                               << step.samples << " samples, " << step.scores << " scores, "
+                               << step.reads.value_or(-1) << " read; limits " << rows << " and " << sequences;
       }
       EXPECT_GT(largest, most / 2) << model.name << ": the most is no guess";
     }

@@ -53,6 +53,23 @@ TEST_P(VisionGoldens, Logits) {
   }
 }
 
+// Rows of text alone, which the last layer finishes without the others, and one of an item among them.
+TEST_P(VisionGoldens, TheLastRowAloneHasTheSameLogits) {
+  const VisionGolden golden = test::load_vision_golden("mixed");
+  model().encode(golden);
+  const int tokens = static_cast<int>(golden.ids.size()), vocab = model().spec().vocab;
+  const auto whole = model().logits(golden, golden.ids, 0, tokens);
+  const auto of_item =
+      static_cast<std::int32_t>(std::ranges::find(golden.kinds, kVisionRow) - golden.kinds.begin());
+  ASSERT_TRUE(of_item < tokens && golden.kinds.back() == kTextRow);
+  for (const std::vector<std::int32_t>& reads : {std::vector{tokens - 1}, std::vector{of_item, tokens - 1}}) {
+    std::vector<float> expected;
+    for (const std::int32_t row : reads)
+      expected.insert(expected.end(), whole.begin() + row * vocab, whole.begin() + (row + 1) * vocab);
+    EXPECT_EQ(model().logits(golden, golden.ids, 0, tokens, reads), expected) << reads.size() << " rows";
+  }
+}
+
 TEST_P(VisionGoldens, GreedySteps) {
   for (const char* prompt : {"mixed", "long", "text"}) {
     const VisionGolden golden = test::load_vision_golden(prompt);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <concepts>
 #include <cstring>
 #include <numeric>
 
@@ -70,6 +71,21 @@ std::vector<float> logits_of(Decoder<D>& decoder, const Golden& golden) {
   return logits;
 }
 
+// The logits of the rows `reads` of a step that runs positions [first, first + count) of the prompt, in other
+// blocks.
+template <class D>
+std::vector<float> logits_of(Decoder<D>& decoder, const Golden& golden, int first, int count,
+                             const std::vector<std::int32_t>& reads) {
+  const std::vector<BlockId> blocks{1, 4, 5};
+  StepBatch batch;
+  batch.tokens.assign(golden.ids.begin() + first, golden.ids.begin() + first + count);
+  batch.sequences = {{blocks.data(), first, count, 0}};
+  batch.sample_rows = reads;
+  std::vector<float> logits(reads.size() * static_cast<std::size_t>(decoder.spec().vocab));
+  decoder.logits(batch, logits);
+  return logits;
+}
+
 inline constexpr DecoderLimits kGoldenLimits{.rows = 256, .sequences = 8, .positions = 256, .kv_blocks = 8};
 
 // Expects the largest error to be within kTolerance.
@@ -84,6 +100,38 @@ inline void check_logits(const std::vector<float>& logits, const Golden& golden,
   ::testing::Test::RecordProperty("error", std::to_string(difference / largest));
 }
 
+// Expects that steps in which few rows are read give those rows the logits that they have in `all`, of a step
+// in which every row is read: the same bits on the Cpu.
+template <class D>
+void check_read_rows(Decoder<D>& decoder, const Golden& golden, const std::vector<float>& all, DType dtype) {
+  const auto vocab = static_cast<std::size_t>(decoder.spec().vocab);
+  const auto check = [&](const std::vector<float>& logits, const std::vector<std::int32_t>& positions,
+                         const char* step) {
+    Golden part;
+    std::vector<float> expected;
+    for (const std::int32_t position : positions) {
+      const auto from = static_cast<std::ptrdiff_t>(static_cast<std::size_t>(position) * vocab),
+                 to = from + static_cast<std::ptrdiff_t>(vocab);
+      expected.insert(expected.end(), all.begin() + from, all.begin() + to);
+      part.logits.insert(part.logits.end(), golden.logits.begin() + from, golden.logits.begin() + to);
+    }
+    SCOPED_TRACE(step);
+    if constexpr (std::same_as<D, Cpu>)
+      EXPECT_EQ(logits, expected);
+    else
+      check_logits(logits, part, dtype);
+  };
+  const auto tokens = static_cast<std::int32_t>(golden.ids.size());
+  check(logits_of(decoder, golden, 0, tokens, {tokens - 1}), {tokens - 1}, "the last row");
+  check(logits_of(decoder, golden, 0, tokens, {3, 64, tokens - 1}), {3, 64, tokens - 1}, "three rows");
+  // The second piece needs the keys and values that the first one has left in the last layer.
+  Golden other = golden;
+  std::ranges::reverse(other.ids);
+  logits_of(decoder, other, 0, tokens, {});
+  logits_of(decoder, golden, 0, 70, {});
+  check(logits_of(decoder, golden, 70, tokens - 70, {tokens - 71}), {tokens - 1}, "two pieces");
+}
+
 template <class D>
 void check_golden(D& device, const GoldenCase& which, DType dtype) {
   const Golden golden = load_golden(which.golden);
@@ -93,7 +141,9 @@ void check_golden(D& device, const GoldenCase& which, DType dtype) {
   ASSERT_TRUE(weights.ok()) << weights.status().message;
   auto decoder = Decoder<D>::make(device, files->spec, dtype, std::move(*weights), kGoldenLimits);
   ASSERT_TRUE(decoder.ok()) << decoder.status().message;
-  check_logits(logits_of(**decoder, golden), golden, dtype);
+  const std::vector<float> logits = logits_of(**decoder, golden);
+  check_logits(logits, golden, dtype);
+  check_read_rows(**decoder, golden, logits, dtype);
 }
 
 }  // namespace troupe::model::test

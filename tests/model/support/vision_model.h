@@ -122,6 +122,16 @@ class VisionModelOn {
     return out;
   }
 
+  /// Of the rows `reads` of the same step alone.
+  std::vector<float> logits(const VisionGolden& golden, std::span<const TokenId> ids, int first, int count,
+                            const std::vector<std::int32_t>& reads) {
+    StepBatch batch = step(golden, ids, first, count);
+    batch.sample_rows = reads;
+    std::vector<float> out(reads.size() * static_cast<std::size_t>(spec_.vocab));
+    decoder_->logits(batch, out);
+    return out;
+  }
+
   const ModelSpec& spec() const { return spec_; }
   VisionTower<D>& tower() { return *tower_; }
   std::vector<float> embeddings(const VisionGolden& golden) const {
