@@ -22,6 +22,7 @@ void StepPlanner::attach(std::uint32_t epoch, const WorkerLimits& worker, double
   epoch_ = epoch;
   worker_ = worker;
   prefill_speed_.forget();
+  background_step_s_ = 0;
   speculation_.attach(worker.max_drafts);
   time_.attach(max_prompt_step_s, worker.step_tokens, weight_bytes);
 }
@@ -31,14 +32,16 @@ std::span<const std::byte> StepPlanner::plan(SequenceLifecycle& life, StepsInFli
                                              std::int64_t now_ns) {
   const std::vector<std::uint32_t>& running = life.running();
   if (isolated != kNoSequence && !(steps.has_only(isolated) && media_.has_only(isolated))) return {};
-  if (waits_for(steps, running)) return {};
+  const std::vector<std::uint32_t>& rows = first_of(running);
+  if (waits_for(steps, rows)) return {};
   const bool encodes = media_.in_flight() > 0;
   const bool follows_piece = encodes && !steps.empty();
   step_ = &steps.begin();
   number_ = steps.next_number();
   builder_.begin(epoch_, worker_.step_tokens, worker_.max_sampled);
   drafts_ = isolated != kNoSequence ? 0 : drafts_of_step(running);
-  time_.begin(encodes);
+  step_->background = std::ranges::any_of(rows, [this](std::uint32_t i) { return is_background(i); });
+  time_.begin(encodes, step_->background);
   has_newcomer_ = false;
   for (SlotRef slot : life.finished_slots())
     builder_.finished(slot);  // all slots together do not fill a record
@@ -53,7 +56,6 @@ std::span<const std::byte> StepPlanner::plan(SequenceLifecycle& life, StepsInFli
   } else {
     // Decodes first: sequences with exactly one position to compute. Their row makes one more position
     // expected, so they still have one left afterwards, and the second pass skips them.
-    const std::vector<std::uint32_t>& rows = first_of(running);
     for (std::uint32_t i : rows) {
       if (table_[i].remaining() == 1) add_row(i, worker_.step_tokens, now_ns);
     }
@@ -72,12 +74,12 @@ std::span<const std::byte> StepPlanner::plan(SequenceLifecycle& life, StepsInFli
 
 /// Without the background sequences while another has a prompt to compute: it waits for nothing of theirs.
 const std::vector<std::uint32_t>& StepPlanner::first_of(const std::vector<std::uint32_t>& running) {
-  const auto is_background = [this](std::uint32_t i) { return table_[i].background; };
+  const auto background = [this](std::uint32_t i) { return is_background(i); };
   const bool prompt = std::ranges::any_of(
-      running, [&](std::uint32_t i) { return !is_background(i) && table_[i].remaining() > 1; });
-  if (!prompt || std::ranges::none_of(running, is_background)) return running;
+      running, [this](std::uint32_t i) { return !is_background(i) && table_[i].remaining() > 1; });
+  if (!prompt || std::ranges::none_of(running, background)) return running;
   foreground_.clear();
-  std::ranges::remove_copy_if(running, std::back_inserter(foreground_), is_background);
+  std::ranges::remove_copy_if(running, std::back_inserter(foreground_), background);
   return foreground_;
 }
 
@@ -93,6 +95,7 @@ std::int32_t StepPlanner::drafts_of_step(const std::vector<std::uint32_t>& runni
 
 void StepPlanner::learn(const PlannedStep& step, std::span<const std::int32_t> yields, double seconds,
                         double pause_s) {
+  if (step.background) background_step_s_ = seconds;
   if (step.decodes > 0 && step.decodes == static_cast<std::int32_t>(step.rows.size()))
     speculation_.learn(step.decodes, step.drafts, yields, seconds);
   time_.learn(step.work, step.predicted_s, seconds);
@@ -103,17 +106,17 @@ void StepPlanner::learn(const PlannedStep& step, std::span<const std::int32_t> y
   }
 }
 
-/// True when the newest step in flight should end before the next is planned: it holds prompts alone and is
-/// long, and so would be the next; or it holds prompts, and nothing but background sequences runs. A quick
-/// prompt that arrives meanwhile is planned at once.
-bool StepPlanner::waits_for(const StepsInFlight& steps, const std::vector<std::uint32_t>& running) const {
+/// True when the newest step in flight should end before one with these rows is planned: it holds prompts
+/// alone and is long, and so would be the next; or background sequences are among them, and such steps are
+/// slow; or they are alone, and it holds prompts. A quick prompt that arrives meanwhile is planned at once.
+bool StepPlanner::waits_for(const StepsInFlight& steps, const std::vector<std::uint32_t>& rows) const {
   if (steps.empty()) return false;
   const PlannedStep& newest = steps.newest();
-  const auto is_background = [this](std::uint32_t i) { return table_[i].background; };
-  if (newest.prompt_positions > 0 && !running.empty() && std::ranges::all_of(running, is_background))
-    return true;
+  const auto background = std::ranges::count_if(rows, [this](std::uint32_t i) { return is_background(i); });
+  if (background > 0 && background_step_s_ >= kSlowStep) return true;
+  if (newest.prompt_positions > 0 && background > 0 && background == std::ssize(rows)) return true;
   if (!time_.runs_alone(newest.work, newest.predicted_s)) return false;
-  return std::none_of(running.begin(), running.end(), [this](std::uint32_t i) {
+  return std::none_of(rows.begin(), rows.end(), [this](std::uint32_t i) {
     return table_[i].remaining() > 0 && !worker_.is_long(table_[i].remaining()) && !is_slow(table_[i]);
   });
 }
