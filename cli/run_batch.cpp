@@ -236,7 +236,8 @@ int run_batch_main(int argc, char** argv) {
       "  troupe run-batch -i requests.jsonl -o answers.jsonl --model /models/ERNIE-4.5-0.3B-PT\n"
       "  troupe run-batch -i requests.jsonl -o answers.jsonl --url http://127.0.0.1:8180\n"
       "  A line: {\"custom_id\": \"1\", \"method\": \"POST\", \"url\": \"/v1/chat/completions\", \"body\": "
-      "{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}}\n"};
+      "{\"messages\": [{\"role\": \"user\", \"content\": \"Hello\"}]}}\n"
+      "  Other URLs: /v1/completions, /v1/responses, /v1/embeddings\n"};
   RunBatch run;
   const std::vector<config::Field> fields = fields_of(run);
   std::vector<std::string> own, of_serve, words;

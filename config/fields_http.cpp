@@ -168,7 +168,7 @@ std::vector<Field> batch_fields(BatchOptions& o) {
        .min = 1},
       {.name = "batch-concurrency",
        .slot = &o.concurrency,
-       .help = "requests of batches in the engines at once",
+       .help = "sequences (choices, inputs of embeddings) of batches in the engines at once",
        .min = 0,
        .max = 1 << 16,
        .when_unset = "--max-num-seqs of each engine"},

@@ -126,7 +126,7 @@ struct BatchOptions {
   std::string dir;                        ///< where they are kept; empty: the routes answer 400
   std::int64_t file_bytes = 200ll << 20;  ///< of one file that a client sends; 413
   std::int64_t dir_bytes = 16ll << 30;    ///< of all files together; 413
-  int concurrency = 0;  ///< requests of batches in the engines at once; 0: as many as their sequences
+  int concurrency = 0;  ///< sequences of batches in the engines at once; 0: as many as run there
 };
 
 /// Which model, and how its files are read.

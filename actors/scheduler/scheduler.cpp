@@ -228,7 +228,7 @@ std::span<const std::byte> Scheduler::plan(std::int64_t now_ns) {
   if (epoch_ == 0 || (life_.running().empty() && !media_.frees_by_plan())) return {};
   const std::uint32_t isolated = inquiry_.isolated(table_);
   if (isolated == kNoSequence || steps_.has_only(isolated)) media_.ask(life_.running(), isolated);
-  if (steps_.full()) return {};
+  if (steps_.full() || admits_foreground()) return {};
   return planner_.plan(life_, steps_, isolated, leases_.last_command(), now_ns);
 }
 
@@ -384,6 +384,12 @@ void Scheduler::make_room() {
   life_.end(life_.last_in_order(), SequenceState::putting_back);
 }
 
+/// True when background sequences are put back until this waiting one, the first of the others, gets its
+/// blocks.
+bool Scheduler::yields_to(const ScheduledSequence& s) const {
+  return options_.preempts && s.refused && !leases_.may_ask(s);
+}
+
 /// Puts background sequences back, the last first, while more others wait than there are slots free, or
 /// becoming free; and one at a time while the first that waits is refused its blocks.
 void Scheduler::yield_to_foreground() {
@@ -395,7 +401,7 @@ void Scheduler::yield_to_foreground() {
   bool starves = false;
   for (std::uint32_t i = queue.head(); i != kNoSequence && !table_[i].background; i = queue.after(i)) {
     if (table_[i].held || table_[i].admitting) continue;
-    starves |= wanted == 0 && table_[i].refused && !leases_.may_ask(table_[i]);
+    starves |= wanted == 0 && yields_to(table_[i]);
     if (++wanted >= background + std::max(0, slots)) break;
   }
   std::int32_t missing = wanted - slots;
@@ -404,6 +410,24 @@ void Scheduler::yield_to_foreground() {
     counters_.preempted();
     life_.end(life_.last_in_order(), SequenceState::putting_back);
   }
+}
+
+/// True while only background sequences run and another is about to be admitted: it asks, or asks again
+/// behind the releases of take_asks(), for which one of those that run may still be put back. The answer to
+/// these asks, or the result of a step in flight, is followed by the next plan.
+bool Scheduler::admits_foreground() const {
+  const auto is_background = [this](std::uint32_t i) { return table_[i].background; };
+  const std::vector<std::uint32_t>& running = life_.running();
+  if (running.empty() || !std::ranges::all_of(running, is_background)) return false;
+  const WaitingQueue& queue = life_.queue();
+  bool first = true;
+  for (std::uint32_t i = queue.head(); i != kNoSequence && !table_[i].background; i = queue.after(i)) {
+    if (table_[i].admitting) return true;
+    if (table_[i].held) continue;
+    if (leases_.release_pending() || (first && yields_to(table_[i]))) return true;
+    first = false;
+  }
+  return false;
 }
 
 void Scheduler::granted(const CacheGrants& grants) {

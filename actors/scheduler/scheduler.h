@@ -18,7 +18,9 @@
 // Background sequences (Submit::background) have their places behind all others, so they are admitted last
 // and put back first. They leave some slots free (WorkerLimits::background_slots). While another waits for a
 // slot or for blocks, as many of them are put back as it takes; and while another has its prompt to compute,
-// no row of them runs. So a request of a client waits for the steps in flight, and not for a batch.
+// no row of them runs. Where steps are slow, one with their rows is the only one in flight, and none with
+// their rows alone is planned before a client's request has the answer to its ask for admission. So a request
+// of a client waits for the step that runs, and not for a batch.
 //
 // take_grammar() has what GRAMMAR must know for rows that wait for its masks. It is told of each token once;
 // a row that is planned again, because its worker was lost, is asked for again.
@@ -187,6 +189,8 @@ class Scheduler {
   Finish take_token(ScheduledSequence& sequence, TokenId token);
   void make_room();
   void yield_to_foreground();
+  bool yields_to(const ScheduledSequence& sequence) const;
+  bool admits_foreground() const;
   void answered(std::uint32_t sequence, const Grant& grant, std::span<const BlockId> blocks);
   void fetched(const FetchOutcome& outcome);
   void begin(ScheduledSequence& sequence);

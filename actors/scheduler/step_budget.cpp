@@ -22,6 +22,7 @@ constexpr double kPieceDecay = 0.9;
 
 void StepBudget::attach(double limit_s, std::int32_t step_tokens, std::uint64_t weight_bytes) {
   work_ = {};
+  step_limit_s_ = limit_s;
   if (limit_s == limit_s_ && step_tokens == step_tokens_ && weight_bytes == weight_bytes_) return;
   limit_s_ = limit_s;
   step_tokens_ = step_tokens;
@@ -33,8 +34,9 @@ void StepBudget::attach(double limit_s, std::int32_t step_tokens, std::uint64_t 
 }
 
 double StepBudget::end_s(double part) const {
-  const double least_s = predicted_s() + kLeastPart * limit_s_;
-  return std::min(until_s(part, std::max(limit_s_, least_s)), std::max(limit_s_ - reserved_s_, least_s));
+  const double least_s = predicted_s() + kLeastPart * step_limit_s_;
+  return std::min(until_s(part, std::max(step_limit_s_, least_s)),
+                  std::max(step_limit_s_ - reserved_s_, least_s));
 }
 
 double StepBudget::until_s(double part, double end_s) const {
@@ -43,7 +45,7 @@ double StepBudget::until_s(double part, double end_s) const {
 }
 
 double StepBudget::newcomer_end_s(double end_s) const {
-  return std::min(end_s, predicted_s() + kLeastPart * limit_s_);
+  return std::min(end_s, predicted_s() + kLeastPart * step_limit_s_);
 }
 
 bool StepBudget::is_slow(std::int32_t position, std::int32_t left) const {

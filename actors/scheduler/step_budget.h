@@ -1,5 +1,6 @@
 #pragma once
 // How many prompt tokens a step may hold, so that it is predicted to take no longer than a limit.
+#include <algorithm>
 #include <cstdint>
 
 #include "actors/scheduler/step_time.h"
@@ -17,10 +18,12 @@ class StepBudget {
   bool limits() const { return limit_s_ > 0; }
 
   /// A new plan, without rows. `encodes`: an image or a video is being encoded, so the encoder may run a
-  /// piece of it before the step.
-  void begin(bool encodes) {
+  /// piece of it before the step. `background`: it may have rows of background sequences, so its prompts are
+  /// all theirs; the limit is kBackgroundStepS then, if it is not below.
+  void begin(bool encodes, bool background = false) {
     work_ = {};
     reserved_s_ = encodes ? piece_s_ : 0;
+    step_limit_s_ = background ? std::min(limit_s_, kBackgroundStepS) : limit_s_;
   }
   /// A row of the plan: `count` positions from `position` on.
   void add(std::int32_t position, std::int32_t count) { work_.add(position, count); }
@@ -57,6 +60,8 @@ class StepBudget {
   /// The longest of the last ones counts, up to kMostPiece of the limit.
   void learn_piece(double seconds);
 
+  /// Limit for steps whose prompts nobody waits for: a client's request that arrives waits for their end.
+  static constexpr double kBackgroundStepS = 0.1;
   /// Part of the limit that a long prompt may take of a newcomer's first step, and all prompts always.
   static constexpr double kLeastPart = 1.0 / 6;
   /// Parts of the limit that a piece of the encoder is taken to need until one was measured, and at most.
@@ -67,8 +72,9 @@ class StepBudget {
   StepTimeModel times_;
   StepWork work_;
   double limit_s_ = 0;
-  double piece_s_ = 0;     ///< learnt
-  double reserved_s_ = 0;  ///< of the limit, for a piece before the step that is being planned
+  double step_limit_s_ = 0;  ///< that of the step that is being planned
+  double piece_s_ = 0;       ///< learnt
+  double reserved_s_ = 0;    ///< of the limit, for a piece before the step that is being planned
   std::int32_t step_tokens_ = 0;
   std::int32_t least_ = kFineTile;  ///< tokens of the shortest chunk
   std::uint64_t weight_bytes_ = 0;

@@ -21,6 +21,7 @@ void StepPlanner::attach(std::uint32_t epoch, const WorkerLimits& worker, double
   epoch_ = epoch;
   worker_ = worker;
   prefill_speed_.forget();
+  background_step_s_ = 0;
   speculation_.attach(worker.max_drafts);
   time_.attach(max_prompt_step_s, worker.step_tokens, weight_bytes);
 }
@@ -28,16 +29,17 @@ void StepPlanner::attach(std::uint32_t epoch, const WorkerLimits& worker, double
 std::span<const std::byte> StepPlanner::plan(SequenceLifecycle& life, StepsInFlight& steps,
                                              std::uint32_t isolated, std::uint64_t after_command,
                                              std::int64_t now_ns) {
-  const std::vector<std::uint32_t>& running = life.running();
   if (isolated != kNoSequence && !(steps.has_only(isolated) && media_.has_only(isolated))) return {};
-  if (waits_for(steps, running)) return {};
+  find_runnable(life.running());
+  if (waits_for(steps)) return {};
   const bool encodes = media_.in_flight() > 0;
   const bool follows_piece = encodes && !steps.empty();
   step_ = &steps.begin();
   number_ = steps.next_number();
   builder_.begin(epoch_, worker_.step_tokens, worker_.max_sampled);
-  drafts_ = 0;
-  time_.begin(encodes);
+  drafts_ = isolated != kNoSequence ? 0 : drafts_of_step();
+  step_->background = background_ > 0;
+  time_.begin(encodes, step_->background);
   has_newcomer_ = false;
   for (SlotRef slot : life.finished_slots())
     builder_.finished(slot);  // all slots together do not fill a record
@@ -50,8 +52,6 @@ std::span<const std::byte> StepPlanner::plan(SequenceLifecycle& life, StepsInFli
       add_row(isolated, time_.chunk(s.planned, s.remaining(), most, time_.end_s(), true), now_ns);
     }
   } else {
-    find_runnable(running);
-    drafts_ = drafts_of_step();
     for (std::uint32_t i : decodes_) add_row(i, worker_.step_tokens, now_ns);
     if (builder_.tokens_left() > 0) add_prompts(life.queue().size(), now_ns);
   }
@@ -71,16 +71,18 @@ std::span<const std::byte> StepPlanner::plan(SequenceLifecycle& life, StepsInFli
 void StepPlanner::find_runnable(const std::vector<std::uint32_t>& running) {
   decodes_.clear();
   prompts_.clear();
-  bool background = false, foreground_prompt = false;
+  background_ = 0;
+  bool foreground_prompt = false;
   for (std::uint32_t i : running) {
     const ScheduledSequence& s = table_[i];
     const std::int32_t remaining = s.remaining();
     if (remaining <= 0) continue;
     (remaining == 1 ? decodes_ : prompts_).push_back(i);
-    background |= s.background;
+    background_ += s.background ? 1 : 0;
     foreground_prompt |= !s.background && remaining > 1;
   }
-  if (!background || !foreground_prompt) return;
+  if (background_ == 0 || !foreground_prompt) return;
+  background_ = 0;
   for (std::vector<std::uint32_t>* rows : {&decodes_, &prompts_})
     std::erase_if(*rows, [this](std::uint32_t i) { return table_[i].background; });
 }
@@ -97,6 +99,7 @@ std::int32_t StepPlanner::drafts_of_step() const {
 
 void StepPlanner::learn(const PlannedStep& step, std::span<const std::int32_t> yields, double seconds,
                         double pause_s) {
+  if (step.background) background_step_s_ = seconds;
   if (step.decodes > 0 && step.decodes == static_cast<std::int32_t>(step.rows.size()))
     speculation_.learn(step.decodes, step.drafts, yields, seconds);
   time_.learn(step.work, step.predicted_s, seconds);
@@ -107,26 +110,26 @@ void StepPlanner::learn(const PlannedStep& step, std::span<const std::int32_t> y
   }
 }
 
-/// True when the newest step in flight should end before the next is planned: it holds prompts alone and is
-/// long, and so would be the next; or it holds prompts, and nothing but background sequences runs. A quick
-/// prompt that arrives meanwhile is planned at once.
-bool StepPlanner::waits_for(const StepsInFlight& steps, const std::vector<std::uint32_t>& running) const {
+/// True when the newest step in flight should end before one with these rows is planned: it holds prompts
+/// alone and is long, and so would be the next; or background sequences are among them, and such steps are
+/// slow; or they are alone, and it holds prompts. A quick prompt that arrives meanwhile is planned at once.
+bool StepPlanner::waits_for(const StepsInFlight& steps) const {
   if (steps.empty()) return false;
   const PlannedStep& newest = steps.newest();
-  const auto is_background = [this](std::uint32_t i) { return table_[i].background; };
-  if (newest.prompt_positions > 0 && !running.empty() && std::ranges::all_of(running, is_background))
+  if (background_ > 0 && background_step_s_ >= kSlowStep) return true;
+  if (newest.prompt_positions > 0 && background_ > 0 && background_ == decodes_.size() + prompts_.size())
     return true;
   if (!time_.runs_alone(newest.work, newest.predicted_s)) return false;
-  return std::none_of(running.begin(), running.end(), [this](std::uint32_t i) {
-    return table_[i].remaining() > 0 && !worker_.is_long(table_[i].remaining()) && !is_slow(table_[i]);
-  });
+  const auto is_quick = [this](std::uint32_t i) {
+    return !worker_.is_long(table_[i].remaining()) && !is_slow(table_[i]);
+  };
+  return std::ranges::none_of(decodes_, is_quick) && std::ranges::none_of(prompts_, is_quick);
 }
 
 /// Adds rows of prompts, within what decodes left of the budgets of tokens and time: first of quick ones,
 /// then of slow ones, each in the order of admission, then equal shares of the long ones. Each kind leaves a
 /// quarter to those after it. With a prompt that is to be handed over all have kHandOverTokens at most. The
-/// first row of a kind is never shorter than the least chunk, so that each
-/// goes on.
+/// first row of a kind is never shorter than the least chunk, so that each goes on.
 void StepPlanner::add_prompts(std::int32_t waiting, std::int64_t now_ns) {
   constexpr double kPart = 0.75;  // of the remaining budget, for one kind of prompts
   long_rows_.clear();

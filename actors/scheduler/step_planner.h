@@ -28,6 +28,11 @@ namespace troupe {
 /// prompt that is not long has little of long ones, and while nothing decodes a step with slow prompts alone
 /// is the only one in flight: so a quick prompt waits for one such step at most.
 ///
+/// A background sequence has no row while another has a prompt to compute. A step with rows of background
+/// sequences is planned when no other is in flight, if the last such step took kSlowStep or more: so a prompt
+/// that arrives meanwhile waits for one step at most, and the worker for the next plan a small part of the
+/// time. Such a step has a budget of time of its own (StepBudget::kBackgroundStepS).
+///
 /// While a prompt is computed that another instance goes on with, a step runs few tokens of prompts
 /// (kHandOverTokens).
 ///
@@ -44,6 +49,9 @@ namespace troupe {
 /// Memory is reused from step to step.
 class StepPlanner {
  public:
+  /// From the end of a step to the start of one that is planned then a fraction of a millisecond passes.
+  static constexpr double kSlowStep = 10e-3;
+
   /// At most `max_ids` ids of tokens in a plan. Borrows the rest.
   StepPlanner(std::size_t max_ids, ScheduledSequences& table, GrammarUpdates& grammar, MediaWork& media,
               SchedulerCounters& counters)
@@ -70,7 +78,7 @@ class StepPlanner {
 
  private:
   void find_runnable(const std::vector<std::uint32_t>& running);
-  bool waits_for(const StepsInFlight& steps, const std::vector<std::uint32_t>& running) const;
+  bool waits_for(const StepsInFlight& steps) const;
   bool is_slow(const ScheduledSequence& s) const { return time_.is_slow(s.planned, s.remaining()); }
   void add_prompts(std::int32_t waiting, std::int64_t now_ns);
   std::int32_t drafts_of_step() const;
@@ -88,7 +96,8 @@ class StepPlanner {
   PlanBuilder builder_;
   StepBudget time_;  ///< of steps with prompts
   DraftControl speculation_;
-  MeasuredSpeed prefill_speed_;  ///< tokens/s of steps that mostly ran prompts
+  MeasuredSpeed prefill_speed_;   ///< tokens/s of steps that mostly ran prompts
+  double background_step_s_ = 0;  ///< what the last step with background sequences took; 0: not known
 
   // Of the plan that is being made.
   PlannedStep* step_ = nullptr;
@@ -97,6 +106,7 @@ class StepPlanner {
   bool has_newcomer_ = false;             ///< it has the first row of a prompt that is not long
   std::vector<std::uint32_t> decodes_;    ///< sequences that may run with one position left, and
   std::vector<std::uint32_t> prompts_;    ///< with more; both in the order of admission
+  std::size_t background_ = 0;            ///< of both, background sequences
   std::vector<std::uint32_t> long_rows_;  ///< of these, those with a long prompt left
 };
 

@@ -28,6 +28,7 @@ struct PlannedStep {
   std::int32_t decodes = 0;           ///< rows with from_last,
   std::int32_t drafts = 0;            ///< and the draft tokens that each might verify
   double predicted_s = 0;
+  bool background = false;              ///< it may have rows of background sequences
   bool follows_piece = false;           ///< planned behind a step in flight while an item was being encoded
   std::int32_t freed_media_tokens = 0;  ///< of encoder output that the plan has the worker give up
 };

@@ -46,7 +46,8 @@ Status SubmissionRules::check(const Submit& request, const WorkerLimits& worker,
   }
   if (request.attempt > 0) return {};  // one that goes on was let in before
   const auto embeds = [](const SequenceSpec& spec) { return spec.sampling.embeds != 0; };
-  return check_room(std::ranges::count_if(specs, std::not_fn(embeds)), tokens, queue);
+  return check_room(std::ranges::count_if(specs, std::not_fn(embeds)), tokens,
+                    request.background ? queue.all() : queue.foreground());
 }
 
 Status SubmissionRules::check_sequence(const SequenceSpec& spec, const SequenceSpec& prompt,
@@ -104,10 +105,11 @@ Status SubmissionRules::check_sequence(const SequenceSpec& spec, const SequenceS
   return check_media(spec, worker);
 }
 
-/// Of a request that could not even wait in an empty queue "try again later" would be said for ever. A bound
-/// of 0 lets nothing wait behind another request, and is none for the size of one.
+/// `waiting`: what the request would wait behind; requests of batches take no room from others. Of a request
+/// that could not even wait in an empty queue "try again later" would be said for ever. A bound of 0 lets
+/// nothing wait behind another request, and is none for the size of one.
 Status SubmissionRules::check_room(std::int64_t sequences, std::int64_t tokens,
-                                   const WaitingQueue& queue) const {
+                                   const WaitingQueue::Load& waiting) const {
   if (max_queued_tokens_ > 0 && tokens > max_queued_tokens_) {
     return invalid("The request has " + counted(tokens, "prompt token") + "; at most " +
                        std::to_string(max_queued_tokens_) + " may wait (--max-queued-tokens).",
@@ -120,10 +122,10 @@ Status SubmissionRules::check_room(std::int64_t sequences, std::int64_t tokens,
                        " may wait (--max-queued-requests).",
                    "n", "too_many_sequences");
   }
-  if (queue.size() > 0 &&
-      (queue.answers() + sequences > max_queued_requests_ || queue.tokens() + tokens > max_queued_tokens_)) {
-    return failure(Code::overloaded, "The queue holds " + counted(queue.size(), "request") + " with " +
-                                         counted(queue.tokens(), "token") + "; at most " +
+  if (waiting.sequences > 0 &&
+      (waiting.answers + sequences > max_queued_requests_ || waiting.tokens + tokens > max_queued_tokens_)) {
+    return failure(Code::overloaded, "The queue holds " + counted(waiting.sequences, "request") + " with " +
+                                         counted(waiting.tokens, "token") + "; at most " +
                                          counted(max_queued_requests_, "request") + " and " +
                                          counted(max_queued_tokens_, "token") +
                                          " may wait. Try again later.");

@@ -31,7 +31,7 @@ class SubmissionRules {
  private:
   Status check_sequence(const SequenceSpec& spec, const SequenceSpec& prompt, std::uint32_t attempt,
                         const WorkerLimits& worker, const ScheduledSequences& known) const;
-  Status check_room(std::int64_t sequences, std::int64_t tokens, const WaitingQueue& queue) const;
+  Status check_room(std::int64_t sequences, std::int64_t tokens, const WaitingQueue::Load& waiting) const;
 
   const std::int64_t max_queued_requests_;
   const std::int64_t max_queued_tokens_;

@@ -14,9 +14,7 @@ void WaitingQueue::insert(std::uint32_t sequence) {
   s.previous = before == kNoSequence ? tail_ : table_[before].previous;
   (s.previous == kNoSequence ? head_ : table_[s.previous].next) = sequence;
   (s.next == kNoSequence ? tail_ : table_[s.next].previous) = sequence;
-  ++size_;
-  answers_ += s.sampling.embeds != 0 ? 0 : 1;
-  tokens_ += s.queued_tokens();
+  count(s, 1);
 }
 
 void WaitingQueue::remove(std::uint32_t sequence) {
@@ -24,9 +22,16 @@ void WaitingQueue::remove(std::uint32_t sequence) {
   (s.previous == kNoSequence ? head_ : table_[s.previous].next) = s.next;
   (s.next == kNoSequence ? tail_ : table_[s.next].previous) = s.previous;
   s.previous = s.next = kNoSequence;
-  --size_;
-  answers_ -= s.sampling.embeds != 0 ? 0 : 1;
-  tokens_ -= s.queued_tokens();
+  count(s, -1);
+}
+
+void WaitingQueue::count(const ScheduledSequence& s, std::int32_t times) {
+  for (Load* load : {&all_, &foreground_}) {
+    if (load == &foreground_ && s.background) continue;
+    load->sequences += times;
+    load->answers += s.sampling.embeds != 0 ? 0 : times;
+    load->tokens += times * s.queued_tokens();
+  }
 }
 
 }  // namespace troupe

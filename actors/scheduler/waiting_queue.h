@@ -18,19 +18,26 @@ class WaitingQueue {
 
   std::uint32_t head() const { return head_; }
   std::uint32_t after(std::uint32_t sequence) const { return table_[sequence].next; }
-  std::int32_t size() const { return size_; }
-  /// Of these, all but those that are embedded.
-  std::int32_t answers() const { return answers_; }
-  /// Tokens of all waiting sequences.
-  std::int64_t tokens() const { return tokens_; }
+  std::int32_t size() const { return all_.sequences; }
+
+  /// What waits, as limits count it.
+  struct Load {
+    std::int32_t sequences = 0;
+    std::int32_t answers = 0;  ///< of these, all but those that are embedded
+    std::int64_t tokens = 0;
+  };
+  const Load& all() const { return all_; }
+  /// Without background sequences.
+  const Load& foreground() const { return foreground_; }
 
  private:
+  void count(const ScheduledSequence& sequence, std::int32_t times);
+
   ScheduledSequences& table_;
   std::uint32_t head_ = kNoSequence;
   std::uint32_t tail_ = kNoSequence;
-  std::int32_t size_ = 0;
-  std::int32_t answers_ = 0;
-  std::int64_t tokens_ = 0;
+  Load all_;
+  Load foreground_;
 };
 
 }  // namespace troupe

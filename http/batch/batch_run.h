@@ -30,7 +30,7 @@ class BatchRun {
   struct Next {
     std::uint64_t line = 0;
     BatchLine request;  ///< its refusal is ok
-    int tries = 0;      ///< how often it was put back
+    int tries = 0;      ///< how often nothing could answer it
   };
 
   /// `id`: of the batch. `most_line_bytes`: of a request; longer ones are refused one by one. The requests

@@ -18,9 +18,17 @@ constexpr auto kSyncEvery = std::chrono::milliseconds(100);  // results that end
 constexpr std::size_t kSyncBytes = 4 << 20;                  // a larger group is written at once
 constexpr auto kKeepEvery = std::chrono::seconds(1);         // the counts of a batch
 constexpr auto kPause = std::chrono::seconds(1);  // before a request is asked again that the server refused
-constexpr int kMostTries = 600;
+constexpr int kMostTries = 600;  // of a request for which the server has no part that answers
+// Requests with many sequences: one is read, and given to the engine, while another is computed.
+constexpr std::size_t kLeastAsked = 2;
 
-bool try_again(int status) { return status == 429 || status == 503; }
+/// Choices of each prompt.
+std::size_t sequences_of(const Request& request) {
+  const std::size_t prompts = request.source.texts.size() + request.source.ids.size();
+  const auto choices =
+      static_cast<std::size_t>(std::max({1, request.generation.choices, request.generation.best_of}));
+  return std::max<std::size_t>(1, prompts) * choices;
+}
 
 std::string whole_body(const Output& output) {
   std::string body = output.body;
@@ -157,11 +165,15 @@ void BatchService::begin(Batch batch, Active& active) {
   put(batch);
 }
 
+bool BatchService::may_ask() const {
+  return sequences_asked_ < setup_.concurrency || asked_.size() < std::min(kLeastAsked, setup_.concurrency);
+}
+
 void BatchService::ask_more() {
   if (drained_ || !engine_->health().ready() || Clock::now() < ask_again_) return;
   for (const std::string& id : order_) {
     Active& active = active_.at(id);
-    while (active.run != nullptr && !active.ending && asked_.size() < setup_.concurrency) {
+    while (active.run != nullptr && !active.ending && may_ask()) {
       auto next = active.run->next();
       active.changed = true;
       if (!next) break;
@@ -199,19 +211,28 @@ void BatchService::ask(const std::string& batch, Active& active, BatchRun::Next 
             .ignored_fields = {}};
   parsed->request.background = true;
   parsed->request.timeout_ns = std::chrono::nanoseconds(std::chrono::seconds(left_s)).count();
+  const std::size_t sequences = sequences_of(parsed->request);
   call.body = std::move(parsed->request);
-  asked_.emplace(call.exchange.id, Asked{batch, std::move(next), std::move(request_id)});
+  asked_.emplace(call.exchange.id, Asked{batch, std::move(next), std::move(request_id), sequences});
+  sequences_asked_ += sequences;
   engine_->submit(std::move(call));
+}
+
+BatchService::Asked BatchService::forget_asked(std::map<std::uint64_t, Asked>::iterator one) {
+  Asked asked = std::move(one->second);
+  asked_.erase(one);
+  sequences_asked_ -= asked.sequences;
+  return asked;
 }
 
 void BatchService::take_result(const Output& output) {
   const auto found = asked_.find(output.exchange_id);
   if (found == asked_.end() || output.kind != Output::Kind::whole) return;
-  Asked asked = std::move(found->second);
-  asked_.erase(found);
+  Asked asked = forget_asked(found);
   Active& active = active_.at(asked.batch);
   active.changed = true;
-  if (try_again(output.status) && ++asked.next.tries < kMostTries) {
+  const bool full = output.status == 429;  // until the batch expires
+  if (full || (output.status == 503 && ++asked.next.tries < kMostTries)) {
     active.run->put_back(std::move(asked.next));
     ask_again_ = Clock::now() + kPause;
     return;
@@ -232,8 +253,7 @@ void BatchService::withdraw(const std::string& batch, Active& active) {
       continue;
     }
     engine_->cancel({setup_.io, one->first});
-    active.run->put_back(std::move(one->second.next));
-    one = asked_.erase(one);
+    active.run->put_back(forget_asked(one++).next);
   }
 }
 

@@ -34,7 +34,7 @@ class BatchService {
     ModelFacts model;
     std::vector<ModelFacts> more_models;  ///< as of ServerSetup
     std::uint32_t io = 0;                 ///< Exchange::io of the requests of batches
-    std::size_t concurrency = 1;          ///< of these, given to the Backend at once
+    std::size_t concurrency = 1;          ///< sequences of these, given to the Backend at once
     std::function<void(std::uint32_t io, std::vector<Output>&& outputs)> deliver;  ///< to clients
     std::function<std::int64_t()> unix_seconds;
     Log log;
@@ -73,6 +73,7 @@ class BatchService {
     std::string batch;
     BatchRun::Next next;
     std::string request_id;
+    std::size_t sequences = 1;
   };
 
   void loop();
@@ -87,8 +88,10 @@ class BatchService {
   Output remove_file(const StoreRequest& request);
 
   void begin(Batch batch, Active& active);
+  bool may_ask() const;
   void ask_more();
   void ask(const std::string& batch, Active& active, BatchRun::Next next);
+  Asked forget_asked(std::map<std::uint64_t, Asked>::iterator one);
   void take_result(const Output& output);
   void withdraw(const std::string& batch, Active& active);
   void keep_results(bool now);
@@ -113,6 +116,7 @@ class BatchService {
   std::map<std::string, Active> active_;  ///< by the batch's id
   std::vector<std::string> order_;        ///< of these, by creation
   std::map<std::uint64_t, Asked> asked_;  ///< by exchange
+  std::size_t sequences_asked_ = 0;       ///< of these requests
   std::uint64_t next_exchange_ = 1;
   bool drained_ = false;
   TimePoint ask_again_{};  ///< not before: the server was full

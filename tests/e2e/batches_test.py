@@ -1,5 +1,6 @@
 """Files and batches through the openai package: a whole batch, bad lines, cancelling, the server's death, keys, and requests of
 clients that pass a batch; `troupe run-batch` with a server of its own and with a running one."""
+import base64
 import datetime
 import json
 import os
@@ -7,6 +8,7 @@ import pathlib
 import re
 import shutil
 import signal
+import struct
 import subprocess
 import tempfile
 import unittest
@@ -22,6 +24,15 @@ LONG = 10 * PATIENCE  # for a whole batch on a busy machine
 def line(name, prompt="The sea", url="/v1/completions", **body):
     return json.dumps({"custom_id": name, "method": "POST", "url": url,
                        "body": {"model": "default", "prompt": prompt, "max_tokens": 4, "temperature": 0} | body})
+
+
+def embedding_line(name, texts, **body):
+    return json.dumps({"custom_id": name, "method": "POST", "url": "/v1/embeddings", "body": {"model": "default", "input": texts} | body})
+
+
+def response_line(name, text="The sea", **body):
+    return json.dumps({"custom_id": name, "method": "POST", "url": "/v1/responses",
+                       "body": {"model": "default", "input": text, "max_output_tokens": 6, "temperature": 0} | body})
 
 
 def lines_of(text):
@@ -77,6 +88,60 @@ class Batches(ServerCase):
         self.assertTrue(self.client.files.delete(file.id).deleted)
         with self.assertRaises(openai.NotFoundError):
             self.client.files.retrieve(file.id)
+
+    def results(self, done):
+        """Bodies of answers by custom_id, and the lines of errors by custom_id."""
+        text = {file: self.client.files.content(file).text for file in (done.output_file_id, done.error_file_id) if file}
+        answers = {r["custom_id"]: r["response"]["body"] for r in lines_of(text.get(done.output_file_id, ""))}
+        return answers, {e["custom_id"]: e for e in lines_of(text.get(done.error_file_id, ""))}
+
+    def test_embeddings(self):
+        """Embeddings are those of HTTP; bad ones have lines of their own."""
+        many = [f"Text {i} of the sea" for i in range(40)]
+        batch = begin(self.client, [embedding_line("one", "The sea"), embedding_line("many", many, encoding_format="float"),
+                                    embedding_line("few", [[1, 2, 3], [4, 5]], dimensions=8, encoding_format="base64"),
+                                    embedding_line("none", []), embedding_line("long", "x " * 20_000),
+                                    embedding_line("wide", "a", dimensions=1 << 20)], "/v1/embeddings")
+        done = wait_for(self.client, batch, "completed")
+        self.assertEqual((done.request_counts.completed, done.request_counts.failed), (3, 3))
+        answers, errors = self.results(done)
+        for name, texts, fields in (("one", "The sea", {}), ("many", many, {}), ("few", [[1, 2, 3], [4, 5]], {"dimensions": 8})):
+            alone = self.client.embeddings.create(model="default", input=texts, encoding_format="float", **fields)
+            read = [openai.types.Embedding.model_validate(e).embedding if isinstance(e["embedding"], list)
+                    else list(struct.unpack(f"<{fields['dimensions']}f", base64.b64decode(e["embedding"])))
+                    for e in answers[name]["data"]]
+            self.assertEqual([e["index"] for e in answers[name]["data"]], list(range(len(alone.data))))
+            for a, b in zip(read, alone.data, strict=True):
+                self.assertGreater(sum(x * y for x, y in zip(a, b.embedding, strict=True)), 0.999, name)
+            self.assertEqual(answers[name]["usage"], alone.usage.model_dump(), name)
+        self.assertEqual({name: (e["response"]["status_code"], e["response"]["body"]["error"]["param"]) for name, e in errors.items()},
+                         {"none": (400, "input"), "long": (400, "input"), "wide": (400, "dimensions")})
+
+    def test_responses(self):
+        batch = begin(self.client, [response_line("a"), response_line("b", [{"role": "user", "content": "Once upon a time"}]),
+                                    response_line("stored", previous_response_id="resp_1"), response_line("stream", stream=True)],
+                      "/v1/responses")
+        done = wait_for(self.client, batch, "completed")
+        answers, errors = self.results(done)
+        for name, text in (("a", "The sea"), ("b", "Once upon a time")):
+            answer = openai.types.responses.Response.model_validate(answers[name])
+            alone = self.client.responses.create(model="default", input=text, max_output_tokens=6, temperature=0)
+            self.assertEqual((answer.output_text, answer.status), (alone.output_text, alone.status))
+            self.assertNotEqual(answer.id, alone.id)
+        self.assertEqual(errors["stored"]["response"]["body"]["error"]["param"], "previous_response_id")
+        self.assertEqual(errors["stream"]["error"]["param"], "body.stream")
+        self.assertEqual(set(answers) | set(errors), {"a", "b", "stored", "stream"})
+
+    def test_clients_pass_embeddings(self):
+        """Requests with more inputs than may wait are computed one behind another, and a client is served meanwhile."""
+        batch = begin(self.client, [embedding_line(f"r{i}", [f"{i} {k} " + "waves on the sea " * 20 for k in range(300)])
+                                    for i in range(3)], "/v1/embeddings")
+        wait_until(lambda: self.server.metrics()["fastdeploy:num_requests_waiting"] > 0, "inputs that wait", LONG)
+        self.assertEqual(self.server.post("/v1/completions", {"prompt": "The sea", "max_tokens": 1}).status, 200)
+        counts = self.client.batches.retrieve(batch.id).request_counts
+        self.assertLess(counts.completed + counts.failed, 3, "the batch was not done before")
+        done = wait_for(self.client, batch, "completed")
+        self.assertEqual((done.request_counts.completed, done.request_counts.failed), (3, 0))
 
     def test_chat_and_bad_lines(self):
         chat = {"messages": [{"role": "user", "content": "Hello"}], "max_tokens": 3}
@@ -137,6 +202,19 @@ class Batches(ServerCase):
             self.assertEqual(sorted(os.listdir(folder)), ["in", "out"])
 
 
+    def test_run_batch_of_embeddings_and_responses(self):
+        for lines, kind in (([embedding_line("a", ["x", "y"]), embedding_line("b", [])], "list"),
+                            ([response_line("a"), response_line("b", max_output_tokens=-1)], "response")):
+            with self.subTest(kind=kind), tempfile.TemporaryDirectory() as folder:
+                pathlib.Path(f"{folder}/in").write_text("\n".join(lines), encoding="utf-8")
+                code, _, said = self.server.command("run-batch", "-i", f"{folder}/in", "-o", f"{folder}/out", "--url", self.server.url,
+                                                    timeout=LONG)
+                self.assertEqual(code, 1, said)
+                out = lines_of(pathlib.Path(f"{folder}/out").read_text(encoding="utf-8"))
+                self.assertEqual([(r["custom_id"], r["response"]["status_code"]) for r in out], [("a", 200), ("b", 400)])
+                self.assertEqual(out[0]["response"]["body"]["object"], kind)
+
+
 class Deaths(unittest.TestCase):
     def setUp(self):
         self.folder = tempfile.mkdtemp(prefix="troupe-e2e-batches-")
@@ -168,6 +246,28 @@ class Deaths(unittest.TestCase):
             self.assertEqual(sorted(results), sorted(f"r{i}" for i in range(count)))
             self.assertLessEqual(server.metrics()["fastdeploy:generation_tokens_total"], 24 * (count - kept))
             print(f"    {before} answers seen, {kept} kept at the death, {count} in the end", flush=True)
+            client.close()
+
+    def test_killed_server_goes_on_with_embeddings(self):
+        count = 60
+        with self.server("--batch-concurrency", 8) as server:
+            client = server.client()
+            batch = begin(client, [embedding_line(f"r{i}", [f"{i} {k} " + "waves " * 50 for k in range(4)]) for i in range(count)],
+                          "/v1/embeddings")
+            wait_until(lambda: client.batches.retrieve(batch.id).request_counts.completed >= 10, "10 answers", LONG)
+            client.close()
+            os.kill(server.pid, signal.SIGKILL)
+            server.process.wait(PATIENCE)
+            server.exit_status = 0
+        with self.server() as server:
+            client = server.client()
+            done = wait_for(client, batch, "completed")
+            self.assertEqual((done.request_counts.completed, done.request_counts.failed), (count, 0))
+            results = lines_of(client.files.content(done.output_file_id).text)
+            self.assertEqual(sorted(r["custom_id"] for r in results), sorted(f"r{i}" for i in range(count)))
+            self.assertTrue(all([e["index"] for e in r["response"]["body"]["data"]] == [0, 1, 2, 3] for r in results))
+            self.assertLess(server.metrics()["fastdeploy:prompt_tokens_total"], 0.95 * sum(r["response"]["body"]["usage"]["prompt_tokens"] for r in results),
+                            "what was done is not computed again")
             client.close()
 
     def test_killed_front_goes_on(self):
@@ -275,6 +375,13 @@ class RunBatch(unittest.TestCase):
         self.assertEqual([r["custom_id"] for r in self.out()], [f"r{i}" for i in range(10)])
         self.assertTrue(all(r["response"]["status_code"] == 200 for r in self.out()))
         self.assertEqual(sorted(os.listdir(self.folder)), ["in", "out"])
+
+    def test_own_server_for_embeddings(self):
+        self.write([embedding_line(f"r{i}", ["The sea", f"{i} waves"]) for i in range(10)])
+        said, _ = (process := self.start()).communicate(timeout=LONG)
+        self.assertEqual(process.returncode, 0, said.decode())
+        self.assertEqual([r["custom_id"] for r in self.out()], [f"r{i}" for i in range(10)])
+        self.assertEqual([len(r["response"]["body"]["data"]) for r in self.out()], [2] * 10)
 
     def test_killed_and_given_again(self):
         self.write([line(f"r{i}", max_tokens=24, ignore_eos=True) for i in range(80)])

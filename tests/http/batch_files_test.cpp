@@ -72,12 +72,12 @@ TEST(BatchLine, ARefusalNamesTheField) {
 }
 
 TEST(BatchLine, OfOpenAisApisAlone) {
-  EXPECT_NE(batch_route("/v1/completions"), nullptr);
-  EXPECT_NE(batch_route("/v1/responses"), nullptr);
+  EXPECT_EQ(batch_urls(), "/v1/chat/completions, /v1/completions, /v1/responses or /v1/embeddings");
+  EXPECT_EQ(batch_route("/v1/embeddings")->api, Api::embeddings);
+  EXPECT_EQ(batch_route("/v1/responses")->api, Api::responses);
   EXPECT_EQ(batch_route("/v1/messages"), nullptr);
   EXPECT_EQ(batch_route("/tokenize"), nullptr);
   EXPECT_EQ(batch_route("/v1/batches"), nullptr);
-  EXPECT_NE(batch_urls().find(" or /v1/"), std::string::npos);
 }
 
 TEST(BatchLine, AResultTellsItsLineAndIsNotTakenForOneWhenItIsCut) {

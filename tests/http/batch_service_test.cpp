@@ -140,19 +140,27 @@ class BatchServiceTest : public testing::Test {
     request.upload = *std::move(sink);
     return ask(std::move(request));
   }
-  /// The id of a file with so many requests.
-  std::string file(int requests, const std::string& owner = {}) {
+  /// The id of a file with these bodies of requests.
+  std::string file_of(const std::vector<std::string>& bodies, const std::string& url,
+                      const std::string& owner = {}) {
     std::string lines;
-    for (int i = 0; i < requests; ++i) {
-      lines += R"({"custom_id":"r)" + std::to_string(i) +
-               R"(","method":"POST","url":"/v1/completions","body":{"prompt":"p","timeout":1}})" + "\n";
+    for (std::size_t i = 0; i < bodies.size(); ++i) {
+      lines += R"({"custom_id":"r)" + std::to_string(i) + R"(","method":"POST","url":")" + url +
+               R"(","body":)" + bodies[i] + "}\n";
     }
     return text(json::parse(upload(lines, "batch", owner).body).value_or(Json()), "id");
   }
-  Json create(const std::string& input, const std::string& owner = {}) {
+  /// The id of a file with so many requests.
+  std::string file(int requests, const std::string& owner = {}) {
+    const std::vector<std::string> bodies(static_cast<std::size_t>(requests),
+                                          R"({"prompt":"p","timeout":1})");
+    return file_of(bodies, "/v1/completions", owner);
+  }
+  Json create(const std::string& input, const std::string& owner = {},
+              const std::string& endpoint = "/v1/completions") {
     StoreRequest request{.resource = Resource::batches, .verb = Verb::post, .owner = owner};
-    request.body = R"({"input_file_id":")" + input +
-                   R"(","endpoint":"/v1/completions","completion_window":"24h","metadata":{"a":"b"}})";
+    request.body = R"({"input_file_id":")" + input + R"(","endpoint":")" + endpoint +
+                   R"(","completion_window":"24h","metadata":{"a":"b"}})";
     return object(std::move(request));
   }
   Json batch(const std::string& id, const std::string& owner = {}) {
@@ -222,6 +230,57 @@ TEST_F(BatchServiceTest, ABatchRunsInTheBackgroundAndHasItsResultsInTwoFiles) {
   EXPECT_EQ(text(*json::member(done, "metadata"), "a"), "b");
   EXPECT_EQ(lines(content(text(done, "output_file_id"))), 4u);
   EXPECT_EQ(lines(content(text(done, "error_file_id"))), 1u);
+}
+
+TEST_F(BatchServiceTest, EmbeddingsAndResponsesRunAsChatsDo) {
+  const struct {
+    std::string url, good, bad, param;
+    Api api;
+  } cases[] = {
+      {"/v1/embeddings", R"({"input":["a","b"]})", R"({"input":[]})", "input", Api::embeddings},
+      {"/v1/responses", R"({"input":"a"})", R"({"input":"a","background":true})", "background",
+       Api::responses},
+  };
+  for (const auto& of : cases) {
+    const std::string id = text(create(file_of({of.bad, of.good, of.good}, of.url), {}, of.url), "id");
+    const Call first = engine_.next();
+    const auto& request = std::get<Request>(first.body);
+    EXPECT_EQ(request.api, of.api);
+    EXPECT_TRUE(request.background);
+    EXPECT_GT(request.timeout_ns, 3600'000'000'000) << "the batch's time, not the request's";
+    engine_.next();  // in flight when the server ends
+    reply(first, 200, R"({"of":")" + of.url + R"("})");
+    while (count(batch(id), "completed") < 1) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    open();
+    reply(engine_.next());
+    const Json done = wait_for(id, "completed");
+    EXPECT_EQ(count(done, "completed"), 2) << of.url;
+    EXPECT_EQ(count(done, "failed"), 1) << of.url;
+    EXPECT_NE(content(text(done, "output_file_id")).find(R"({"of":")" + of.url + R"("})"), std::string::npos);
+    const std::string error = content(text(done, "error_file_id"));
+    EXPECT_NE(error.find(R"("custom_id":"r0","response":{"status_code":4)"), std::string::npos) << error;
+    EXPECT_NE(error.find(R"("param":")" + of.param + "\""), std::string::npos) << error;
+  }
+}
+
+TEST_F(BatchServiceTest, ARequestCountsAsItsSequencesAndTwoAreThereAlways) {
+  const std::string inputs = R"({"input":["a","b","c","d","e"]})", choices = R"({"prompt":"p","n":2})";
+  text(create(file_of({inputs, inputs, inputs, inputs}, "/v1/embeddings"), {}, "/v1/embeddings"), "id");
+  const Call first = engine_.next(), second = engine_.next();
+  reply(first);
+  const Call third = engine_.next();
+  EXPECT_EQ(engine_.waiting(), 0u) << "five sequences are more than the three that may be there";
+  reply(second);
+  const Call fourth = engine_.next();
+  reply(third);
+  reply(fourth);
+  create(file_of({choices, choices, choices}, "/v1/completions"));
+  const Call one = engine_.next(), two = engine_.next();
+  object({.resource = Resource::batches, .verb = Verb::get});  // behind whatever else would be asked
+  EXPECT_EQ(engine_.waiting(), 0u) << "four choices of three";
+  reply(one);
+  reply(engine_.next());
+  reply(two);
 }
 
 TEST_F(BatchServiceTest, ANewServerGoesOnAndAsksForNothingTwice) {

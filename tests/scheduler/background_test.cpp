@@ -105,6 +105,125 @@ TEST(Background, StepsWithItsPromptsAreTheOnlyOnesInFlight) {
   EXPECT_EQ(rig.rows()[0].tokens, 4);
 }
 
+TEST(Background, WhereStepsAreSlowOneOfItIsTheOnlyOneInFlight) {
+  Rig rig(slots(8, 2));
+  rig.step_s = [](auto) { return 1.1 * StepPlanner::kSlowStep; };
+  for (std::uint64_t k = 1; k <= 3; ++k) submit(rig, k, 4, 40, true);
+  step(rig);
+  ASSERT_TRUE(rig.plan());
+  EXPECT_FALSE(rig.plan()) << "decodes, too";
+  submit(rig, 101, 4, 5, false);
+  ASSERT_TRUE(rig.plan()) << "a client's prompt waits for no plan";
+  ASSERT_EQ(rig.rows().size(), 1u);
+  rig.commit(5);
+  rig.commit(5);
+  ASSERT_TRUE(rig.plan());
+  EXPECT_EQ(rig.rows().size(), 4u);
+  EXPECT_FALSE(rig.plan()) << "another client would wait for both";
+}
+
+TEST(Background, WhereStepsAreQuickTwoAreInFlight) {
+  Rig rig(slots(8, 2));
+  rig.step_s = [](auto) { return 0.9 * StepPlanner::kSlowStep; };
+  for (std::uint64_t k = 1; k <= 3; ++k) submit(rig, k, 4, 40, true);
+  step(rig);
+  EXPECT_TRUE(rig.plan());
+  EXPECT_TRUE(rig.plan());
+}
+
+TEST(Background, StepsOfItAloneAreShort) {
+  config::SchedulerOptions options;
+  options.max_prefill_step_ms = 250;
+  Setting s = slots(8);
+  s.budget = 512;
+  s.max_length = 1000;
+  s.blocks = 1200;
+  constexpr double kTokenS = 1e-3;
+  for (const bool background : {true, false}) {
+    Rig rig(s, options);
+    rig.step_s = [](std::span<const wire::PlanRow> rows) {
+      double seconds = 0;
+      for (const wire::PlanRow& row : rows) seconds += kTokenS * row.tokens;
+      return seconds;
+    };
+    double longest = 0;
+    for (std::uint64_t k = 1; k <= 4; ++k) submit(rig, k, 900, 2, background);
+    for (int i = 0; i < 200 && rig.plan(); ++i) {
+      longest = std::max(longest, rig.step_s(rig.rows()));
+      rig.commit(5);
+    }
+    EXPECT_TRUE(rig.scheduler.idle());
+    if (background) {
+      EXPECT_LE(longest, 1.2 * StepBudget::kBackgroundStepS);
+    } else {
+      EXPECT_GT(longest, 1.2 * StepBudget::kBackgroundStepS);
+    }
+  }
+}
+
+TEST(Background, ItsQueueTakesNoRoomFromClients) {
+  config::SchedulerOptions options;
+  options.max_queued_requests = 4;
+  options.max_queued_tokens = 100;
+  Rig rig(slots(2), options);
+  for (std::uint64_t k = 1; k <= 4; ++k) submit(rig, k, 20, 5, true);
+  Submit request;
+  SequenceSpec& spec = request.sequences.emplace_back();
+  spec.key = {1, 5};
+  spec.prompt.assign(51, 3);
+  spec.prompt_tokens = 51;
+  spec.max_output_tokens = 5;
+  request.background = true;
+  EXPECT_EQ(rig.scheduler.submit(request).code, Code::overloaded) << "three of 20 tokens wait";
+  submit(rig, 101, 51, 5, false);  // takes the free slot
+  submit(rig, 102, 51, 5, false);  // takes the other
+  submit(rig, 103, 51, 5, false);
+  spec.key = {1, 104};
+  request.background = false;
+  EXPECT_EQ(rig.scheduler.submit(request).code, Code::overloaded) << "of clients, that wait";
+}
+
+TEST(Background, BlocksAreTakenFromItBeforeItsNextStep) {
+  Setting s = slots(8);
+  s.blocks = 20;
+  Rig rig(s);
+  for (std::uint64_t k = 1; k <= 3; ++k) submit(rig, k, 20, 20, true);
+  step(rig);
+  ASSERT_TRUE(rig.plan());
+  Submit request;
+  SequenceSpec& spec = request.sequences.emplace_back();
+  spec.key = {1, 101};
+  spec.prompt.assign(40, 3);
+  spec.prompt_tokens = 40;
+  spec.max_output_tokens = 3;
+  ASSERT_TRUE(rig.scheduler.submit(request).ok());
+  // The engine's order: after every event a plan first, then the asks, whose answers are the next event.
+  const auto plans = [&] {
+    for (;;) {
+      const std::span<const std::byte> plan = rig.scheduler.plan(1);
+      const bool planned = !plan.empty();
+      if (planned) {
+        rig.record.assign(plan.begin(), plan.end());
+        EXPECT_TRUE(wire::RecordView::open(rig.record, rig.view));
+      }
+      CacheAsks asks;
+      CacheGrants grants;
+      const bool asked = rig.scheduler.take_asks(asks);
+      if (asked) {
+        rig.cache.answer(asks, grants);
+        rig.scheduler.granted(grants);
+      }
+      if (planned || !asked) return planned;
+    }
+  };
+  EXPECT_FALSE(plans()) << "the step runs that was planned before";
+  ASSERT_EQ(rig.scheduler.commit(rig.result(5), rig.out), Committed::applied);
+  ASSERT_TRUE(plans());
+  EXPECT_GE(rig.scheduler.totals().preempted, 1u);
+  EXPECT_EQ(rig.scheduler.plans_in_flight(), 1);
+  ASSERT_EQ(rig.rows().size(), 1u) << "of the client alone";
+}
+
 TEST(Background, BlocksAreTakenFromIt) {
   Setting s = slots(8);
   s.blocks = 20;
