@@ -13,6 +13,7 @@
 #include "model/ranks/part.h"
 #include "model/support/golden.h"
 #include "model/support/shapes.h"
+#include "model/support/tuned_golden.h"
 
 namespace troupe::model {
 namespace {
@@ -290,6 +291,35 @@ TEST_P(ReadRowsOnCpu, SamplesAndScoresAreThoseOfTheWholeWay) {
       EXPECT_EQ(few[i].top[t].logprob, whole[i].top[t].logprob) << i;
     }
   }
+}
+
+// What static scales are made of: the experts' largest inputs, also in steps that read no row.
+TEST(ReadRows, StatisticsAreThoseOfEveryRow) {
+  const auto spec = read_spec(test::tuned_directory("moe_gqa5"));
+  ASSERT_TRUE(spec.ok()) << spec.status().message;
+  Cpu device({.threads = 2, .pin = false});
+  auto weights = Weights<Cpu>::dummy(device, *spec, DType::bf16, 1);
+  ASSERT_TRUE(weights.ok()) << weights.status().message;
+  auto decoder = Decoder<Cpu>::make(device, *spec, DType::bf16, std::move(*weights),
+                                    {.rows = 64, .sequences = 2, .positions = 64, .kv_blocks = 1});
+  ASSERT_TRUE(decoder.ok()) << decoder.status().message;
+  const auto experts = static_cast<std::size_t>(spec->layers * spec->experts);
+  const std::vector<BlockId> blocks{0};
+  StepBatch batch;
+  batch.tokens.resize(64);
+  std::iota(batch.tokens.begin(), batch.tokens.end(), 100);
+  batch.sequences = {{blocks.data(), 0, 64, 0}};
+  const auto largest = [&](const std::vector<std::int32_t>& reads) {
+    std::vector<float> all(2 * experts), logits(reads.size() * static_cast<std::size_t>(spec->vocab));
+    (*decoder)->observe({.gate_up = all.data(), .down = all.data() + experts});
+    batch.sample_rows = reads;
+    (*decoder)->logits(batch, logits);
+    return all;
+  };
+  const std::vector<float> whole = largest({0, 1, 63});  // more rows than the last layer finishes alone
+  const auto last = whole.begin() + (spec->layers - 1) * spec->experts;
+  EXPECT_GT(std::count_if(last, last + spec->experts, [](float x) { return x > 0; }), spec->experts / 2);
+  EXPECT_EQ(largest({}), whole);
 }
 
 using kernels::KvFormat;
