@@ -146,7 +146,7 @@ PackedStep StepPacker::pack(const wire::RecordView& record, const wire::StepPlan
                     .sample_tops = batch.sample_tops,
                     .score_tops = batch.score_tops,
                     .tops = batch.tops};
-  packed.reads = pack_reads(batch);
+  if (finds_reads_) packed.reads = pack_reads(batch);
   if (!batch.positions.empty()) pack_media(batch, packed);
   pack_derived(batch, packed);
   packed.deltas = deltas_;

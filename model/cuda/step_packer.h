@@ -54,12 +54,17 @@ struct HeldGates {
   std::span<kernels::ProposingSequence> proposing;
 };
 
+/// Whether a GPU's last layer leaves out the rows that nobody reads. No GPU has run that yet.
+inline constexpr bool kFinishesReadRowsOnly = false;
+
 /// One thread. Does not allocate once the largest plan has passed.
 class StepPacker {
  public:
   /// `slots`: of the capacity. Scored rows are numbered within groups of so many (CudaSteps::score_group).
-  StepPacker(const SequenceMemory& memory, const kernels::PieceLayout& layout, int slots)
-      : memory_(memory), layout_(layout), slots_(slots) {}
+  /// `finds_reads`: PackedStep::reads are looked for.
+  StepPacker(const SequenceMemory& memory, const kernels::PieceLayout& layout, int slots,
+             bool finds_reads = kFinishesReadRowsOnly)
+      : memory_(memory), layout_(layout), slots_(slots), finds_reads_(finds_reads) {}
 
   /// The layout of pieces that any admitted plan fits into.
   static kernels::PieceLayout layout(const wire::Capacity& capacity);
@@ -100,6 +105,7 @@ class StepPacker {
   const SequenceMemory memory_;
   const kernels::PieceLayout layout_;
   const int slots_;
+  const bool finds_reads_;
   std::span<std::byte> piece_;  // of the current step
   std::uint32_t words_end_ = 0;
   std::int32_t deltas_ = 0;
