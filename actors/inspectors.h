@@ -132,8 +132,8 @@ TROUPE_INSPECT(Cancel, x.keys)
 TROUPE_INSPECT(PositionLogprobs, x.position, x.chosen, x.first_top, x.tops)
 TROUPE_INSPECT(SequenceTokens, x.key, x.first_token, x.tokens, x.first_score, x.scores, x.finish, x.error,
                x.attempt, x.position, x.scheduled_ns, x.cached_tokens, x.drafted, x.accepted,
-               x.predicted_accepted, x.predicted_rejected, x.first_embedding, x.embedding)
-TROUPE_INSPECT(StepTokens, x.engine, x.sequences, x.tokens, x.scores, x.tops, x.embeddings)
+               x.predicted_accepted, x.predicted_rejected, x.first_embedding, x.embedding, x.padding)
+TROUPE_INSPECT(StepTokens, x.engine, x.sequences, x.tokens, x.scores, x.tops, x.embeddings, x.errors)
 TROUPE_INSPECT(SwapStatus, x.total, x.free, x.cached, x.moving, x.out, x.in, x.evicted, x.failed, x.declined)
 TROUPE_INSPECT(PeerStatus, x.in, x.failed)
 TROUPE_INSPECT(CacheStatus, x.total, x.free, x.cached, x.leased, x.moving, x.evicted, x.swap, x.peers)

@@ -306,7 +306,7 @@ struct Cancel {
   std::vector<RequestKey> keys;
 };
 
-enum class Finish : std::uint8_t {
+enum class Finish : std::int32_t {
   none = 0,
   stop,
   length,
@@ -324,7 +324,8 @@ struct PositionLogprobs {
   std::int32_t tops = 0;
 };
 
-/// Result of one step for one sequence. Ranges index the arrays of StepTokens.
+/// Result of one step for one sequence. Ranges index the arrays of StepTokens. Plain numbers without padding:
+/// a step has hundreds of these, and they cross the link as one piece.
 struct SequenceTokens {
   RequestKey key;
   std::int32_t first_token = 0;
@@ -332,9 +333,9 @@ struct SequenceTokens {
   std::int32_t first_score = 0;
   std::int32_t scores = 0;
   Finish finish = Finish::none;
-  std::string error;              ///< with aborted, poisoned and error: one sentence
-  std::uint32_t attempt = 0;      ///< of its Submit
-  std::int32_t position = 0;      ///< output tokens of the sequence before these, of all attempts
+  std::int32_t error = -1;    ///< with aborted, poisoned and error: index into StepTokens::errors; else -1
+  std::uint32_t attempt = 0;  ///< of its Submit
+  std::int32_t position = 0;  ///< output tokens of the sequence before these, of all attempts
   std::int64_t scheduled_ns = 0;  ///< when it first entered a plan; set with its first tokens of this attempt
   std::int32_t cached_tokens = 0;  ///< prompt tokens whose KV was found at its first admission; likewise
   std::int32_t drafted = 0;        ///< draft tokens that the step verified, those of a prediction too, and
@@ -343,6 +344,7 @@ struct SequenceTokens {
   std::int32_t predicted_rejected = 0;  ///< such tokens that were verified and are not what the model sampled
   std::int32_t first_embedding = 0;  ///< with wire::Sampling::embeds: index into StepTokens::embeddings, and
   std::int32_t embedding = 0;        ///< so many numbers, with the token behind the prompt; 0: none
+  std::int32_t padding = 0;
 };
 
 /// Results of one step for all sequences of one SESSION HOST.
@@ -353,6 +355,18 @@ struct StepTokens {
   std::vector<PositionLogprobs> scores;
   std::vector<wire::Logprob> tops;
   std::vector<float> embeddings;
+  std::vector<std::string> errors;  ///< one sentence each
+
+  /// Says why `entry` has failed.
+  void set_error(SequenceTokens& entry, std::string why) {
+    entry.error = static_cast<std::int32_t>(errors.size());
+    errors.push_back(std::move(why));
+  }
+  /// Empty if it has not.
+  std::string error_of(const SequenceTokens& entry) const {
+    const auto at = static_cast<std::size_t>(entry.error);
+    return at < errors.size() ? errors[at] : std::string();
+  }
 };
 
 // --------------------------------------------------------------------- every actor

@@ -1,8 +1,8 @@
 #pragma once
 // Messages of actors/messages.h as bytes, by the inspectors of actors/protocol.h. Both ends are processes of
 // one build on one machine: numbers are stored as they are in memory, floats bit for bit, arrays of numbers
-// as one piece. What is read is checked against the bytes that are there: no count makes the reader allocate
-// more than they could fill.
+// and of structs that are nothing but numbers as one piece. What is read is checked against the bytes that
+// are there: no count makes the reader allocate more than they could fill.
 #include <array>
 #include <caf/error.hpp>
 #include <caf/meta/annotation.hpp>
@@ -24,6 +24,18 @@ namespace codec {
 
 template <class T>
 inline constexpr bool kNumber = std::is_arithmetic_v<T> || std::is_enum_v<T>;
+/// True for elements whose arrays are stored as one piece, as they lie in memory: numbers, and structs of
+/// numbers that have no padding and no bool.
+template <class T>
+inline constexpr bool kOnePiece = kNumber<T>;
+template <>
+inline constexpr bool kOnePiece<SequenceTokens> = true;
+template <>
+inline constexpr bool kOnePiece<PositionLogprobs> = true;
+template <>
+inline constexpr bool kOnePiece<wire::Logprob> = true;
+static_assert(std::has_unique_object_representations_v<SequenceTokens>);
+static_assert(sizeof(PositionLogprobs) == 20 && sizeof(wire::Logprob) == 8);
 template <class T>
 inline constexpr bool kAnnotation = std::is_base_of_v<caf::meta::annotation, T>;
 
@@ -64,7 +76,7 @@ class Writer {
   template <class T>
   void put_object(std::vector<T>& x) {
     size(x.size());
-    if constexpr (kNumber<T>) {
+    if constexpr (kOnePiece<T>) {
       raw(x.data(), x.size() * sizeof(T));
     } else {
       for (T& item : x) put(item);
@@ -138,7 +150,7 @@ class Reader {
   }
   template <class T>
   void take_object(std::vector<T>& x) {
-    if constexpr (kNumber<T>) {
+    if constexpr (kOnePiece<T>) {
       x.resize(size(sizeof(T)));
       raw(x.data(), x.size() * sizeof(T));
     } else {

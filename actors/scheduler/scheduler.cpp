@@ -91,19 +91,21 @@ void Scheduler::detach(Orphans orphans, const std::string& why, StepOutput& out)
 
 /// Requires that the sequence is waiting, or that the worker was lost.
 void Scheduler::fail(std::uint32_t sequence, Finish how, const std::string& why, StepOutput& out) {
-  SequenceTokens& tokens = fronts_.report(table_[sequence], out);
-  tokens.finish = how;
-  tokens.error = why;
+  report_end(table_[sequence], how, why, out);
   life_.fail(sequence);
 }
 
 /// The sequence may be named by plans in flight.
 void Scheduler::end(std::uint32_t sequence, Finish how, const std::string& why, StepOutput& out) {
   if (table_[sequence].state == SequenceState::ending) return;
-  SequenceTokens& tokens = fronts_.report(table_[sequence], out);
-  tokens.finish = how;
-  tokens.error = why;
+  report_end(table_[sequence], how, why, out);
   life_.end(sequence, SequenceState::ending);
+}
+
+void Scheduler::report_end(ScheduledSequence& s, Finish how, const std::string& why, StepOutput& out) const {
+  SequenceTokens& tokens = fronts_.report(s, out);
+  tokens.finish = how;
+  out.hosts[s.destination].step.set_error(tokens, why);
 }
 
 Status Scheduler::submit(Submit& request, std::uint32_t front) {
@@ -309,10 +311,10 @@ void Scheduler::commit_row(std::size_t index, const PlannedRow& row, const wire:
     SequenceTokens& tokens = fronts_.report(s, out);
     StepTokens& step = out.hosts[s.destination].step;
     if (yields && result->error != wire::RowError::none) {
-      tokens.error = sentence(result->error);
+      step.set_error(tokens, sentence(result->error));
       finish = Finish::error;
     } else if (yields && !result_.pass_embedding(s, tokens, step)) {
-      tokens.error = "The worker's result lacks the embedding of this input.";
+      step.set_error(tokens, "The worker's result lacks the embedding of this input.");
       finish = Finish::error;
     } else if (yields) {
       for (const TokenId token : result_.tokens(*result)) {

@@ -183,6 +183,7 @@ class Scheduler {
                std::uint32_t front);
   void fail(std::uint32_t sequence, Finish how, const std::string& why, StepOutput& out);
   void end(std::uint32_t sequence, Finish how, const std::string& why, StepOutput& out);
+  void report_end(ScheduledSequence& s, Finish how, const std::string& why, StepOutput& out) const;
   void note_worker(ScheduledSequence& s) const;
   void tell_grammar(ScheduledSequence& s, std::span<const TokenId> ids, std::span<const TokenId> drafts = {});
   void commit_row(std::size_t index, const PlannedRow& row, const wire::ResultRow* result, StepOutput& out);

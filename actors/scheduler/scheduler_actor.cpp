@@ -157,7 +157,7 @@ void media_done(SchedulerSelf self, const MediaReport& report) {
   if (verdict == Committed::stale) return;
   for (const HostTokens& host : state.output.hosts) {
     for (const SequenceTokens& lost : host.step.sequences)
-      state.parts.log.warning("patches_gone", {kv("host", host.host), kv("why", lost.error)});
+      state.parts.log.warning("patches_gone", {kv("host", host.host), kv("why", host.step.error_of(lost))});
   }
   advance(self);
   tell_hosts(self);

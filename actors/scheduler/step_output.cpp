@@ -9,6 +9,7 @@ void StepOutput::clear() {
     host.step.scores.clear();
     host.step.tops.clear();
     host.step.embeddings.clear();
+    host.step.errors.clear();
   }
   stats = {};
 }

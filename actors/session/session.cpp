@@ -261,14 +261,14 @@ Status Session::check_media(const Encoded& encoded) const {
                  "truncate_prompt_tokens", "invalid_value");
 }
 
-Status Session::failure_of(const SequenceTokens& tokens) const {
+Status Session::failure_of(const SequenceTokens& tokens, const StepTokens& step) const {
   if (tokens.finish == Finish::too_complex) {
     const std::string& param = ask_.generation.form.param;
     return invalid(param + " is too complex: following it takes too long at this answer", param,
                    "grammar_too_complex");
   }
   Status status =
-      failure(tokens.finish == Finish::aborted ? Code::unavailable : Code::internal, tokens.error);
+      failure(tokens.finish == Finish::aborted ? Code::unavailable : Code::internal, step.error_of(tokens));
   if (tokens.finish == Finish::poisoned) status.reason = "poison_request";
   return status;
 }
@@ -293,7 +293,7 @@ bool Session::take(std::size_t place, const SequenceTokens& tokens, const StepTo
     sequence.ended = true;
   }
   if (failed || tokens.finish == Finish::poisoned) {
-    fail(failure_of(tokens), now_ns, effects);
+    fail(failure_of(tokens, step), now_ns, effects);
     return true;
   }
   if (tokens.scheduled_ns > 0 && scheduled_ns_ == 0) scheduled_ns_ = tokens.scheduled_ns;

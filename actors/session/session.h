@@ -211,7 +211,7 @@ class Session {
  private:
   const AnswerSyntax* syntax_of_answer() const;
   Status check(const Encoded& encoded);
-  Status failure_of(const SequenceTokens& tokens) const;
+  Status failure_of(const SequenceTokens& tokens, const StepTokens& step) const;
   Status check_media(const Encoded& encoded) const;
   bool keep_part(std::string&& part);
   std::vector<ChoiceText> take_logged();

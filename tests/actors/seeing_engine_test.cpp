@@ -140,7 +140,7 @@ class SeeingEngine : public ::testing::Test {
           got_[s.key].push_back(step.tokens[static_cast<std::size_t>(s.first_token + i)]);
         cached_ += s.cached_tokens;
         if (s.finish != Finish::none) ended_[s.key] = s.finish;
-        if (!s.error.empty()) error_ = s.error;
+        if (s.error >= 0) error_ = step.error_of(s);
       }
     }
     for (const StepStats& stats : front_->take_stats()) {

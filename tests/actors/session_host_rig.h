@@ -205,7 +205,7 @@ class SessionHostRig : public ActorWorld {
                                       step.tokens.end());
     sequence.tokens = static_cast<std::int32_t>(text.size());
     sequence.finish = finish;
-    sequence.error = error;
+    if (!error.empty()) step.set_error(sequence, error);
     step.sequences.push_back(sequence);
     self_->send(host_, step);
     run();

@@ -67,7 +67,7 @@ class SessionTest : public ::testing::Test {
     SequenceTokens tokens;
     tokens.key = sequences_[sequence].key;
     tokens.finish = finish;
-    tokens.error = error;
+    out.set_error(tokens, error);
     out.sequences.push_back(tokens);
     book_.take(out, 30, Slice(), effects_);
   }

@@ -53,7 +53,7 @@ class StyledAnswerTest : public ::testing::Test {
     tokens.key = sequences_[0].key;
     tokens.tokens = static_cast<std::int32_t>(ids.size());
     tokens.finish = finish;
-    tokens.error = error;
+    if (!error.empty()) out.set_error(tokens, error);
     tokens.cached_tokens = std::exchange(cached_, 0);
     out.tokens = std::move(ids);
     out.sequences.push_back(tokens);

@@ -119,7 +119,7 @@ TEST(Embedding, AResultWithoutItOrOfAnotherWidthIsAnError) {
     ASSERT_EQ(rig.events().size(), 1u);
     EXPECT_EQ(rig.events().front().finish, Finish::error) << width;
     EXPECT_EQ(rig.events().front().embedding, 0);
-    EXPECT_FALSE(rig.events().front().error.empty());
+    EXPECT_FALSE(rig.error_of(rig.events().front().key).empty());
   }
 }
 

@@ -188,7 +188,7 @@ class FrontModel {
     if (s.finish == Finish::error || s.finish == Finish::aborted || s.finish == Finish::poisoned) {
       ++failed;
       if (s.finish == Finish::poisoned) poisoned.insert(s.key);
-      if (s.error.empty()) complain("an error without a sentence");
+      if (host.error_of(s).empty()) complain("an error without a sentence");
       if (!may_fail(s.key)) complain("an error without a cause");
     } else {
       ++finished;

@@ -313,7 +313,7 @@ TEST(Media, WithoutItsPatchesASequenceEnds) {
   ASSERT_EQ(rig.events().size(), 1u);
   EXPECT_EQ(rig.events()[0].key, (RequestKey{1, 1}));
   EXPECT_EQ(rig.events()[0].finish, Finish::error);
-  EXPECT_NE(rig.events()[0].error.find("not available any more"), std::string::npos);
+  EXPECT_NE(rig.error_of(rig.events()[0].key).find("not available any more"), std::string::npos);
   rig.commit(5);
   ASSERT_TRUE(rig.plan());
   EXPECT_EQ(rig.view.array(rig.header().finished).size(), 1u);

@@ -2,6 +2,7 @@
 // Scheduler and cache manager connected directly; the test makes each plan and answers it by hand.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <span>
@@ -151,6 +152,14 @@ struct Rig {
     for (const HostTokens& host : out.hosts)
       all.insert(all.end(), host.step.sequences.begin(), host.step.sequences.end());
     return all;
+  }
+  /// Why the sequence has failed, by the last result.
+  std::string error_of(const RequestKey& key) const {
+    for (const HostTokens& host : out.hosts) {
+      const auto found = std::ranges::find(host.step.sequences, key, &SequenceTokens::key);
+      if (found != host.step.sequences.end()) return host.step.error_of(*found);
+    }
+    return {};
   }
 
   static constexpr TokenId kStop = 9;

@@ -181,7 +181,7 @@ TEST(Scheduler, ARowErrorEndsItsSequenceOnly) {
   rig.commit(5, wire::RowError::not_finite);
   ASSERT_EQ(rig.events().size(), 2u);
   EXPECT_EQ(rig.events()[0].finish, Finish::error);
-  EXPECT_FALSE(rig.events()[0].error.empty());
+  EXPECT_FALSE(rig.error_of(rig.events()[0].key).empty());
   EXPECT_EQ(rig.events()[0].tokens, 0);
   EXPECT_EQ(rig.events()[1].finish, Finish::none);
   EXPECT_EQ(rig.scheduler.running(), 1);
@@ -242,7 +242,7 @@ TEST(Scheduler, ALostWorkerFailsEverything) {
   ASSERT_EQ(rig.events().size(), 2u);
   for (const SequenceTokens& event : rig.events()) {
     EXPECT_EQ(event.finish, Finish::aborted);
-    EXPECT_EQ(event.error, "Gone.");
+    EXPECT_EQ(rig.error_of(event.key), "Gone.");
   }
   EXPECT_TRUE(rig.scheduler.idle());
   EXPECT_FALSE(rig.plan());
@@ -276,7 +276,7 @@ TEST(Scheduler, ARequeuedSequenceIsRecomputedFromAllItsTokensAndFailsWhenItIsThe
   rig.scheduler.detach(Orphans::requeue, "And again.", rig.out);
   ASSERT_EQ(rig.events().size(), 1u);
   EXPECT_EQ(rig.events()[0].finish, Finish::poisoned);
-  EXPECT_FALSE(rig.events()[0].error.empty());
+  EXPECT_FALSE(rig.error_of(rig.events()[0].key).empty());
 }
 
 TEST(Scheduler, ChoicesComputeTheirPromptOnce) {
