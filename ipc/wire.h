@@ -25,7 +25,7 @@ namespace troupe::wire {
 /// Raised with every change of a struct below; compared at attach.
 inline constexpr std::uint32_t kVersion = 15;
 /// Raised with every change of a message that a Message record carries; compared when front and engine greet.
-inline constexpr std::uint32_t kMessagesVersion = 9;
+inline constexpr std::uint32_t kMessagesVersion = 10;
 inline constexpr std::size_t kAlignment = 8;
 /// Longest record but a StepResult. A longer prompt is sent as several TokenRuns in several plans.
 inline constexpr std::size_t kMaxRecordBytes = std::size_t{1} << 20;
