@@ -106,7 +106,7 @@ TROUPE_INSPECT(ReleaseMedia, x.io, x.exchange)
 TROUPE_INSPECT(TakeMedia)
 TROUPE_INSPECT(MediaWaited)
 TROUPE_INSPECT(Encode, x.request_id, x.api, x.source, x.bad_words, x.token_strs, x.echo, x.echo_tokens,
-               x.media, x.media_fields)
+               x.media, x.media_fields, x.lane)
 TROUPE_INSPECT(PromptText, x.text, x.chars)
 TROUPE_INSPECT(Encoded, x.status, x.prompts, x.media, x.texts, x.bans, x.answer, x.prediction)
 TROUPE_INSPECT(SequenceItem, x.item, x.contents, x.place)

@@ -118,6 +118,14 @@ struct TakeMedia {};
 /// Requests that wait for memory may have waited too long; MEDIA tells itself.
 struct MediaWaited {};
 
+/// Which thread of a text process encodes a request. Those for long texts have a low priority.
+enum class TextLane : std::uint8_t {
+  common,
+  long_texts,  ///< of clients
+  background,  ///< long ones of batches
+};
+inline constexpr std::size_t kTextLanes = 3;
+
 /// Apply the template and tokenize, or detokenize; from SESSION HOST to TOKENIZER, and on to its text
 /// process.
 struct Encode {
@@ -130,6 +138,7 @@ struct Encode {
   std::int64_t echo_tokens = 0;           ///< with echo: of a prompt of ids, its last so many
   std::vector<MediaGrid> media;           ///< what the conversation's images and videos are, in order
   std::vector<std::string> media_fields;  ///< of each of them, the field that it came from, for errors
+  TextLane lane = TextLane::common;
 };
 
 /// What an answer repeats of a prompt.

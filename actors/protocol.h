@@ -224,9 +224,8 @@ using tokenizer_actor =
     caf::typed_actor<caf::reacts_to<Beat>,
                      // Names who hears that the process has come, and begins to receive; from the ROOT, once.
                      caf::reacts_to<TextArrivals>,
-                     // Answers with ids or with the request's fault; from SESSION HOST. True: the text is
-                     // long and must not delay others.
-                     caf::replies_to<Encode, bool>::with<Encoded>,
+                     // Answers with ids or with the request's fault; from SESSION HOST.
+                     caf::replies_to<Encode>::with<Encoded>,
                      // An answer of the process, or that it is gone; from its own receiving thread.
                      caf::reacts_to<TextAnswer>, caf::reacts_to<LinkEpoch>>;
 

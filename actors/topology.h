@@ -60,7 +60,7 @@ inline constexpr Role kRoles[] = {
     {"engine_link", ActorProcess::front, OnDown::escalate, "pool, and one receiving thread",
      "one question of each session", "none", "Its end means that the ring or the engine cannot be trusted."},
     {"tokenizer", ActorProcess::front, OnDown::escalate, "pool, and one receiving thread",
-     "two prompts of each SESSION HOST, and two long ones",
+     "two prompts of each SESSION HOST, and two long ones of clients or of batches",
      "SESSION HOST keeps the next ones, short ones first",
      "It alone knows which texts its process has not answered."},
     {"media", ActorProcess::front, OnDown::escalate, "pool, and threads that decode",

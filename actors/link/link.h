@@ -57,8 +57,9 @@ enum class MessageType : std::uint32_t {
   trace,         ///< TracedEvent
   silent,        ///< SilentPart
   // front → text process, which greets as a front does
-  encode = 128,  ///< Encode; tag: the number of the job
-  encode_long,   ///< the same, for the thread for long texts
+  encode = 128,       ///< Encode; tag: the number of the job
+  encode_long,        ///< the same, in TextLane::long_texts
+  encode_background,  ///< and in TextLane::background
   // text process → front
   encoded = 160,  ///< Encoded; tag: the number of the job
 };

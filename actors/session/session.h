@@ -115,6 +115,8 @@ class Session {
 
   /// Bytes that a TOKENIZER has to read, about.
   std::int64_t text_bytes() const { return text_bytes_; }
+  /// True for a request of a batch.
+  bool background() const { return ask_.background; }
 
   /// The job for a TOKENIZER. Once: it takes the request's conversation and prompts along.
   Encode take_encode();

@@ -61,6 +61,11 @@ std::int64_t SessionBook::text_bytes(std::uint64_t exchange) const {
   return it == sessions_.end() ? 0 : it->second.session->text_bytes();
 }
 
+bool SessionBook::background(std::uint64_t exchange) const {
+  const auto it = sessions_.find(exchange);
+  return it != sessions_.end() && it->second.session->background();
+}
+
 std::optional<Encode> SessionBook::take_encode(std::uint64_t exchange) {
   const auto it = sessions_.find(exchange);
   if (it == sessions_.end()) return std::nullopt;

@@ -46,6 +46,9 @@ class SessionBook {
   /// Bytes that a TOKENIZER has to read for the session, about.
   std::int64_t text_bytes(std::uint64_t exchange) const;
 
+  /// True for a request of a batch.
+  bool background(std::uint64_t exchange) const;
+
   /// The session's job for a TOKENIZER, once; nothing when the session is not open any more.
   std::optional<Encode> take_encode(std::uint64_t exchange);
 

@@ -20,7 +20,7 @@ constexpr std::int64_t kLookNs = 1'000'000'000;
 /// credits, so nothing else would bound the jobs in a TOKENIZER's mailbox.
 constexpr int kJobsPerTokenizer = 2;
 
-/// A request with a longer body gets the TOKENIZER for long texts. That much is encoded in some 10 ms.
+/// A request with a longer body gets a lane for long texts. That much is encoded in some 10 ms.
 constexpr std::int64_t kLongBytes = 32 << 10;
 
 /// A request waits behind those that came so much later for each byte that it is longer, so that many texts
@@ -278,7 +278,7 @@ void report_drops(SessionHostSelf self) {
   state.parts.log.warning("dropped_tokens", {kv("entries", dropped)});
 }
 
-/// Index of the TOKENIZER with the fewest jobs of short texts; equal ones take turns.
+/// Index of the TOKENIZER with the fewest jobs in the common lane; equal ones take turns.
 std::size_t least_busy(SessionHostState& state) {
   const std::size_t tokenizers = state.parts.tokenizers.size();
   std::size_t best = state.next_tokenizer++ % tokenizers;
@@ -290,25 +290,28 @@ std::size_t least_busy(SessionHostState& state) {
 
 void feed_tokenizers(SessionHostSelf self);
 
-/// Gives waiting requests to TOKENIZERs, in order, while the one that `choose` names has room.
-template <class Choose>
-void feed(SessionHostSelf self, std::multimap<std::int64_t, std::uint64_t>& waiting, Choose choose) {
+/// Gives waiting requests of a lane to TOKENIZERs, in order, while one has room. Lanes but the common one are
+/// those of the last TOKENIZER.
+void feed(SessionHostSelf self, TextLane lane) {
   auto& state = self->state;
+  auto& waiting = state.waiting[static_cast<std::size_t>(lane)];
+  const std::size_t last = state.parts.tokenizers.size() - 1;
   while (!waiting.empty()) {
-    const std::size_t place = choose(state);
+    const std::size_t place =
+        lane == TextLane::common ? least_busy(state) : last + static_cast<std::size_t>(lane);
     if (state.jobs[place] == kJobsPerTokenizer) return;
     const std::uint64_t exchange = waiting.begin()->second;
     waiting.erase(waiting.begin());
     std::optional<Encode> job = state.book->take_encode(exchange);
     if (!job) continue;  // the client has left
-    const bool long_text = place == state.parts.tokenizers.size();
+    job->lane = lane;
     const auto done = [=] {
       --self->state.jobs[place];
       feed_tokenizers(self);
     };
     ++state.jobs[place];
-    const auto& tokenizer = long_text ? state.parts.tokenizers.back() : state.parts.tokenizers[place];
-    auto pending = self->request(tokenizer, patience_for(self, exchange), *std::move(job), long_text);
+    const auto& tokenizer = state.parts.tokenizers[std::min(place, last)];
+    auto pending = self->request(tokenizer, patience_for(self, exchange), *std::move(job));
     pending.then(
         [=, end_deadline = deadline_end(self, pending)](Encoded& result) {
           end_deadline();
@@ -323,8 +326,7 @@ void feed(SessionHostSelf self, std::multimap<std::int64_t, std::uint64_t>& wait
 }
 
 void feed_tokenizers(SessionHostSelf self) {
-  feed(self, self->state.waiting, least_busy);
-  feed(self, self->state.waiting_long, [](SessionHostState& state) { return state.jobs.size() - 1; });
+  for (const TextLane lane : {TextLane::common, TextLane::long_texts, TextLane::background}) feed(self, lane);
 }
 
 /// Sees to it that an Expire comes when the next request's time is over.
@@ -362,8 +364,10 @@ void expire(SessionHostSelf self) {
 void queue_text(SessionHostSelf self, std::uint64_t exchange, std::int64_t arrived_ns) {
   auto& state = self->state;
   const std::int64_t bytes = state.book->text_bytes(exchange);
-  auto& queue = bytes > kLongBytes ? state.waiting_long : state.waiting;
-  queue.emplace(arrived_ns + bytes * kNsPerByte, exchange);
+  const TextLane lane = bytes <= kLongBytes                ? TextLane::common
+                        : state.book->background(exchange) ? TextLane::background
+                                                           : TextLane::long_texts;
+  state.waiting[static_cast<std::size_t>(lane)].emplace(arrived_ns + bytes * kNsPerByte, exchange);
   feed_tokenizers(self);
 }
 
@@ -434,7 +438,7 @@ session_host_actor::behavior_type session_host_behavior(SessionHostSelf self, Se
   self->state.book =
       std::make_unique<SessionBook>(self->state.parts.context, KeySource(), self->state.parts.log,
                                     self->state.parts.quarantine, self->state.parts.router);
-  self->state.jobs.resize(self->state.parts.tokenizers.size() + 1);
+  self->state.jobs.resize(self->state.parts.tokenizers.size() + kTextLanes - 1);
   self->state.next_tokenizer = self->state.parts.io;  // so that the hosts begin with different ones
   return {
       answer_beat,

@@ -1,4 +1,5 @@
 #pragma once
+#include <array>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -60,9 +61,10 @@ struct SessionHostState {
   bool retries = false;              ///< a RetryAlone is on its way
   std::uint64_t reported_drops = 0;  ///< of SessionBook::dropped(), in the log
   std::int64_t next_look_ns = 0;     ///< when an Expire will come; 0: none is on its way
-  /// Exchanges that no TOKENIZER has been given yet, in the order in which they get one.
-  std::multimap<std::int64_t, std::uint64_t> waiting, waiting_long;
-  std::vector<int> jobs;  ///< by TOKENIZER, then of long texts: given and not answered
+  /// By TextLane: exchanges that no TOKENIZER has been given yet, in the order in which they get one.
+  std::array<std::multimap<std::int64_t, std::uint64_t>, kTextLanes> waiting;
+  std::vector<int>
+      jobs;  ///< given and not answered: by TOKENIZER in the common lane, then of the other lanes
   std::size_t next_tokenizer = 0;
 };
 

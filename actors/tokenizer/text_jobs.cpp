@@ -1,12 +1,13 @@
 #include "actors/tokenizer/text_jobs.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 namespace troupe {
 
-std::uint64_t TextJobs::add(Bytes encode, bool long_text) {
-  jobs_.emplace(++last_, Job{std::move(encode), long_text});
+std::uint64_t TextJobs::add(Bytes encode, TextLane lane) {
+  jobs_.emplace(++last_, Job{std::move(encode), lane});
   return last_;
 }
 
@@ -28,11 +29,11 @@ bool TextJobs::answered(std::uint64_t number) { return jobs_.erase(number) > 0; 
 
 std::vector<std::uint64_t> TextJobs::lost(std::uint32_t epoch) {
   std::vector<std::uint64_t> failed;
-  bool seen[2] = {false, false};
+  std::array<bool, kTextLanes> seen{};
   for (auto& [number, job] : jobs_) {
     if (job.sent_in == 0 || job.sent_in == epoch) continue;
     job.sent_in = 0;
-    if (std::exchange(seen[job.long_text ? 1 : 0], true)) continue;
+    if (std::exchange(seen[static_cast<std::size_t>(job.lane)], true)) continue;
     if (++job.deaths >= kMostDeaths) failed.push_back(number);
   }
   for (const std::uint64_t number : failed) jobs_.erase(number);

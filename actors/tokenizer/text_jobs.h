@@ -2,7 +2,7 @@
 // The jobs that were given to one text process and are not answered. A job at which the process dies is asked
 // again once, alone, and fails at the second death; the others lose nothing but time. Pure: no I/O.
 //
-// The process has a lane for each kind of job and takes the jobs of a lane in order. So at its death only the
+// The process has a thread for each lane and takes the jobs of a lane in order. So at its death only the
 // first job of each lane was at work: these are suspects, and each runs alone before anything else does.
 #include <cstddef>
 #include <cstdint>
@@ -19,7 +19,7 @@ class TextJobs {
   static constexpr int kMostDeaths = 2;
 
   /// A new job, an Encode as bytes; returns its number, above 0. due() names it when it is to be sent.
-  std::uint64_t add(Bytes encode, bool long_text);
+  std::uint64_t add(Bytes encode, TextLane lane);
 
   /// The jobs that are to be sent now, in order.
   std::vector<std::uint64_t> due() const;
@@ -29,7 +29,7 @@ class TextJobs {
 
   /// Valid until the job is answered or has failed.
   const Bytes& bytes(std::uint64_t number) const { return jobs_.at(number).encode; }
-  bool long_text(std::uint64_t number) const { return jobs_.at(number).long_text; }
+  TextLane lane(std::uint64_t number) const { return jobs_.at(number).lane; }
 
   /// The process has answered. False: no such job is open.
   bool answered(std::uint64_t number);
@@ -43,7 +43,7 @@ class TextJobs {
  private:
   struct Job {
     Bytes encode;
-    bool long_text = false;
+    TextLane lane = TextLane::common;
     std::uint32_t sent_in = 0;  // epoch; 0: it is to be sent
     int deaths = 0;             // of the process, while the job was at work
   };

@@ -3,6 +3,7 @@
 #include <pthread.h>
 
 #include <chrono>
+#include <optional>
 #include <utility>
 
 #include "actors/link/message_codec.h"
@@ -17,31 +18,40 @@ namespace {
 /// The longest text that a request may have is encoded in a few seconds, on a busy machine in some ten.
 constexpr auto kLongestJob = std::chrono::seconds(60);
 
+std::optional<TextLane> lane_of(MessageType type) {
+  switch (type) {
+    case MessageType::encode: return TextLane::common;
+    case MessageType::encode_long: return TextLane::long_texts;
+    case MessageType::encode_background: return TextLane::background;
+    default: return std::nullopt;
+  }
+}
+
 }  // namespace
 
 TextServer::TextServer(std::shared_ptr<Link> link, Encoder encoder, std::string build, Log log)
     : link_(std::move(link)), encoder_(std::move(encoder)), build_(std::move(build)), log_(std::move(log)) {
   link_->end().beat_elsewhere();
   watchdog_.watch({"text_link's receiver"}, [this] { return receiver_pulse_.beats(); });
-  watchdog_.watch({"encode", true, kLongestJob}, [this] { return common_.pulse.beats(); });
-  watchdog_.watch({"encode_long", true, kLongestJob}, [this] { return long_texts_.pulse.beats(); });
-  const auto start = [this](Lane& lane, const char* name, bool low_priority) {
-    lane.thread = std::jthread([this, &lane, low_priority](const std::stop_token& stop) {
-      if (low_priority) lower_thread_priority();
-      work(lane, stop);
+  const auto start = [this](TextLane of, const char* name) {
+    Lane& started = lane(of);
+    watchdog_.watch({name, true, kLongestJob}, [&started] { return started.pulse.beats(); });
+    started.thread = std::jthread([this, &started, of](const std::stop_token& stop) {
+      if (of != TextLane::common) lower_thread_priority();
+      work(started, stop);
     });
-    ::pthread_setname_np(lane.thread.native_handle(), name);
+    ::pthread_setname_np(started.thread.native_handle(), name);
   };
-  start(common_, "encode", false);
-  start(long_texts_, "encode_long", true);
+  start(TextLane::common, "encode");
+  start(TextLane::long_texts, "encode_long");
+  start(TextLane::background, "encode_batches");
   receiver_ = std::jthread([this](const std::stop_token& stop) { receive(stop); });
   ::pthread_setname_np(receiver_.native_handle(), "text_link");
 }
 
 TextServer::~TextServer() {
   receiver_ = {};  // nothing new comes
-  common_.thread = {};
-  long_texts_.thread = {};
+  for (Lane& lane : lanes_) lane.thread = {};
 }
 
 void TextServer::beat() {
@@ -69,18 +79,19 @@ void TextServer::greet() {
 }
 
 void TextServer::arrived(const Arrival& arrival) {
-  if (arrival.type != MessageType::encode && arrival.type != MessageType::encode_long) return;
-  Lane& lane = arrival.type == MessageType::encode ? common_ : long_texts_;
-  const std::lock_guard lock(lane.mutex);
-  lane.jobs.push_back({arrival.tag, arrival.epoch, to_bytes(arrival.bytes)});
-  lane.more.notify_one();
+  const auto of = lane_of(arrival.type);
+  if (!of) return;
+  Lane& to = lane(*of);
+  const std::lock_guard lock(to.mutex);
+  to.jobs.push_back({arrival.tag, arrival.epoch, to_bytes(arrival.bytes)});
+  to.more.notify_one();
 }
 
 /// The front that has asked is gone.
 void TextServer::forget() {
-  for (Lane* lane : {&common_, &long_texts_}) {
-    const std::lock_guard lock(lane->mutex);
-    lane->jobs.clear();
+  for (Lane& lane : lanes_) {
+    const std::lock_guard lock(lane.mutex);
+    lane.jobs.clear();
   }
 }
 

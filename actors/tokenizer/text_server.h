@@ -1,7 +1,8 @@
 #pragma once
-// The work of a text process: takes Encodes from the link to a front and answers each. Two threads encode:
-// one for common texts, and one of low priority for long ones, so that a short prompt waits for no long one.
-// It holds nothing between two requests.
+// The work of a text process: takes Encodes from the link to a front and answers each. A thread for each
+// TextLane encodes, so that a short prompt waits for no long one, and a client's long one for none of a
+// batch. It holds nothing between two requests.
+#include <array>
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
@@ -43,7 +44,7 @@ class TextServer {
     std::uint32_t epoch = 0;
     Bytes encode;
   };
-  /// Jobs of one kind and the thread that does them.
+  /// Jobs of one TextLane and the thread that does them.
   struct Lane {
     std::mutex mutex;
     std::condition_variable_any more;
@@ -56,6 +57,7 @@ class TextServer {
   void greet();
   void arrived(const Arrival& arrival);
   void forget();
+  Lane& lane(TextLane of) { return lanes_[static_cast<std::size_t>(of)]; }
   void work(Lane& lane, const std::stop_token& stop);
   void answer(const Job& job);
   void log_prompts(const std::string& request_id, const Encoded& encoded) const;
@@ -66,7 +68,7 @@ class TextServer {
   const Log log_;
   Watchdog watchdog_;
   Pulse receiver_pulse_;
-  Lane common_, long_texts_;
+  std::array<Lane, kTextLanes> lanes_;
   std::jthread receiver_;
 };
 

@@ -75,16 +75,25 @@ class TextReceiver {
   bool distrusted_ = false;
 };
 
+MessageType type_of(TextLane lane) {
+  switch (lane) {
+    case TextLane::common: return MessageType::encode;
+    case TextLane::long_texts: return MessageType::encode_long;
+    case TextLane::background: return MessageType::encode_background;
+  }
+  return MessageType::encode;
+}
+
 void send_due(TokenizerSelf self) {
   TokenizerState& state = self->state;
   for (const std::uint64_t number : state.jobs.due()) {
-    const MessageType type = state.jobs.long_text(number) ? MessageType::encode_long : MessageType::encode;
+    const MessageType type = type_of(state.jobs.lane(number));
     state.jobs.sent(number,
                     state.parts.link->send(type, number, std::as_bytes(std::span(state.jobs.bytes(number)))));
   }
 }
 
-caf::typed_response_promise<Encoded> take(TokenizerSelf self, const Encode& job, bool long_text) {
+caf::typed_response_promise<Encoded> take(TokenizerSelf self, const Encode& job) {
   TokenizerState& state = self->state;
   auto promise = self->make_response_promise<Encoded>();
   Bytes bytes;
@@ -94,7 +103,7 @@ caf::typed_response_promise<Encoded> take(TokenizerSelf self, const Encode& job,
         Encoded{failure(Code::too_large, "the request's text is too long to be encoded"), {}, {}, {}, {}});
     return promise;
   }
-  const std::uint64_t number = state.jobs.add(std::move(bytes), long_text);
+  const std::uint64_t number = state.jobs.add(std::move(bytes), job.lane);
   state.open.emplace(number, TokenizerState::Open{promise, job.request_id, now_ns()});
   send_due(self);
   return promise;
@@ -146,7 +155,7 @@ tokenizer_actor::behavior_type tokenizer_behavior(TokenizerSelf self, TokenizerP
         self->state.receiver = std::jthread(TextReceiver(self, to.gateway, self->state.parts));
         ::pthread_setname_np(self->state.receiver.native_handle(), "text_link");
       },
-      [self](const Encode& job, bool long_text) { return take(self, job, long_text); },
+      [self](const Encode& job) { return take(self, job); },
       [self](TextAnswer& message) { answered(self, message); },
       [self](const LinkEpoch& now) { lost(self, now.epoch); },
   };

@@ -99,6 +99,7 @@ TEST(Messages, AConversationKeepsItsValuesAndTheOrderOfItsKeys) {
   job.source.conversation.without_template = true;
   job.media = {{MediaKind::video, {2, 4, 6}}};
   job.media_fields = {"messages.0.content.1"};
+  job.lane = TextLane::background;
   const Encode read = there_and_back(job);
   EXPECT_EQ(read.request_id, "r");
   EXPECT_EQ(http::to_text(read.source.conversation.messages),
@@ -108,6 +109,7 @@ TEST(Messages, AConversationKeepsItsValuesAndTheOrderOfItsKeys) {
   ASSERT_EQ(read.media.size(), 1u);
   EXPECT_EQ(read.media[0].grid, job.media[0].grid);
   EXPECT_EQ(read.media_fields, job.media_fields);
+  EXPECT_EQ(read.lane, job.lane);
 }
 
 TEST(Messages, EveryCutIsFoundAndSoIsWhatFollowsTheEnd) {

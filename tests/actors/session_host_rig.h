@@ -46,11 +46,11 @@ class SessionHostRig : public ActorWorld {
       self->set_exit_handler(
           [this](const caf::exit_msg&) { answer_pending(); });  // a promise needs its actor
       return {answer_beat, [](const TextArrivals&) {},
-              [this, self](const Encode& job, bool long_text) {
-                if (long_text) {
-                  long_encodes_.push_back(job.request_id);
-                } else {
-                  encodes_.push_back(job.request_id);
+              [this, self](const Encode& job) {
+                switch (job.lane) {
+                  case TextLane::common: encodes_.push_back(job.request_id); break;
+                  case TextLane::long_texts: long_encodes_.push_back(job.request_id); break;
+                  case TextLane::background: background_encodes_.push_back(job.request_id); break;
                 }
                 auto promise = self->make_response_promise<Encoded>();
                 encoded_media_.push_back(job.media);
@@ -163,8 +163,9 @@ class SessionHostRig : public ActorWorld {
   /// Opens an exchange as GATEWAY would; `closed_` tells when its credit came back.
   void open(bool stream = false, std::uint64_t exchange = 3, std::int64_t body_bytes = 100,
             std::chrono::nanoseconds timeout = std::chrono::hours(1), http::AnswerForm form = {},
-            const std::string& image = {}) {
+            const std::string& image = {}, bool background = false) {
     Ask ask;
+    ask.background = background;
     if (!image.empty()) {
       ask.source.media.emplace_back().file = image;
       ask.source.media.back().param = "messages.0.content.0";
@@ -223,7 +224,7 @@ class SessionHostRig : public ActorWorld {
   Status verdict_;
   std::vector<caf::typed_response_promise<Encoded>> pending_;
   std::vector<std::string> encodes_;
-  std::vector<std::string> long_encodes_;
+  std::vector<std::string> long_encodes_, background_encodes_;
   std::vector<Submit> submits_;
   std::vector<std::uint32_t> submitted_to_;  ///< the engines of submits_, by index
   int steps_taken_ = 0;                      ///< that the engine was told of

@@ -130,6 +130,19 @@ TEST_F(SessionHostTest, LongTextsDoNotWaitForShortOnesNorTheseForThem) {
   EXPECT_EQ(encodes_, std::vector<std::string>{"r2"});
 }
 
+TEST_F(SessionHostTest, LongTextsOfClientsDoNotWaitForThoseOfBatches) {
+  slow_tokenizer_ = true;
+  const auto open_of_batch = [this](std::uint64_t exchange, std::int64_t bytes) {
+    open(false, exchange, bytes, std::chrono::hours(1), {}, {}, true);
+  };
+  for (std::uint64_t exchange = 1; exchange <= 3; ++exchange) open_of_batch(exchange, 8 << 20);
+  open(false, 4, 50 << 10);
+  open_of_batch(5, 100);
+  EXPECT_EQ(background_encodes_, (std::vector<std::string>{"r1", "r2"}));
+  EXPECT_EQ(long_encodes_, std::vector<std::string>{"r4"});
+  EXPECT_EQ(encodes_, std::vector<std::string>{"r5"});
+}
+
 TEST_F(SessionHostTest, AShortTextDoesNotWaitForMiddlingOnes) {
   slow_tokenizer_ = true;
   for (std::uint64_t exchange = 1; exchange <= 8; ++exchange) open(false, exchange, 20 << 10);

@@ -9,7 +9,7 @@ using Numbers = std::vector<std::uint64_t>;
 
 class TextJobsTest : public ::testing::Test {
  protected:
-  std::uint64_t add(bool long_text = false) { return jobs_.add({'j'}, long_text); }
+  std::uint64_t add(TextLane lane = TextLane::common) { return jobs_.add({'j'}, lane); }
   /// Sends what is due, in the present epoch.
   Numbers send() {
     const Numbers due = jobs_.due();
@@ -23,7 +23,7 @@ class TextJobsTest : public ::testing::Test {
 };
 
 TEST_F(TextJobsTest, JobsAreSentOnceInOrder) {
-  const auto a = add(), b = add(true);
+  const auto a = add(), b = add(TextLane::long_texts);
   EXPECT_EQ(send(), (Numbers{a, b}));
   EXPECT_EQ(send(), Numbers{});
   const auto c = add();
@@ -45,6 +45,17 @@ TEST_F(TextJobsTest, TheFirstOfALaneRunsAloneAfterADeath) {
   EXPECT_EQ(send(), (Numbers{b, c, d}));
 }
 
+TEST_F(TextJobsTest, EachLaneHasASuspect) {
+  const auto a = add(), b = add(), c = add(TextLane::background), d = add(TextLane::background);
+  send();
+  die();
+  EXPECT_EQ(send(), Numbers{a});
+  EXPECT_TRUE(jobs_.answered(a));
+  EXPECT_EQ(send(), Numbers{c}) << "the first of its lane was at work, too";
+  EXPECT_TRUE(jobs_.answered(c));
+  EXPECT_EQ(send(), (Numbers{b, d}));
+}
+
 TEST_F(TextJobsTest, ASecondDeathFailsTheJobAlone) {
   const auto a = add(), b = add();
   send();
@@ -58,7 +69,7 @@ TEST_F(TextJobsTest, ASecondDeathFailsTheJobAlone) {
 }
 
 TEST_F(TextJobsTest, OfTwoSuspectsTheInnocentOneIsAnswered) {
-  const auto innocent = add(), hostile = add(true);
+  const auto innocent = add(), hostile = add(TextLane::long_texts);
   send();
   die();
   EXPECT_EQ(send(), Numbers{innocent});
@@ -66,7 +77,7 @@ TEST_F(TextJobsTest, OfTwoSuspectsTheInnocentOneIsAnswered) {
   EXPECT_EQ(send(), Numbers{hostile});
   EXPECT_EQ(die(), Numbers{hostile});
 
-  const auto other = add(true), quiet = add();
+  const auto other = add(TextLane::long_texts), quiet = add();
   send();
   die();
   EXPECT_EQ(send(), Numbers{other});

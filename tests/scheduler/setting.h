@@ -34,6 +34,7 @@ struct Setting {
   std::int32_t drafted_rows = 6;  ///< with drafts: rows of logits beyond one a slot
   bool proposes = true;           ///< with drafts: also of sequences with a grammar
   double late = 0;                ///< share of masks that are not made in time
+  double batches = 0;             ///< share of requests that are background sequences
 };
 
 inline config::SchedulerOptions options_of(const Setting& s) {

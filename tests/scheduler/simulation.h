@@ -67,7 +67,7 @@ class Simulation {
       last_keys.push_back(spec.key);
       request.sequences.push_back(std::move(spec));
     }
-    request.prefix = prefix;
+    request.prefix = prefix, request.background = setting_.batches > 0 && chance(setting_.batches);
     request.arrived_ns = ++arrivals_;
     const std::uint32_t front = fronts > 1 ? static_cast<std::uint32_t>(arrivals_ % fronts) : 0;
     FrontModel::Request kept{front, request, first.prompt, first.media};

@@ -11,7 +11,8 @@ Serves the demo model on the CPU, or what the flags behind -- say. Prints
   one before each ten. So it is what the steps of the batch take that a chat finds running, with the way of a token to the client. A chat cannot
   be quicker than the end of the step that runs when it comes. What else could delay it (a second step in flight, other prompts in its own step, a
   queue before the scheduler) is in no bound.
-- the device time of steps meanwhile as /metrics has it, and what the batch alone generates, to compare two builds.
+- the device time of steps meanwhile as /metrics has it, and what the batch alone generates, with the part of the time in which a step runs, to compare two
+  builds.
 
 Status 1 when the bound is not kept. Run in a clone that tools/test has built, on a machine that does nothing else; its load when the script
 begins is printed.
@@ -56,10 +57,6 @@ def begin_batch(client, requests, output):
     return client.batches.create(input_file_id=file.id, endpoint="/v1/completions", completion_window="24h")
 
 
-def generated(server):
-    return server.metrics()["fastdeploy:generation_tokens_total"]
-
-
 def step_bounds(before, after, share):
     """The bounds in seconds of the histogram's bucket in which that share of the steps between two readings of /metrics lies."""
     buckets = sorted((float(series.split('le="')[1].split('"')[0]), after[series] - before.get(series, 0))
@@ -96,9 +93,11 @@ def main():
 
         batch = begin_batch(client, arguments.requests, arguments.output)
         wait_until(lambda: client.batches.retrieve(batch.id).request_counts.completed > 0, "an answer of the batch", PATIENCE_S)
-        tokens, begin = generated(server), time.monotonic()
+        before, begin = server.metrics(), time.monotonic()
         time.sleep(arguments.alone)
-        print(f"{'the batch alone':<28} {(generated(server) - tokens) / (time.monotonic() - begin):.0f} tokens/s", flush=True)
+        after, seconds = server.metrics(), time.monotonic() - begin
+        tokens, busy = (after[name] - before[name] for name in ("fastdeploy:generation_tokens_total", "troupe:step_seconds_sum"))
+        print(f"{'the batch alone':<28} {tokens / seconds:.0f} tokens/s; a step runs {100 * busy / seconds:.1f} % of the time", flush=True)
 
         before = server.metrics()
         gaps, beside = [], []
