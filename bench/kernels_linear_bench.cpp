@@ -2,6 +2,7 @@
 // bytes take at the read bandwidth or its operations at the dot-product peak, whichever is longer; both are
 // measured in this run.
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -176,6 +177,8 @@ int main(int argc, char** argv) {
   using namespace troupe;
   bench::Report report(argc, argv);
   const Isa best = kernels::best_isa().isa;
+  if (const std::string& why = kernels::best_isa().why_not_amx; !why.empty())
+    std::fprintf(stderr, "%s\n", why.c_str());
   const bool demanded = best != Isa::amx;  // it has no figures yet
   const auto given = [&](const char* flag) {
     return std::any_of(argv + 1, argv + argc, [&](const char* word) { return std::strcmp(word, flag) == 0; });

@@ -148,6 +148,33 @@ TEST(Amx, TheEmulationSumsAsTheManualSays) {
   EXPECT_TRUE(std::isnan(emulated_dot(0, {std::nanf(""), 0}, {0, 0})));
 }
 
+// The first thing to look at on a processor that has AMX.
+TEST(Amx, TheProcessorsBitsAreTheEmulations) {
+  if (!cpu_features().amx) GTEST_SKIP() << "this machine has no AMX";
+  constexpr int kRows = 19, kInputs = 120;
+  constexpr auto kPitch = std::size_t(padded(kInputs));
+  const auto numbers = random_floats(kRows * kPitch + kInputs * kPanel, 21);
+  std::vector<std::uint16_t> x, panel;
+  for (std::size_t i = 0; i < numbers.size(); ++i)
+    (i < kRows * kPitch ? x : panel).push_back(float_to_bf16(numbers[i]));
+  std::vector<float> sums[2];
+  for (const bool emulated : {false, true}) {
+    const Routines& r = emulated ? emulated_amx_routines() : amx_routines();
+    std::vector<float>& c = sums[emulated];
+    c.assign(kRows * kPanel, 0.25f);
+    const TileUse tiles(r);
+    r.tile[static_cast<int>(DType::bf16)]({.x = x.data(),
+                                           .ldx = kPitch,
+                                           .panel = panel.data(),
+                                           .inputs = kInputs,
+                                           .rows = kRows,
+                                           .c = c.data(),
+                                           .ldc = kPanel,
+                                           .accumulate = true});
+  }
+  EXPECT_EQ(std::memcmp(sums[0].data(), sums[1].data(), sums[0].size() * sizeof(float)), 0);
+}
+
 TEST(Amx, IsNotChosenWhereItIsEmulated) {
   if (cpu_features().amx || !cpu_features().amx_refused.empty()) GTEST_SKIP() << "this machine has AMX";
   EXPECT_EQ(best_isa().isa, cpu_features().best);
