@@ -8,6 +8,7 @@
 #include "bench/report.h"
 #include "gpu/ceilings.h"
 #include "kernels/attention.h"
+#include "kernels/best_isa.h"
 #include "kernels/sample.h"
 
 namespace troupe::bench {
@@ -85,7 +86,7 @@ int main(int argc, char** argv) {
   using namespace troupe;
   using namespace troupe::bench;
   Report report(argc, argv);
-  Cpu device;
+  Cpu device({.isa = kernels::best_isa().isa});
   const double bandwidth = read_bandwidth(device) * 1e-9, peak = dot_peak(device) * 1e-9;
   for (const auto format : {kernels::KvFormat::plain, kernels::KvFormat::int8, kernels::KvFormat::fp8}) {
     const bool plain = format == kernels::KvFormat::plain;

@@ -2,6 +2,7 @@
 // bytes take at the read bandwidth or its operations at the dot-product peak, whichever is longer; both are
 // measured in this run.
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <string>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "bench/report.h"
 #include "gpu/buffer.h"
 #include "gpu/ceilings.h"
+#include "kernels/best_isa.h"
 #include "kernels/fill_random.h"
 #include "kernels/linear_add.h"
 #include "kernels/mlp.h"
@@ -174,7 +176,10 @@ void measure_loading(Report& report, Isa isa, const WeightFormat& format) {
 int main(int argc, char** argv) {
   using namespace troupe;
   bench::Report report(argc, argv);
-  const Isa best = cpu_features().best;
+  const Isa best = kernels::best_isa().isa;
+  if (const std::string& why = kernels::best_isa().why_not_amx; !why.empty())
+    std::fprintf(stderr, "%s\n", why.c_str());
+  const bool demanded = best != Isa::amx;  // it has no figures yet
   const auto given = [&](const char* flag) {
     return std::any_of(argv + 1, argv + argc, [&](const char* word) { return std::strcmp(word, flag) == 0; });
   };
@@ -186,13 +191,13 @@ int main(int argc, char** argv) {
     }
     return 0;
   }
-  bench::measure(report, bench::kErnie03b, best, DType::bf16, true);
-  bench::measure(report, bench::kDemo, best, DType::bf16, true);
+  bench::measure(report, bench::kErnie03b, best, DType::bf16, demanded);
+  bench::measure(report, bench::kDemo, best, DType::bf16, demanded);
   const kernels::WeightFormat int8{kernels::WeightKind::int8, DType::bf16};
   const kernels::WeightFormat int4{kernels::WeightKind::int4, DType::bf16, 64};
   for (const auto& format : {int8, int4}) {
-    bench::measure(report, bench::kErnie03b, best, format, true);
-    bench::measure(report, bench::kDemo, best, format, true);
+    bench::measure(report, bench::kErnie03b, best, format, demanded);
+    bench::measure(report, bench::kDemo, best, format, demanded);
   }
   if (given("--best")) return 0;
   bench::measure_loading(report, best, DType::bf16);

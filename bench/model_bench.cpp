@@ -13,6 +13,7 @@
 #include "config/options.h"
 #include "gpu/ceilings.h"
 #include "ipc/wire.h"
+#include "kernels/best_isa.h"
 #include "model/checkpoint/spec.h"
 #include "model/make_executor.h"
 #include "model/roofline.h"
@@ -124,7 +125,7 @@ int main(int argc, char** argv) {
   require(spec.status());
 
   // Before the executor, which pins this thread: a device made after that would see a single core.
-  Cpu device({.pin = false});
+  Cpu device({.pin = false, .isa = kernels::best_isa().isa});
   const std::int64_t load_ns = now_ns();
   Result<std::unique_ptr<Executor>> executor = model::make_executor(options);
   require(executor.status());

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "bench/report.h"
 #include "gpu/ceilings.h"
+#include "kernels/best_isa.h"
 #include "kernels/fill_random.h"
 #include "model/vision/tower.h"
 
@@ -49,7 +50,7 @@ std::pair<double, double> seconds(VisionTower<Cpu>& tower, const PatchGrid& grid
 
 int main(int argc, char** argv) {
   troupe::bench::Report report(argc, argv);
-  Cpu device;
+  Cpu device({.isa = kernels::best_isa().isa});
   Arena counting;
   VisionWeights::make(kReleased, kHidden, DType::bf16, counting);
   Buffer<Cpu> memory = *Buffer<Cpu>::make(device, counting.used(), "weights");

@@ -100,6 +100,9 @@ FieldList device_fields(DeviceOptions& o) {
        .slot = choice(o.device, {"auto", "cpu", "cuda", "echo"}),
        .help = "where the model runs; auto: cuda with a usable GPU, else cpu; echo, for tests: no model, the "
                "prompt comes back"},
+      {.name = "cpu-isa",
+       .slot = choice(o.cpu_isa, {"auto", "baseline", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"}),
+       .help = "instruction set of the CPU's kernels; auto: the fastest here; avx512_bf16 turns AMX off"},
       {.name = "cpu-threads",
        .slot = &o.cpu_threads,
        .help = "threads of the CPU worker, each pinned to a core",

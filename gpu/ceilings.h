@@ -12,11 +12,12 @@ namespace troupe {
 double read_bandwidth(Cpu& device, std::size_t bytes = std::size_t{512} << 20);
 
 /// Floating-point operations per second of bf16 inner products with all threads and operands in
-/// registers: bf16 dot products if the instruction set has them, otherwise fused multiply-adds.
+/// registers: products of tiles or bf16 dot products if the instruction set has them, otherwise fused
+/// multiply-adds.
 double dot_peak(Cpu& device);
 
-/// The same of 8-bit inner products, multiplications and additions: dot products of bytes if the
-/// instruction set has them, otherwise two steps with halves of a byte (kernels/cpu/dots.h).
+/// The same of 8-bit inner products, multiplications and additions: products of tiles or dot products of
+/// bytes if the instruction set has them, otherwise two steps with halves of a byte (kernels/cpu/dots.h).
 double int8_dot_peak(Cpu& device);
 
 /// Bytes per second, read and written, of a copy within the GPU's memory: the best of a few copies of

@@ -49,6 +49,35 @@ __attribute__((target("avx512f,avx512vnni"))) void dots_bytes() {
   }
 }
 
+/// As LDTILECFG reads it: eight tiles of 16 rows of 64 bytes.
+struct alignas(64) WholeTiles {
+  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+};
+constexpr WholeTiles kWholeTiles;
+
+// Four sums of 16 x 16, as the products have them.
+__attribute__((target("amx-tile,amx-bf16"))) void tiles_bf16() {
+  asm volatile("ldtilecfg %0" : : "m"(kWholeTiles));
+  for (std::int64_t i = 0; i < kRounds / 16; ++i) {
+    asm volatile(
+        "tdpbf16ps %tmm6, %tmm4, %tmm0\n\ttdpbf16ps %tmm7, %tmm4, %tmm1\n\t"
+        "tdpbf16ps %tmm6, %tmm5, %tmm2\n\ttdpbf16ps %tmm7, %tmm5, %tmm3");
+  }
+  asm volatile("tilerelease");
+}
+
+__attribute__((target("amx-tile,amx-int8"))) void tiles_bytes() {
+  asm volatile("ldtilecfg %0" : : "m"(kWholeTiles));
+  for (std::int64_t i = 0; i < kRounds / 16; ++i) {
+    asm volatile(
+        "tdpbsud %tmm6, %tmm4, %tmm0\n\ttdpbsud %tmm7, %tmm4, %tmm1\n\t"
+        "tdpbsud %tmm6, %tmm5, %tmm2\n\ttdpbsud %tmm7, %tmm5, %tmm3");
+  }
+  asm volatile("tilerelease");
+}
+
 // Products of half a byte: pairs of them are added to 16 bits. Two such steps make one of a byte.
 __attribute__((target("avx512f,avx512bw"))) void half_bytes_512() {
   typedef std::int32_t V __attribute__((vector_size(64)));
@@ -115,6 +144,7 @@ ReadLoop read_loop(Isa isa) { return isa >= Isa::avx512 ? read_512 : isa == Isa:
 DotLoop dot_loop(Isa isa) {
   const auto rounds = static_cast<double>(kRounds);
   switch (isa) {
+    case Isa::amx: return {tiles_bf16, rounds / 16 * 4 * 2 * 16 * 16 * 32};
     case Isa::avx512_bf16: return {dots_bf16, rounds * 24 * 64};
     case Isa::avx512_vnni:
     case Isa::avx512: return {fmas_512, rounds * 24 * 32};
@@ -127,6 +157,7 @@ DotLoop dot_loop(Isa isa) {
 DotLoop int8_dot_loop(Isa isa) {
   const auto rounds = static_cast<double>(kRounds);
   switch (isa) {
+    case Isa::amx: return {tiles_bytes, rounds / 16 * 4 * 2 * 16 * 16 * 64};
     case Isa::avx512_bf16:
     case Isa::avx512_vnni: return {dots_bytes, rounds * 24 * 128};
     case Isa::avx512: return {half_bytes_512, rounds * 12 * 64};

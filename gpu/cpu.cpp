@@ -20,7 +20,7 @@ std::size_t round_up(std::size_t bytes, std::size_t to) { return (bytes + to - 1
 }  // namespace
 
 Cpu::Cpu(const CpuOptions& options) : isa_(options.isa) {
-  TROUPE_CHECK(options.isa <= cpu_features().best);
+  TROUPE_CHECK(usable(options.isa));
   const std::vector<int> cores = options.cores.empty() ? physical_cores() : options.cores;
   const auto count = static_cast<int>(cores.size()), usable = static_cast<int>(usable_cores());
   const int threads = options.threads > 0 ? options.threads : std::min(count, usable);

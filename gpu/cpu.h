@@ -18,7 +18,7 @@ struct CpuOptions {
   int threads = 0;                ///< 0: one for each of the cores
   std::vector<int> cores{};       ///< to run on; empty: each physical core that the process may use
   bool pin = true;                ///< each thread to its core; the caller of the constructor too
-  Isa isa = cpu_features().best;  ///< a lower one for tests; never above cpu_features().best
+  Isa isa = cpu_features().best;  ///< another one has to be usable()
 };
 
 class Cpu {

@@ -9,6 +9,7 @@ const char* to_string(Isa isa) {
     case Isa::avx512: return "avx512";
     case Isa::avx512_vnni: return "avx512_vnni";
     case Isa::avx512_bf16: return "avx512_bf16";
+    case Isa::amx: return "amx";
   }
   return "unknown";
 }
@@ -18,9 +19,19 @@ const CpuFeatures& cpu_features() {
   return features;
 }
 
+[[gnu::weak]] bool emulates_amx() { return false; }
+
+bool usable(Isa isa) {
+  const CpuFeatures& cpu = cpu_features();
+  if (isa != Isa::amx) return isa <= cpu.best;
+  return cpu.amx || (cpu.best == Isa::avx512_bf16 && emulates_amx());
+}
+
 std::vector<Isa> usable_isas() {
   std::vector<Isa> isas;
-  for (int i = 0; i <= static_cast<int>(cpu_features().best); ++i) isas.push_back(static_cast<Isa>(i));
+  for (int i = 0; i <= static_cast<int>(Isa::amx); ++i) {
+    if (usable(static_cast<Isa>(i))) isas.push_back(static_cast<Isa>(i));
+  }
   return isas;
 }
 

@@ -14,25 +14,34 @@ enum class Isa : int {
   avx512,        ///< AVX-512 F, BW, VL, DQ
   avx512_vnni,   ///< the same and dot products of bytes
   avx512_bf16,   ///< the same and bf16 dot products
+  amx,           ///< the same and products of tiles, of bf16 and of bytes
 };
-
-inline constexpr int kIsas = 5;
 
 const char* to_string(Isa isa);
 
 struct CpuFeatures {
-  Isa best = Isa::baseline;  ///< usable: the CPU has it and the operating system saves its registers
-  bool avx512_vnni = false;  ///< dot products of bytes
+  /// The CPU has it and the operating system saves its registers. Never amx: kernels/best_isa.h says
+  /// whether that is right here.
+  Isa best = Isa::baseline;
+  bool amx = false;           ///< this process may use AMX
+  std::string amx_refused{};  ///< why it may not though the CPU has AMX; empty: it may, or there is none
+  bool avx512_vnni = false;   ///< dot products of bytes
   bool avx_vnni = false;
   std::string model{};  ///< brand string, "AMD EPYC 9355"
 };
 
-/// Asked of the CPU once per process.
+/// Asked of the CPU once per process. The first call asks the operating system for AMX: call it before
+/// threads compute.
 const CpuFeatures& cpu_features();
 /// Asks the CPU: isa_x86.cpp or isa_generic.cpp.
 CpuFeatures detect_cpu();
 
-/// Every set the machine has, baseline first.
+/// True if a device may have this set: the machine has it, or it is amx and the program emulates that.
+bool usable(Isa isa);
+/// Every usable set, baseline first.
 std::vector<Isa> usable_isas();
+
+/// False. A test program that links an emulation of AMX (tests/kernels/emulated_amx_x86.cpp) replaces it.
+bool emulates_amx();
 
 }  // namespace troupe

@@ -132,6 +132,7 @@ void run(Cpu& device, const Attention& op) {
   };
   device.reserve_lanes(attend_bytes(head_dim));
   device.pool().for_each(plan.count(), 1, [&](int begin, int end, int lane) {
+    const TileUse tiles(r);
     for (int i = begin; i < end; ++i) {
       const AttentionPiece& piece = plan[i];
       const SequenceRows& s = op.batch.sequences[piece.sequence];

@@ -29,7 +29,7 @@ class FrameHeads {
         query_format_(r_, keys_),
         weight_format_(r_, values_),
         width_(op.heads * op.head_dim),
-        tile_rows_(tile_of(r_, keys_.format).rows) {
+        tile_rows_(tile_of(r_, keys_.format).rows.most) {
     const std::size_t key_bytes = aligned_bytes(matrix_bytes(op.dtype, op.rows, op.head_dim));
     const std::size_t value_bytes = aligned_bytes(matrix_bytes(op.dtype, op.head_dim, op.rows));
     // Padding of the matrices is 0 for all heads: their shapes are the same.
@@ -53,6 +53,7 @@ class FrameHeads {
       });
       const int tiles = (op_.count + tile_rows_ - 1) / tile_rows_;
       device_.pool().for_each(tiles, 1, [&](int begin, int end, int lane) {
+        const TileUse use(r_);
         for (int tile = begin; tile < end; ++tile) {
           const int first = op_.first + tile * tile_rows_;
           attend(head, first, std::min(tile_rows_, end_of_queries - first), lane);
@@ -98,14 +99,13 @@ class FrameHeads {
     }
     const Operands queries = operands(memory + queries_at_, query_format_);
     for (int panel = 0; panel < padded(op_.rows) / kPanel; ++panel) {
-      multiply<1>(r_, keys_, queries, 0, rows, panel,
-                  [&](int from, int count, const float(*sums)[kMostTileRows][kPanel]) {
-                    for (int i = 0; i < count; ++i) {
-                      std::memcpy(scores + static_cast<std::size_t>(from + i) * columns() +
-                                      static_cast<std::size_t>(panel) * kPanel,
-                                  sums[0][i], sizeof sums[0][i]);
-                    }
-                  });
+      multiply<1>(r_, keys_, queries, 0, rows, panel, [&](int from, int count, const TileSums& sums) {
+        for (int i = 0; i < count; ++i) {
+          std::memcpy(scores + static_cast<std::size_t>(from + i) * columns() +
+                          static_cast<std::size_t>(panel) * kPanel,
+                      sums(0, i), kPanel * sizeof(float));
+        }
+      });
     }
     for (int i = 0; i < rows; ++i) {
       float* row = scores + static_cast<std::size_t>(i) * columns();
@@ -116,10 +116,9 @@ class FrameHeads {
     }
     const Operands weights = operands(memory + weights_at_, weight_format_);
     for (int panel = 0; panel < padded(op_.head_dim) / kPanel; ++panel) {
-      multiply<1>(r_, values_, weights, 0, rows, panel,
-                  [&](int from, int count, const float(*sums)[kMostTileRows][kPanel]) {
-                    for (int i = 0; i < count; ++i) store(head, first + from + i, panel, sums[0][i]);
-                  });
+      multiply<1>(r_, values_, weights, 0, rows, panel, [&](int from, int count, const TileSums& sums) {
+        for (int i = 0; i < count; ++i) store(head, first + from + i, panel, sums(0, i));
+      });
     }
   }
 

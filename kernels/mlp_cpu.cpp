@@ -12,15 +12,13 @@ void run(Cpu& device, const Mlp& op) {
   const DType dtype = op.down.activations();
   const auto swiglu = r.swiglu[static_cast<int>(dtype)];
   const auto ld = static_cast<std::size_t>(padded(op.down.inputs));
-  linear<2>(device, op.gate_up, op.x, op.rows,
-            [&](int first, int rows, int pair, const float(*sums)[kMostTileRows][kPanel]) {
-              for (int i = 0; i < rows; ++i) {
-                const std::size_t at =
-                    static_cast<std::size_t>(first + i) * ld + static_cast<std::size_t>(pair) * kPanel;
-                swiglu(static_cast<std::byte*>(op.activation) + at * size_of(dtype), sums[0][i], sums[1][i],
-                       kPanel);
-              }
-            });
+  linear<2>(device, op.gate_up, op.x, op.rows, [&](int first, int rows, int pair, const TileSums& sums) {
+    for (int i = 0; i < rows; ++i) {
+      const std::size_t at =
+          static_cast<std::size_t>(first + i) * ld + static_cast<std::size_t>(pair) * kPanel;
+      swiglu(static_cast<std::byte*>(op.activation) + at * size_of(dtype), sums(0, i), sums(1, i), kPanel);
+    }
+  });
   run(device, LinearAdd{.residual = op.residual, .x = op.activation, .weight = op.down, .rows = op.rows});
 }
 

@@ -63,7 +63,7 @@ class MoeRun {
     x_.ld = x_format_.pitch() / x_.element;
     a_.ld = a_format_.pitch() / a_.element;
     unit_rows_ = rows_of_a_block(std::max(x_format_.row_bytes(), a_format_.row_bytes()),
-                                 tile_of(r_, op.gate_up.first.format).rows);
+                                 tile_of(r_, op.gate_up.first.format).rows.most);
     // Experts with static scales each have codes of their own.
     const std::size_t operands = rows == 1 && !w4a8() ? 1 : rows * (k + (op.shared > 0 ? 1 : 0));
     const std::size_t activations = keeps_activations() ? places * a_format_.width() : 0;
@@ -90,7 +90,8 @@ class MoeRun {
     x_.data = base + x;
     a_.data = base + a;
     activations_ = reinterpret_cast<float*>(base + activation);
-    device.reserve_lanes(static_cast<std::size_t>(r_.tile_rows) * x_format_.width() * sizeof(float));
+    router_rows_ = tile_of(r_, op.router.format).rows.most;
+    device.reserve_lanes(static_cast<std::size_t>(router_rows_) * x_format_.width() * sizeof(float));
   }
 
   void run() {
@@ -124,26 +125,26 @@ class MoeRun {
   /// logits = router · x, every one a single sum over the inputs in rising order.
   void score() {
     const int panels = padded(op_.experts) / kPanel;
-    const int tiles = (op_.rows + r_.tile_rows - 1) / r_.tile_rows;
+    const int tiles = (op_.rows + router_rows_ - 1) / router_rows_;
     const int cuts = tiles < device_.pool().threads() ? panels : 1;
     const auto width = static_cast<std::size_t>(padded(op_.router.inputs));
     device_.pool().for_each(tiles * cuts, 1, [&](int begin, int end, int lane) {
       auto* floats = static_cast<float*>(device_.lane(lane));
       for (int item = begin; item < end; ++item) {
-        const int first = item / cuts * r_.tile_rows;
-        const int last = std::min(op_.rows, first + r_.tile_rows);
+        const int first = item / cuts * router_rows_;
+        const int last = std::min(op_.rows, first + router_rows_);
         for (int row = first; row < last; ++row) {
           r_.expand[static_cast<int>(dtype())](floats + static_cast<std::size_t>(row - first) * width,
                                                x_row(row), width);
         }
         for (int panel = item % cuts; panel < panels; panel += cuts) {
           multiply<1>(r_, op_.router, {floats, width, sizeof(float)}, 0, last - first, panel,
-                      [&](int from, int count, const float(*sums)[kMostTileRows][kPanel]) {
+                      [&](int from, int count, const TileSums& sums) {
                         for (int i = 0; i < count; ++i) {
                           std::memcpy(logits_ +
                                           static_cast<std::size_t>(first + from + i) * experts_stride() +
                                           static_cast<std::size_t>(panel) * kPanel,
-                                      sums[0][i], sizeof sums[0][i]);
+                                      sums(0, i), kPanel * sizeof(float));
                         }
                       });
         }
@@ -323,19 +324,20 @@ class MoeRun {
     auto* to = const_cast<std::byte*>(static_cast<const std::byte*>(a_.data));
     device_.pool().for_each(
         count_ * pairs, claim(count_ * pairs, kMostPairsPerClaim), [&](int begin, int end, int) {
+          const TileUse tiles(r_);
           for (int item = begin; item < end; ++item) {
             const GroupRows unit = units_[item / pairs];
             const int pair = item % pairs;
             const Matrix weight = op_.gate_up.at(unit.group);
-            const auto store = [&](int from, int rows, const float(*sums)[kMostTileRows][kPanel]) {
+            const auto store = [&](int from, int rows, const TileSums& sums) {
               for (int i = 0; i < rows; ++i) {
                 const auto place = static_cast<std::size_t>(unit.first - unit.operand + from + i);
                 if (w4a8()) {
-                  store_static(static_cast<int>(place), pair, sums[0][i], sums[1][i]);
+                  store_static(static_cast<int>(place), pair, sums(0, i), sums(1, i));
                   continue;
                 }
                 alignas(64) float rounded[kPanel];
-                swiglu(rounded, sums[0][i], sums[1][i], kPanel);
+                swiglu(rounded, sums(0, i), sums(1, i), kPanel);
                 if (op_.largest.wanted()) {
                   r_.expand[static_cast<int>(dtype())](
                       activation_row(static_cast<int>(place)) + static_cast<std::size_t>(pair) * kPanel,
@@ -357,17 +359,18 @@ class MoeRun {
     const auto narrow = r_.narrow[static_cast<int>(dtype())];
     const auto expand = r_.expand[static_cast<int>(dtype())];
     device_.pool().for_each(panels, claim(panels, kMostPanelsPerClaim), [&](int begin, int end, int) {
+      const TileUse tiles(r_);
       for (int u = 0; u < count_; ++u) {
         const GroupRows unit = units_[u];
         const Matrix weight = op_.down.at(unit.group);
         for (int panel = begin; panel < end; ++panel) {
-          const auto add = [&](int from, int rows, const float(*sums)[kMostTileRows][kPanel]) {
+          const auto add = [&](int from, int rows, const TileSums& sums) {
             for (int i = 0; i < rows; ++i) {
               float* at = op_.residual + static_cast<std::size_t>(row_of_[from + i]) * ld +
                           static_cast<std::size_t>(panel) * kPanel;
               const float w = weight_of_[from + i];
               alignas(64) float part[kPanel];
-              std::copy_n(sums[0][i], kPanel, part);
+              std::copy_n(sums(0, i), kPanel, part);
               if (w4a8()) round_to(r_, dtype(), part, kPanel);
               for (int o = 0; o < kPanel; ++o) part[o] *= w;
               if (!w4a8() && shape.activations() != DType::f32 && !op_.parts) {
@@ -388,7 +391,7 @@ class MoeRun {
   const Moe& op_;
   const Routines& r_;
   const OperandFormat x_format_, a_format_;
-  int unit_rows_ = 0;
+  int unit_rows_ = 0, router_rows_ = 0;
   int count_ = 0;     ///< units
   int operands_ = 0;  ///< rows of x_
   float* logits_ = nullptr;

@@ -136,8 +136,8 @@ void run(Cpu& device, const QkvRopeKvWrite& op) {
   if (op.norm.weight != nullptr) run(device, op.norm);
   const KvWriter writer(op);
   linear<1>(device, op.weight, op.x, op.batch.rows,
-            [&](int first, int rows, int panel, const float(*sums)[kMostTileRows][kPanel]) {
-              for (int i = 0; i < rows; ++i) writer.write_row(first + i, panel * kPanel, sums[0][i]);
+            [&](int first, int rows, int panel, const TileSums& sums) {
+              for (int i = 0; i < rows; ++i) writer.write_row(first + i, panel * kPanel, sums(0, i));
             });
   if (!op.kv.quantised()) return;
   constexpr int kHeadsPerClaim = 16;

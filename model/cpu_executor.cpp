@@ -5,6 +5,7 @@
 
 #include "base/usable_cores.h"
 #include "gpu/cpu.h"
+#include "model/cpu_isa.h"
 #include "model/decoder.h"
 #include "model/drafts/make_drafter.h"
 #include "model/queued_executor.h"
@@ -27,9 +28,10 @@ class CpuExecutor final : public QueuedExecutor {
   CpuExecutor(const wire::Capacity& capacity, std::unique_ptr<Cpu> device,
               std::unique_ptr<Collective<Cpu>> ranks, std::unique_ptr<Decoder<Cpu>> decoder,
               std::unique_ptr<SwapCopier> swap, std::unique_ptr<Tower> tower, std::int32_t kept_tokens,
-              std::unique_ptr<Drafter> drafter, SealedMemory shared_kv)
+              std::unique_ptr<Drafter> drafter, SealedMemory shared_kv, std::string slow_way)
       : QueuedExecutor(capacity, swap.get(), decoder->spec().vision, tower ? capacity.frame_patches : 0,
                        std::move(drafter)),
+        slow_way_(std::move(slow_way)),
         shared_kv_(std::move(shared_kv)),
         device_(std::move(device)),
         ranks_(std::move(ranks)),
@@ -39,6 +41,9 @@ class CpuExecutor final : public QueuedExecutor {
         swap_(std::move(swap)) {}
 
   std::string device() const override { return device_->describe(); }
+  std::vector<std::string> slow_ways() const override {
+    return slow_way_.empty() ? std::vector<std::string>() : std::vector{slow_way_};
+  }
   std::string load_note() const override { return decoder_->load_note(); }
   void count_progress(std::atomic<std::int64_t>& word) override { device_->pool().count_progress(&word); }
   int kv_memory_fd() const override { return shared_kv_.fd(); }
@@ -90,6 +95,7 @@ class CpuExecutor final : public QueuedExecutor {
     if (ranks_ != nullptr) ranks_->begin_epoch(epoch);
   }
 
+  const std::string slow_way_;
   SealedMemory shared_kv_;                  // outlives the decoder; none: the KV memory is its own
   std::unique_ptr<Cpu> device_;             // outlives the decoder's memory
   std::unique_ptr<Collective<Cpu>> ranks_;  // null: alone
@@ -109,8 +115,8 @@ std::vector<int> cores_of(const RankPlace& place) {
           all.begin() + count * (place.worker() + 1) / workers};
 }
 
-CpuOptions cpu_of(const config::Options& options, const RankPlace& place) {
-  CpuOptions made{.threads = options.device.cpu_threads, .cores = cores_of(place)};
+CpuOptions cpu_of(const config::Options& options, const RankPlace& place, Isa isa) {
+  CpuOptions made{.threads = options.device.cpu_threads, .cores = cores_of(place), .isa = isa};
   const bool crowded = place.workers() > 1 && made.cores.empty();
   const int allowed =
       std::max(1, static_cast<int>(usable_cores()) / place.workers());  // less than the cores under a quota
@@ -143,7 +149,9 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, con
     if (!made) return made.status();
     shared_kv = std::move(*made);
   }
-  auto device = std::make_unique<Cpu>(cpu_of(options, place));
+  const Result<ChosenIsa> isa = choose_isa(options.device.cpu_isa);
+  if (!isa) return isa.status();
+  auto device = std::make_unique<Cpu>(cpu_of(options, place, isa->isa));
   std::unique_ptr<Collective<Cpu>> ranks;
   if (!place.shard.alone()) {
     Result<std::unique_ptr<Collective<Cpu>>> attached = Collective<Cpu>::attach(place.memory_fd, place.shard);
@@ -183,7 +191,7 @@ Result<std::unique_ptr<Executor>> make_cpu_executor(const ModelFiles& files, con
   std::unique_ptr<Drafter> drafter = make_drafter(options.speculation, capacity, decoder->get());
   return std::unique_ptr<Executor>(std::make_unique<CpuExecutor>(
       capacity, std::move(device), std::move(ranks), std::move(*decoder), std::move(swap), std::move(tower),
-      kept_media_tokens(options, capacity), std::move(drafter), std::move(shared_kv)));
+      kept_media_tokens(options, capacity), std::move(drafter), std::move(shared_kv), isa->slow_way));
 }
 
 }  // namespace troupe::model

@@ -10,6 +10,7 @@
 #include "model/bytes_text.h"
 #include "model/checkpoint/generation_config.h"
 #include "model/checkpoint/model_files.h"
+#include "model/cpu_isa.h"
 #include "model/host_memory.h"
 #include "model/ranks/part.h"
 #include "model/sizing.h"
@@ -215,6 +216,7 @@ Result<Preflight> preflight_with(const config::Options& options, const GpuProbes
   const auto workers = static_cast<std::uint64_t>(options.parallel.workers());
   if (!on_gpu) memory.available /= workers;
   if (made.device == config::Device::cpu) {
+    if (const Status isa = check_isa(options.device.cpu_isa); !isa.ok()) return isa;
     memory.reserved = kServerBytes / workers;
   }
   made.available_bytes = memory.available;

@@ -36,7 +36,7 @@ Result<OfflineBench> open_bench(config::Options options) {
     return invalid("--draft-acceptance is offered on a GPU alone", "draft-acceptance");
   bench.spec = *found->spec;
   bench.formats = found->formats;
-  auto ceilings = measure_ceilings(found->device);
+  auto ceilings = measure_ceilings(options.device);
   if (!ceilings.ok()) return ceilings.status();
   bench.ceilings = *ceilings;
   auto executor = model::make_executor(options);

@@ -149,7 +149,11 @@ template <class V, DType T>
 class Attend {
  public:
   explicit Attend(const AttendArgs& a)
-      : a_(a), rows_(a.tokens * a.group), width_(padded(a.head_dim)), q_(static_cast<Op*>(a.working)) {
+      : a_(a),
+        rows_(a.tokens * a.group),
+        computed_rows_(whole_rows(rows_)),
+        width_(padded(a.head_dim)),
+        q_(static_cast<Op*>(a.working)) {
     scores_ = static_cast<float*>(a.working) + kAttendRows * width_;
     o_ = scores_ + kAttendRows * kBlockTokens;
     O_ = o_ + kAttendRows * width_;
@@ -196,6 +200,18 @@ class Attend {
         expand<V, T>(to, whole, static_cast<std::size_t>(width_));
       }
     }
+  }
+
+  /// Rows that the products compute for so many: those beyond are working memory's, and nobody reads them.
+  static constexpr int whole_rows(int rows) {
+    if constexpr (MultipliesMatrices<V>) {
+      static_assert(V::whole_rows(kAttendRows) == kAttendRows);
+      return V::whole_rows(rows);
+    }
+    return rows;
+  }
+  int rows_of_tile(int row) const {
+    return computed_rows_ - row < V::kTileRows ? computed_rows_ - row : V::kTileRows;
   }
 
   /// Tokens of tile [start, start + 64) that the row may attend to.
@@ -278,7 +294,7 @@ class Attend {
           multiply(TileArgs{.x = q_ + row * width_,
                             .ldx = static_cast<std::size_t>(width_),
                             .inputs = a_.head_dim,
-                            .rows = rows_ - row < V::kTileRows ? rows_ - row : V::kTileRows,
+                            .rows = rows_of_tile(row),
                             .c = scores_ + row * kBlockTokens + half * kPanel,
                             .ldc = kBlockTokens,
                             .accumulate = false});
@@ -301,8 +317,8 @@ class Attend {
       with_panel(hides ? without_first(values + at, value_panel) : values + at, most_visible, next + at,
                  [&](auto&& multiply) {
                    for (int row = 0; row < rows_; row += V::kTileRows) {
-                     const int rows = rows_ - row < V::kTileRows ? rows_ - row : V::kTileRows;
-                     const int count = visible(row + rows - 1, start);
+                     const int rows = rows_of_tile(row), end = row + rows < rows_ ? row + rows : rows_;
+                     const int count = visible(end - 1, start);
                      if (count == 0) continue;
                      multiply(TileArgs{.x = P_ + row * kBlockTokens,
                                        .ldx = kBlockTokens,
@@ -335,6 +351,7 @@ class Attend {
 
   const AttendArgs& a_;
   const int rows_;
+  const int computed_rows_;
   const int width_;
   Op* q_;
   float* scores_;

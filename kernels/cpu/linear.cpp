@@ -17,6 +17,13 @@ constexpr int kRowsInPlace = 4;
 constexpr std::size_t kCacheLine = 64;
 constexpr int kRowsPerClaim = 16;
 
+constexpr int kLeastTilesOfABlock = 4, kRowsOfLeastTiles = 64;
+
+TileRows far(TileRows rows) {
+  rows.near = 0;
+  return rows;
+}
+
 }  // namespace
 
 OperandFormat::OperandFormat(const Routines& r, const Matrix& weight)
@@ -94,23 +101,25 @@ Operands SharedOperands::of(int lane) {
 
 Tile tile_of(const Routines& r, const WeightFormat& format) {
   switch (format.kind) {
-    case WeightKind::int8: return {r.tile_int8, r.dot_rows, r.near_dot_rows};
-    case WeightKind::int4: return {format.group == 0 ? r.tile_int4 : r.tile_int4_groups, r.dot_rows, 0};
-    case WeightKind::wint2: return {r.tile_wint2, r.dot_rows, 0};
+    case WeightKind::int8: return {r.tile_int8, r.dot_rows};
+    case WeightKind::int4: return {format.group == 0 ? r.tile_int4 : r.tile_int4_groups, far(r.dot_rows)};
+    case WeightKind::wint2: return {r.tile_wint2, far(r.dot_rows)};
     default: break;
   }
   TROUPE_CHECK(!format.quantised());
-  return {r.tile[static_cast<int>(format.activations)], r.tile_rows, r.near_rows};
+  const auto dtype = static_cast<int>(format.activations);
+  return {r.tile[dtype], r.tile_rows[dtype]};
 }
 
 int rows_of_a_block(std::size_t row_bytes, int tile_rows) {
-  return std::max(4, static_cast<int>(kRowBlockBytes / row_bytes) / tile_rows) * tile_rows;
+  const int least = std::min(kLeastTilesOfABlock, kRowsOfLeastTiles / tile_rows);
+  return std::max(least, static_cast<int>(kRowBlockBytes / row_bytes) / tile_rows) * tile_rows;
 }
 
 Cut cut(const Routines& r, const Matrix& weight, int rows, int panels_per_piece, int threads) {
   Cut c;
   c.pieces = padded(weight.outputs) / kPanel / panels_per_piece;
-  const int tile_rows = tile_of(r, weight.format).rows;
+  const int tile_rows = tile_of(r, weight.format).rows.most;
   const std::size_t row_bytes = static_cast<std::size_t>(padded(weight.inputs)) *
                                 (weight.format.quantised() ? 1 : size_of(weight.activations()));
   const int fitting = rows_of_a_block(row_bytes, tile_rows);

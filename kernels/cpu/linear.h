@@ -80,15 +80,14 @@ class SharedOperands {
   bool copied_[kMostLanes] = {};
 };
 
-/// The inner loop for a matrix, and how many rows of x it takes at once.
+/// The inner loop for a matrix.
 struct Tile {
   void (*run)(const TileArgs&) = nullptr;
-  int rows = 0;
-  int near_rows = 0;  ///< most rows for which it stays close
+  TileRows rows{};
 
   /// How far ahead of its place in a panel it asks for memory when it is the first to read the panel.
   std::size_t bytes_ahead(int x_rows) const {
-    if (x_rows > near_rows) return kFarBytes;
+    if (x_rows > rows.near) return kFarBytes;
     return x_rows == 1 ? kAloneBytes : kNearBytes;
   }
 };
@@ -106,13 +105,51 @@ struct Cut {
 
 Cut cut(const Routines& r, const Matrix& weight, int rows, int panels_per_piece, int threads);
 
-inline constexpr int kMostTileRows = 12;
+inline constexpr int kMostTileRows = 32;
 /// Tiles of rows that share a chunk of a panel while it is in the L1 cache.
 inline constexpr int kMostTilesPerGroup = 4;
 inline constexpr std::size_t kChunkBytes = std::size_t{12} << 10;
 
+/// What a few rows times a few panels give.
+class TileSums {
+ public:
+  TileSums(const float* first, int panel_rows)
+      : first_(first), panel_rows_(static_cast<std::size_t>(panel_rows)) {}
+  /// The 32 outputs of a panel for a row.
+  const float* operator()(int panel, int row) const {
+    return first_ + (static_cast<std::size_t>(panel) * panel_rows_ + static_cast<std::size_t>(row)) * kPanel;
+  }
+
+ private:
+  const float* first_;
+  std::size_t panel_rows_;  // from a panel to the next
+};
+
+/// How rows [first, last) are cut into calls of a tile.
+class TileCut {
+ public:
+  TileCut(int first, int last, const TileRows& rows)
+      : first_(first),
+        rows_(last - first),
+        tiles_((rows_ + rows.most - 1) / rows.most),
+        equal_(rows.equal && tiles_ > 0 ? (rows_ + tiles_ - 1) / tiles_ : 0) {}
+
+  int tiles() const { return tiles_; }
+  /// The first row that call t multiplies, and how many.
+  int row(int t) const { return first_ + (equal_ > 0 ? std::min(t * equal_, rows_ - equal_) : even(t)); }
+  int rows(int t) const { return equal_ > 0 ? equal_ : even(t + 1) - even(t); }
+  /// How many of them the call before has multiplied as well.
+  int repeated(int t) const { return equal_ > 0 ? first_ + t * equal_ - row(t) : 0; }
+
+ private:
+  int even(int t) const { return rows_ * t / tiles_; }  // as even as they go
+
+  int first_, rows_, tiles_;
+  int equal_;  // rows of every call; 0: as even as they go
+};
+
 /// Rows [first, last) of the operands times the Panels panels from `panel` on. Calls epilogue(first_row,
-/// rows, sums) for every few rows, with sums[p][r] being the 32 outputs of panel p for row first_row + r.
+/// rows, sums) for every few rows, with sums(p, r) being the 32 outputs of panel p for row first_row + r.
 ///
 /// A single tile of rows reads each panel from front to back. Several tiles take a panel in chunks: all tiles
 /// of a group multiply a chunk before the next one, and each prefetches its share of the next chunk. Chunks
@@ -120,7 +157,7 @@ inline constexpr std::size_t kChunkBytes = std::size_t{12} << 10;
 template <int Panels, class Epilogue>
 void multiply(const Routines& r, const Matrix& weight, const Operands& in, int first, int last, int panel,
               Epilogue&& epilogue) {
-  alignas(64) float sums[kMostTilesPerGroup][Panels][kMostTileRows][kPanel];
+  alignas(64) float sums[kMostTilesPerGroup * Panels * kMostTileRows * kPanel];
   alignas(64) std::uint8_t windows[kChunkBytes + kWint2Unit * kPanel];  // a chunk of wint2, decoded
   const bool quantised = weight.format.quantised(), wint2 = weight.format.kind == WeightKind::wint2;
   const Tile tile = tile_of(r, weight.format);
@@ -128,11 +165,12 @@ void multiply(const Routines& r, const Matrix& weight, const Operands& in, int f
   const std::size_t bytes_of_input = input_bytes(weight.format);
   const int width = padded(weight.inputs);
   const int inputs = quantised ? width : weight.inputs;
-  // Chunks begin at a scale's first input; bf16 inputs come in pairs.
-  const int unit = wint2 ? kWint2Unit : quantised ? std::max(kDotInputs, weight.format.group) : 2;
+  // Chunks begin at a scale's first input, and where tiles have their steps of 32 inputs without chunks too.
+  const int unit = wint2 ? kWint2Unit : std::max(kDotInputs, weight.format.group);
   const int per_chunk = static_cast<int>(kChunkBytes / (wint2 ? kPanel : bytes_of_input));
-  const int tiles = (last - first + tile.rows - 1) / tile.rows;
-  const auto first_row = [&](int t) { return first + (last - first) * t / tiles; };  // as even as they go
+  const TileCut cut(first, last, tile.rows);
+  const int tiles = cut.tiles();
+  const auto sums_of = [&](int i, int p) { return sums + (i * Panels + p) * tile.rows.most * kPanel; };
   const int groups = (tiles + kMostTilesPerGroup - 1) / kMostTilesPerGroup;
   for (int g = 0; g < groups; ++g) {
     const int first_tile = tiles * g / groups, group = tiles * (g + 1) / groups - first_tile;
@@ -151,7 +189,7 @@ void multiply(const Routines& r, const Matrix& weight, const Operands& in, int f
         const bool decoded = wint2 && group > 1;
         if (decoded) r.wint2_windows(windows, reinterpret_cast<const std::uint8_t*>(at), scales.lines, count);
         for (int i = 0; i < group; ++i) {
-          const int row = first_row(first_tile + i), tile_rows = first_row(first_tile + i + 1) - row;
+          const int row = cut.row(first_tile + i), tile_rows = cut.rows(first_tile + i);
           const auto* x = static_cast<const std::byte*>(in.row(row));
           (decoded ? r.tile_wint2_windows : tile.run)(
               {.x = x + std::size_t(k) * in.element,
@@ -165,7 +203,7 @@ void multiply(const Routines& r, const Matrix& weight, const Operands& in, int f
                .group_scales = scales.groups,
                .inputs = count,
                .rows = tile_rows,
-               .c = sums[i][p][0],
+               .c = sums_of(i, p),
                .ldc = kPanel,
                .accumulate = c > 0,
                .ahead = at + (group == 1 ? tile.bytes_ahead(tile_rows)
@@ -175,13 +213,14 @@ void multiply(const Routines& r, const Matrix& weight, const Operands& in, int f
       }
     }
     for (int i = 0; i < group; ++i) {
-      const int row = first_row(first_tile + i);
-      epilogue(row, first_row(first_tile + i + 1) - row, sums[i]);
+      const int t = first_tile + i, repeated = cut.repeated(t);
+      epilogue(cut.row(t) + repeated, cut.rows(t) - repeated,
+               TileSums(sums_of(i, 0) + repeated * kPanel, tile.rows.most));
     }
   }
 }
 
-/// Calls epilogue(first_row, rows, piece, sums) for every piece and every few rows of it, with sums[p][r]
+/// Calls epilogue(first_row, rows, piece, sums) for every piece and every few rows of it, with sums(p, r)
 /// being the 32 outputs of panel piece * Panels + p for row first_row + r.
 template <int Panels, class Epilogue>
 void linear(Cpu& device, const Matrix& weight, const void* x, int rows, Epilogue&& epilogue) {
@@ -190,14 +229,14 @@ void linear(Cpu& device, const Matrix& weight, const void* x, int rows, Epilogue
   SharedOperands operands(device, weight, x, rows);
   const Cut c = cut(r, weight, rows, Panels, device.pool().threads());
   device.pool().for_each(c.blocks * c.pieces, c.chunk, [&](int begin, int end, int lane) {
+    const TileUse tiles(r);
     const Operands in = operands.of(lane);
     for (int item = begin; item < end; ++item) {
       const int piece = item % c.pieces;
       const int first = item / c.pieces * c.row_block;
-      multiply<Panels>(r, weight, in, first, std::min(rows, first + c.row_block), piece * Panels,
-                       [&](int from, int count, const float(*sums)[kMostTileRows][kPanel]) {
-                         epilogue(from, count, piece, sums);
-                       });
+      multiply<Panels>(
+          r, weight, in, first, std::min(rows, first + c.row_block), piece * Panels,
+          [&](int from, int count, const TileSums& sums) { epilogue(from, count, piece, sums); });
     }
   });
 }

@@ -46,7 +46,7 @@ struct TileArgs {
   const std::uint8_t* group_scales = nullptr;
   /// bf16: an odd count reads one more input, whose weights or x are 0. Quantised: a multiple of kDotInputs.
   int inputs = 0;
-  int rows = 0;  ///< 1 … Routines::tile_rows or dot_rows
+  int rows = 0;  ///< 1 … TileRows::most
   float* c = nullptr;
   std::size_t ldc = 0;
   bool accumulate = false;
@@ -130,18 +130,25 @@ struct Peak {
   bool finite = true;
 };
 
+/// How many rows of x the calls of a tile have.
+struct TileRows {
+  int most;    ///< of one call
+  int near;    ///< most for which it stays close: kAloneBytes, kNearBytes
+  bool equal;  ///< calls are cheaper if all of a product have as many rows, some of them computed twice
+};
+
 struct Routines {
-  int tile_rows;         ///< most rows of one tile call
+  TileRows tile_rows[kDTypes];
   bool native[kDTypes];  ///< a tile's x is the stored dtype; else it is expanded to floats
   void (*tile[kDTypes])(const TileArgs&);
-  int near_rows;      ///< most rows for which a tile stays close: kAloneBytes, kNearBytes
-  int dot_rows;       ///< most rows of one tile call with quantised weights
-  int near_dot_rows;  ///< as near_rows, with int8 weights
+  TileRows dot_rows;  ///< of quantised weights; `near` is int8's
   void (*tile_int8)(const TileArgs&);
   void (*tile_int4)(const TileArgs&);
   void (*tile_int4_groups)(const TileArgs&);
   void (*tile_wint2)(const TileArgs&);
   void (*tile_wint2_windows)(const TileArgs&);  ///< the panel has been decoded by wint2_windows()
+  /// Ends the calling thread's use of tile registers (TileUse); null: the set has none.
+  void (*release_tiles)();
   /// Decodes `inputs` inputs of a panel of wint2, a multiple of 4: for each 4 inputs 32 pieces of 4 bytes,
   /// one for an output, with codes + kWint2Offset. `lines` as in TileArgs.
   void (*wint2_windows)(std::uint8_t* to, const std::uint8_t* panel, const float* lines, int inputs);
@@ -186,6 +193,26 @@ struct Routines {
 
 /// The routines of a set that the machine has: routines_x86.cpp or routines_generic.cpp.
 const Routines& routines(Isa isa);
+
+/// Around a thread's calls of tile[], tile_*() and attend[]: releases the tile registers at its end. It must
+/// not outlive the piece of work, since registers in use make every switch to another thread slower.
+class TileUse {
+ public:
+  explicit TileUse(const Routines& r) : release_(r.release_tiles) {}
+  ~TileUse() {
+    if (release_ != nullptr) release_();
+  }
+  TileUse(const TileUse&) = delete;
+  TileUse& operator=(const TileUse&) = delete;
+
+ private:
+  void (*release_)();
+};
+
+/// The set amx: routines_amx.cpp. emulated_amx_routines() is the same on a test program's emulation, where
+/// emulates_amx(); elsewhere it may not be called.
+const Routines& amx_routines();
+const Routines& emulated_amx_routines();
 
 extern const Routines kRoutinesBaseline;
 extern const Routines kRoutinesAvx2;

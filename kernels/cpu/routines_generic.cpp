@@ -4,5 +4,7 @@
 namespace troupe::kernels {
 
 const Routines& routines(Isa) { return kRoutinesBaseline; }
+const Routines& amx_routines() { return kRoutinesBaseline; }
+const Routines& emulated_amx_routines() { return kRoutinesBaseline; }
 
 }  // namespace troupe::kernels

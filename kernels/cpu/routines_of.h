@@ -11,17 +11,17 @@ namespace troupe::kernels {
 template <class V>
 constexpr Routines routines_of() {
   constexpr DType b = DType::bf16, h = DType::f16, f = DType::f32;
-  return {.tile_rows = V::kTileRows,
+  constexpr TileRows rows{V::kTileRows, V::kNearRows, false};
+  return {.tile_rows = {rows, rows, rows},
           .native = {V::kBf16Dot, false, true},
           .tile = {tile<V, b>, tile<V, h>, tile<V, f>},
-          .near_rows = V::kNearRows,
-          .dot_rows = V::kDotRows,
-          .near_dot_rows = V::kNearDotRows,
+          .dot_rows = {V::kDotRows, V::kNearDotRows, false},
           .tile_int8 = quantised_tile<V, WeightKind::int8, false>,
           .tile_int4 = quantised_tile<V, WeightKind::int4, false>,
           .tile_int4_groups = quantised_tile<V, WeightKind::int4, true>,
           .tile_wint2 = quantised_tile<V, WeightKind::wint2, true>,
           .tile_wint2_windows = quantised_tile<V, WeightKind::wint2, true, true>,
+          .release_tiles = nullptr,
           .wint2_windows = wint2_windows<V>,
           .wint2_lines = wint2_lines<V>,
           .wint2_nearest = wint2_nearest<V>,

@@ -1,6 +1,12 @@
+#include "base/check.h"
 #include "kernels/cpu/routines.h"
 
 namespace troupe::kernels {
+
+[[gnu::weak]] const Routines& emulated_amx_routines() {
+  TROUPE_CHECK(false && "only a test program has an emulation");
+  return kRoutinesBaseline;
+}
 
 const Routines& routines(Isa isa) {
   switch (isa) {
@@ -9,6 +15,7 @@ const Routines& routines(Isa isa) {
     case Isa::avx512: return kRoutinesAvx512;
     case Isa::avx512_vnni: return kRoutinesAvx512Vnni;
     case Isa::avx512_bf16: return kRoutinesAvx512Bf16;
+    case Isa::amx: return cpu_features().amx ? amx_routines() : emulated_amx_routines();
   }
   return kRoutinesBaseline;
 }

@@ -25,6 +25,14 @@ using Stored = std::conditional_t<T == DType::f32, float, std::uint16_t>;
 /// Where sums begin that do not go on from others.
 alignas(64) inline constexpr float kZeros[kPanel] = {};
 
+/// A set whose bf16 product is one of matrices in registers, with the arguments and results of a tile. It
+/// multiplies 32 inputs at a step, from the first on: a product in chunks has to cut at multiples of 32.
+template <class V>
+concept MultipliesMatrices = requires(const TileArgs& a) {
+  V::multiply_bf16(a);
+  V::whole_rows(0);
+};
+
 template <class V, DType T, int R>
 void tile_of(const TileArgs& a) {
   using F = typename V::F;
@@ -105,10 +113,14 @@ void tile_of(const TileArgs& a) {
 
 template <class V, DType T, int R = V::kTileRows>
 void tile(const TileArgs& a) {
-  if constexpr (R > 1) {
-    if (a.rows < R) return tile<V, T, R - 1>(a);
+  if constexpr (MultipliesMatrices<V> && T == DType::bf16) {
+    V::multiply_bf16(a);
+  } else {
+    if constexpr (R > 1) {
+      if (a.rows < R) return tile<V, T, R - 1>(a);
+    }
+    tile_of<V, T, R>(a);
   }
-  tile_of<V, T, R>(a);
 }
 
 }  // namespace troupe::kernels

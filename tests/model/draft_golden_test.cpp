@@ -10,7 +10,7 @@ class DraftGoldens : public ::testing::TestWithParam<std::tuple<const char*, DTy
 
 TEST_P(DraftGoldens, EqualTheReference) {
   const auto [name, dtype, isa] = GetParam();
-  if (isa > cpu_features().best) GTEST_SKIP() << "this machine has no " << to_string(isa);
+  if (!usable(isa)) GTEST_SKIP() << "this machine has no " << to_string(isa);
   Cpu device({.threads = 2, .pin = false, .isa = isa});
   test::check_draft_golden(device, name, dtype);
 }
@@ -29,7 +29,7 @@ INSTANTIATE_TEST_SUITE_P(All, DraftGoldens,
                          ::testing::Combine(::testing::ValuesIn(test::kDraftCases),
                                             ::testing::Values(DType::f32, DType::bf16, DType::f16),
                                             ::testing::Values(Isa::baseline, Isa::avx2, Isa::avx512,
-                                                              Isa::avx512_bf16)),
+                                                              Isa::avx512_bf16, Isa::amx)),
                          name_of);
 
 }  // namespace

@@ -64,7 +64,7 @@ class ExecutorTest : public ::testing::TestWithParam<std::tuple<const char*, On>
     if (on() != On::cpu) {
       if (const Status usable = cuda_usable(); !usable.ok()) GTEST_SKIP() << usable.message;
     }
-    const config::ModelOptions model{.directory = golden_directory(golden()).string()};
+    const config::ModelOptions model{.directory = golden_directory(golden()).string(), .dtype = dtype};
     auto files = open_model(model);
     ASSERT_TRUE(files.ok()) << files.status().message;
     auto made = on() == On::cpu
@@ -80,6 +80,7 @@ class ExecutorTest : public ::testing::TestWithParam<std::tuple<const char*, On>
     config::Options options;
     options.model = model;
     options.device.cpu_threads = 2;
+    options.device.cpu_isa = isa;
     options.device.num_gpu_blocks_override = kBlocks;
     options.device.batch_invariant = on() == On::gpu_invariant;
     options.scheduler.max_num_seqs = 8;
@@ -153,6 +154,8 @@ class ExecutorTest : public ::testing::TestWithParam<std::tuple<const char*, On>
   }
 
   int max_logprobs = 20;  // of the server; -1: the vocabulary
+  config::DTypeOption dtype = config::DTypeOption::automatic;
+  config::CpuIsa isa = config::CpuIsa::automatic;
   std::unique_ptr<Executor> executor;
   std::vector<TokenId> prompt, greedy;
 };
@@ -396,6 +399,25 @@ TEST_P(ExecutorTest, AForkedBlockIsACopy) {
   EXPECT_EQ(view.array(result->tokens)[1], greedy[1]);
 }
 
+// bf16 through tiles, whose steps of 32 inputs have to begin at the same places in every step.
+class AmxExecutorTest : public ExecutorTest {
+ protected:
+  AmxExecutorTest() {
+    dtype = config::DTypeOption::bfloat16;
+    isa = config::CpuIsa::amx;
+  }
+  void SetUp() override {
+    if (!usable(Isa::amx)) GTEST_SKIP() << "neither AMX nor what its emulation needs";
+    ExecutorTest::SetUp();
+  }
+};
+
+TEST_P(AmxExecutorTest, ChunksBlocksAndOthersChangeNothing) {
+  EXPECT_NE(executor->device().find("amx"), std::string::npos);
+  expect_isolated({.temperature = 0});
+  expect_isolated({.temperature = 1, .seed = 7});
+}
+
 std::string executor_name(const ::testing::TestParamInfo<std::tuple<const char*, On>>& info) {
   constexpr const char* kNames[] = {"cpu", "cuda", "cuda_invariant"};
   return std::string(std::get<0>(info.param)) + "_" + kNames[static_cast<int>(std::get<1>(info.param))];
@@ -405,6 +427,11 @@ INSTANTIATE_TEST_SUITE_P(Goldens, ExecutorTest,
                          ::testing::Combine(::testing::Values("gqa3_tied", "gqa5_untied", "gqa8_tied",
                                                               "moe_end"),
                                             ::testing::Values(On::cpu, On::gpu, On::gpu_invariant)),
+                         executor_name);
+INSTANTIATE_TEST_SUITE_P(Goldens, AmxExecutorTest,
+                         ::testing::Combine(::testing::Values("gqa3_tied", "gqa5_untied", "gqa8_tied",
+                                                              "moe_end"),
+                                            ::testing::Values(On::cpu)),
                          executor_name);
 INSTANTIATE_TEST_SUITE_P(Goldens, WholeVocabularyTest,
                          ::testing::Combine(::testing::Values("gqa8_tied", "moe_end"),

@@ -9,7 +9,7 @@ using test::VisionGolden, test::VisionModel;
 class VisionGoldens : public ::testing::TestWithParam<std::tuple<const char*, DType, Isa>> {
  protected:
   void SetUp() override {
-    if (isa() > cpu_features().best) GTEST_SKIP() << "this machine has no " << to_string(isa());
+    if (!usable(isa())) GTEST_SKIP() << "this machine has no " << to_string(isa());
     device_ = std::make_unique<Cpu>(CpuOptions{.threads = 2, .pin = false, .isa = isa()});
     const auto files = open_model({.directory = test::golden_directory(std::get<0>(GetParam())).string()});
     ASSERT_TRUE(files.ok()) << files.status().message;
@@ -98,7 +98,7 @@ INSTANTIATE_TEST_SUITE_P(All, VisionGoldens,
                          ::testing::Combine(::testing::Values("vision_small", "vision_nested"),
                                             ::testing::Values(DType::f32, DType::bf16, DType::f16),
                                             ::testing::Values(Isa::baseline, Isa::avx2, Isa::avx512,
-                                                              Isa::avx512_bf16)),
+                                                              Isa::avx512_bf16, Isa::amx)),
                          name_of);
 
 // The pure functions of a prompt give what the references were computed with.

@@ -4,8 +4,8 @@
     tools/check/check_portable.py ROOT [FOLDER...]
 
 Without FOLDERs the whole host code; the test checks.aarch64 checks those that know the CPU. Two rules:
-  - headers, names and instructions of x86-64 stand in its own files alone (*_x86.cpp, kernels/cpu's simd_avx*.h
-    and routines_avx*.cpp);
+  - headers, names and instructions of x86-64 stand in its own files alone (*_x86.cpp, kernels/cpu's simd_avx*.h,
+    routines_avx*.cpp and amx_tiles.h, which routines_amx.cpp includes);
   - all other C++ passes `aarch64-linux-gnu-g++ -fsyntax-only`. Libraries' headers come from this machine's
     /usr/include, behind the compiler's own: none of them depends on the CPU.
 Exit status 77: the compiler is not installed (Debian: g++-aarch64-linux-gnu); the first rule holds.
@@ -20,9 +20,9 @@ import sys
 
 COMPILER = "aarch64-linux-gnu-g++"
 FOLDERS = "base config media ipc gpu kernels text model http fetch actors cli tests bench".split()
-X86_FILE = re.compile(r"(_x86|/routines_avx\w+)\.cpp$|/simd_avx\w+\.h$")
+X86_FILE = re.compile(r"(_x86|/routines_(avx|amx)\w*)\.cpp$|/(simd_avx\w+|amx_tiles)\.h$")
 X86_NAME = re.compile(
-    r"""\b(immintrin|x86intrin|[a-z]mmintrin|cpuid)\.h\b|\b_mm\d*_\w+|__builtin_(ia32|cpu)_\w+|\basm\b.*\("\w""")
+    r"""\b(immintrin|x86intrin|[a-z]mmintrin|cpuid)\.h\b|\b_mm\d*_\w+|__builtin_(ia32|cpu)_\w+|\b_tile_\w+|\basm\b.*\("\w""")
 PATHS = "TROUPE_TEST_DATA TROUPE_FAKE_CHILD TROUPE_FAKE_COMPILE_CHILD TROUPE_MEDIA_CHILD TROUPE_FAKE_MEDIA_CHILD TROUPE_BENCH_MODELS TROUPE_DEMO_MODEL TROUPE_SOURCE_DIR".split()
 XGRAMMAR = "include cpp 3rdparty/dlpack/include 3rdparty/picojson".split()  # of the fetched sources; without them its users fail
 CUDA_HEADERS = pathlib.Path("/usr/local/cuda/include")

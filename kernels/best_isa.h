@@ -1,0 +1,24 @@
+#pragma once
+// The instruction set that the CPU device should have. AMX is checked where it is found, since the code for
+// it was written without such a processor.
+#include <string>
+
+#include "base/status.h"
+#include "gpu/isa.h"
+
+namespace troupe::kernels {
+
+/// Ok if small products through amx, which has to be usable(), agree with others: of bf16 with sums in double
+/// precision, of int8 and int4 with those of avx512_bf16 to the bit. Else what differs. Takes milliseconds.
+Status check_amx();
+
+struct BestIsa {
+  Isa isa = Isa::baseline;
+  std::string why_not_amx{};  ///< a sentence if the processor has AMX and `isa` is another; empty otherwise
+};
+
+/// amx if the processor has it, the system permits it and check_amx() is ok; else cpu_features().best. Found
+/// once per process; call it before threads compute.
+const BestIsa& best_isa();
+
+}  // namespace troupe::kernels
