@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "gpu/cpu.h"
-#include "kernels/best_isa.h"
 #include "kernels/cpu/layout.h"
 #include "kernels/moe.h"
 #include "kernels/quantize.h"
@@ -57,7 +56,7 @@ class Run {
                                             ", whose weights take " + bytes_text(bytes) + "; " +
                                             bytes_text(memory.available) + " are free" + memory.limit + ".");
     }
-    run.device_ = std::make_unique<Cpu>(CpuOptions{.pin = false, .isa = kernels::best_isa().isa});
+    run.device_ = std::make_unique<Cpu>(CpuOptions{.pin = false});
     auto weights = Weights<Cpu>::load(*run.device_, run.spec_, formats, without_draft_layer(files.map));
     if (!weights) return weights.status();
     run.blocks_.resize(

@@ -7,7 +7,7 @@ namespace {
 
 Isa isa_of(config::CpuIsa asked) {
   switch (asked) {
-    case config::CpuIsa::automatic: break;
+    case config::CpuIsa::automatic: return cpu_features().best;
     case config::CpuIsa::baseline: return Isa::baseline;
     case config::CpuIsa::avx2: return Isa::avx2;
     case config::CpuIsa::avx512: return Isa::avx512;
@@ -36,7 +36,7 @@ Result<ChosenIsa> choose_isa(config::CpuIsa asked) {
   const Isa wanted = isa_of(asked);
   if (wanted != Isa::amx) return ChosenIsa{wanted};
   // A test program that emulates AMX has it where it asks for it.
-  if (asked == config::CpuIsa::amx && !cpu_features().amx && usable(wanted)) return ChosenIsa{wanted};
+  if (!cpu_features().amx && usable(wanted)) return ChosenIsa{wanted};
   return ChosenIsa{kernels::best_isa().isa, kernels::best_isa().why_not_amx};
 }
 

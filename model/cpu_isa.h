@@ -1,5 +1,6 @@
 #pragma once
-// The instruction set of the CPU device: what --cpu-isa asks for, as far as the machine has it.
+// The instruction set of the CPU device: what --cpu-isa asks for, as far as the machine has it. AMX only if
+// it is asked for by name, since its code was written without such a processor.
 #include <string>
 
 #include "base/status.h"

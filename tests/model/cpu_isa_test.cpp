@@ -5,8 +5,6 @@
 
 #include <utility>
 
-#include "kernels/best_isa.h"
-
 namespace troupe::model {
 namespace {
 
@@ -27,11 +25,12 @@ TEST(CpuIsa, TheOptionNamesTheSet) {
   }
 }
 
-TEST(CpuIsa, WithoutTheOptionItIsTheBestThatIsRight) {
+TEST(CpuIsa, WithoutTheOptionItIsTheBestButAmx) {
   const Result<ChosenIsa> chosen = choose_isa(config::CpuIsa::automatic);
   ASSERT_TRUE(chosen.ok());
-  EXPECT_EQ(chosen->isa, kernels::best_isa().isa);
-  EXPECT_EQ(chosen->slow_way, kernels::best_isa().why_not_amx);
+  EXPECT_EQ(chosen->isa, cpu_features().best);
+  EXPECT_NE(chosen->isa, Isa::amx);
+  EXPECT_EQ(chosen->slow_way, "");
 }
 
 }  // namespace
