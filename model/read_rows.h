@@ -15,7 +15,8 @@ namespace troupe::model {
 /// there is none.
 class ReadRows {
  public:
-  /// So many rows fewer have to run for the three copies of rows that it costs, which on a GPU are kernels.
+  /// Finishing some rows alone costs three copies of them, each a kernel on a GPU. It has to save at least so
+  /// many rows; where no row is read there is nothing to copy.
   static constexpr int kFewestSaved = 32;
 
   /// Finds the rows of the batch. `sequences`: the batch's, with the block tables that the device reads.
