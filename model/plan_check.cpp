@@ -104,6 +104,8 @@ Status PlanCheck::apply(const wire::RecordView& record, const wire::StepPlan& pl
   for (Slot& slot : slots_) slot.has_row = slot.has_gated_row = false;
   for (const wire::PlanRow& row : record.array(plan.rows)) {
     if (Status status = take_row(row, size); !status.ok()) return status;
+    if (size.result_bytes > static_cast<std::int64_t>(wire::kMaxResultBytes - kAlignmentLoss))
+      return wrong(row.slot, "the logprobs asked for do not fit one result");
   }
   return {};
 }
@@ -246,14 +248,14 @@ Status PlanCheck::take_row(const wire::PlanRow& row, StepSize& size) {
     size.result_bytes += sizeof(wire::ResultRow) + static_cast<std::size_t>(yields) * sizeof(TokenId);
   }
   Slot* slot = find(row.slot);
-  if (slot == nullptr) return check_fits(row, size);
+  if (slot == nullptr) return {};
   if (slot->has_row) return wrong(row.slot, "two rows in one step");
   slot->has_row = true;
   if (from_last) {
     if (Status s = check_from_last(row, *slot); !s.ok()) return s;
     size.result_bytes += slot->proposes * static_cast<std::int64_t>(sizeof(TokenId));
     if (slot->logprobs >= 0) size.result_bytes += yields * logprob_bytes(slot->logprobs);
-    return check_fits(row, size);
+    return {};
   }
   if (slot->from_last) return wrong(row.slot, "where its last token stands is the worker's to know");
   if (end > slot->ids || end > std::int64_t{slot->blocks} * capacity_.block_tokens) {
@@ -289,7 +291,7 @@ Status PlanCheck::take_row(const wire::PlanRow& row, StepSize& size) {
     size.result_bytes += slot->proposes * static_cast<std::int64_t>(sizeof(TokenId));
     if (slot->logprobs >= 0) size.result_bytes += logprob_bytes(slot->logprobs);
   }
-  return check_fits(row, size);
+  return {};
 }
 
 Status PlanCheck::check_from_last(const wire::PlanRow& row, Slot& slot) const {
@@ -312,11 +314,6 @@ Status PlanCheck::check_from_last(const wire::PlanRow& row, Slot& slot) const {
   slot.from_last = true;
   slot.ids = std::max(again ? 0 : slot.ids, static_cast<std::int32_t>(end) + 1);
   return {};
-}
-
-Status PlanCheck::check_fits(const wire::PlanRow& row, const StepSize& size) {
-  if (size.result_bytes <= static_cast<std::int64_t>(wire::kMaxResultBytes - kAlignmentLoss)) return {};
-  return wrong(row.slot, "the logprobs asked for do not fit one result");
 }
 
 Status PlanCheck::admit(const wire::RecordView& record, const wire::CacheCommand& command) {

@@ -94,7 +94,6 @@ class PlanCheck {
   Status take_blocks(const wire::RecordView& record, const wire::BlockRun& run);
   Status take_row(const wire::PlanRow& row, StepSize& size);
   Status check_from_last(const wire::PlanRow& row, Slot& slot) const;
-  static Status check_fits(const wire::PlanRow& row, const StepSize& size);
   // The slot; null when it is out of range (an error) or does not hold this generation (late).
   Slot* find(SlotRef ref);
   bool in_range(SlotRef ref) const { return ref.slot < slots_.size(); }

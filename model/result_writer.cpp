@@ -44,7 +44,8 @@ void ResultWriter::step(std::uint64_t step, const StepBatch& batch,
         const auto index = static_cast<std::size_t>(outcome.sample);
         const kernels::SampleResult& result = samples[index];
         tokens_.push_back(result.token);
-        if (const std::int32_t wanted = batch.samples[index].logprobs; wanted >= 0) {
+        const std::int32_t wanted = batch.logprobs ? batch.samples[index].logprobs : -1;
+        if (wanted >= 0) {
           add_logprobs(outcome.slot, outcome.position, result, top_of(result, outcome.first_top, wanted));
         }
       }

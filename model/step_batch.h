@@ -60,6 +60,7 @@ struct StepBatch {
   std::vector<BlockId> last_blocks;              ///< block that the last row of sequences[i] writes to
   std::vector<kernels::SampleRow> samples;
   std::vector<std::int32_t> sample_rows;  ///< row of samples[i]
+  bool logprobs = false;                  ///< some of `samples` want logprobs
   std::vector<SamplingOutcome> outcomes;
   std::vector<kernels::ScoreRow> scores;
   std::vector<std::int32_t> score_rows;  ///< row of scores[i]
@@ -116,6 +117,7 @@ struct StepBatch {
     last_blocks.clear();
     samples.clear();
     sample_rows.clear();
+    logprobs = false;
     outcomes.clear();
     scores.clear();
     score_rows.clear();

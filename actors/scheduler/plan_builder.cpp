@@ -57,7 +57,7 @@ bool PlanBuilder::finished(SlotRef slot) {
 
 bool PlanBuilder::start(const ScheduledSequence& s) {
   const std::span<const TokenId> prediction = s.prediction();
-  if (!take(sizeof(wire::StartSequence) + padded<TokenId>(s.stop_ids.size()) +
+  if (!take(sizeof(wire::StartSequence) + padded<TokenId>(s.stop_ids.list().size()) +
             padded<wire::LogitBias>(s.logit_bias.size()) + padded<TokenId>(prediction.size()) +
             announcement_bytes(s))) {
     return false;
@@ -69,7 +69,7 @@ bool PlanBuilder::start(const ScheduledSequence& s) {
                             s.drafts ? s.max_length : 0,
                             s.proposes,
                             s.sampling};
-  start.stop_ids = writer_.array(s.stop_ids);
+  start.stop_ids = writer_.array(s.stop_ids.list());
   start.logit_bias = writer_.array(s.logit_bias);
   start.prediction = writer_.array(prediction);
   started_.push_back(start);

@@ -162,7 +162,7 @@ void Scheduler::enqueue(SequenceSpec& spec, Prompt prompt, std::uint32_t group, 
   s.max_length = static_cast<std::int32_t>(std::min(std::int64_t{spec.prompt_tokens} + spec.max_output_tokens,
                                                     std::int64_t{limits_.longest(spec.sampling)}));
   s.sampling = spec.sampling;
-  s.stop_ids = std::move(spec.stop_ids);
+  s.stop_ids = StopIds(std::move(spec.stop_ids));
   s.logit_bias = std::move(spec.logit_bias);
   names_.begin(s, request.prefix);
   s.grammar = spec.grammar;
@@ -349,7 +349,7 @@ void Scheduler::commit_row(std::size_t index, const PlannedRow& row, const wire:
 Finish Scheduler::take_token(ScheduledSequence& s, TokenId token) {
   s.tokens.push_back(token);
   inquiry_.yielded(s);
-  if (std::find(s.stop_ids.begin(), s.stop_ids.end(), token) != s.stop_ids.end()) return Finish::stop;
+  if (s.stop_ids.contains(token)) return Finish::stop;
   return static_cast<std::int32_t>(s.tokens.size()) >= s.max_length ? Finish::length : Finish::none;
 }
 

@@ -108,7 +108,7 @@ struct alignas(64) ScheduledSequence {
 
   RequestKey key{};
   std::vector<BlockId> unsent_blocks;  ///< the table's last entries, not yet told to the worker
-  std::vector<TokenId> stop_ids;
+  StopIds stop_ids;
 
   std::uint32_t attempt = 0;      ///< as in Submit; above 0: it goes on after the death of an engine
   std::uint32_t front = 0;        ///< the process that takes its tokens, and

@@ -319,7 +319,7 @@ void CudaQueue::write(const Work& work, std::vector<std::byte>& out) {
   const auto sampled = steps.sampled(work.launched);
   const auto results = steps.results(work.launched);
   for (std::size_t i = 0; i < count; ++i) {
-    if (flight.batch.samples[i].logprobs >= 0) samples_[i] = results[i];
+    if (flight.batch.logprobs && flight.batch.samples[i].logprobs >= 0) samples_[i] = results[i];
     samples_[i].token = sampled[i].token;
     samples_[i].error = sampled[i].error;
   }

@@ -278,6 +278,7 @@ void WorkerSequences::add_sample(SlotRef ref, const Slot& slot, std::int32_t kno
       {ref, known, index, gated, batch.add_tops(batch.sample_tops, index, slot.sampling.logprobs)});
   batch.samples.push_back(sample_row(slot, known));
   batch.samples.back().logits_row = index;
+  batch.logprobs |= slot.sampling.logprobs >= 0;
 }
 
 kernels::SampleRow WorkerSequences::sample_row(const Slot& slot, std::int32_t known) {

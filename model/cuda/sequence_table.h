@@ -79,8 +79,8 @@ class WorkerSequences {
   };
 
   // A decode row reads these members and not the elements of the vectors: those lie on hundreds of other
-  // pages and have left the caches by the next step of a large model.
-  struct Slot {
+  // pages and have left the caches by the next step of a large model. Nor does it read the last members.
+  struct alignas(64) Slot {
     bool live = false;
     std::uint32_t generation = 0;
     std::int32_t prompt_tokens = 0;
@@ -89,15 +89,15 @@ class WorkerSequences {
     std::int32_t wanted_drafts = 0;   // by the last row that samples
     std::int32_t last_block_at = -1;  // last_block is a copy of blocks[last_block_at]; -1: of none
     BlockId last_block = 0;
-    wire::Sampling sampling{};
     // Prompt and committed output; rows have kUnsampled beyond that. Draft tokens from apply() to commit().
     std::vector<TokenId> ids;
-    std::vector<TokenId> proposed;    // with `proposes`: draft tokens behind `ids`
-    bool proposed_predicted = false;  // Drafts::predicted
     std::vector<BlockId> blocks;
+    wire::Sampling sampling{};
     std::vector<TokenId> stop_ids;
     std::vector<kernels::TokenBias> bias;
     std::unique_ptr<const Media> media;  // null: text alone
+    std::vector<TokenId> proposed;       // with `proposes`: draft tokens behind `ids`
+    bool proposed_predicted = false;     // Drafts::predicted
   };
 
   Slot* find(SlotRef ref);

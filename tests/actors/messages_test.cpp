@@ -77,6 +77,33 @@ TEST(Messages, DraftsAreCountedBehindTheLinkAsBefore) {
   EXPECT_EQ(read.predicted_rejected, 1);
 }
 
+TEST(Messages, EachEntryOfAStepKeepsItsNumbersAndItsError) {
+  StepTokens step;
+  for (std::int32_t i = 0; i < 3; ++i) {
+    SequenceTokens& entry = step.sequences.emplace_back();
+    entry.key = {7, static_cast<std::uint64_t>(i)};
+    entry.scheduled_ns = std::int64_t{1} << 40;
+    entry.position = i;
+    if (i == 1) continue;
+    entry.finish = i == 0 ? Finish::error : Finish::aborted;
+    step.set_error(entry, "why " + std::to_string(i));
+    step.scores.push_back({i, {2, -0.5f}, 3, 4});
+  }
+  const StepTokens read = there_and_back(step);
+  ASSERT_EQ(read.sequences.size(), 3u);
+  for (std::int32_t i = 0; i < 3; ++i) {
+    const SequenceTokens& entry = read.sequences[static_cast<std::size_t>(i)];
+    EXPECT_EQ(entry.key, (RequestKey{7, static_cast<std::uint64_t>(i)}));
+    EXPECT_EQ(entry.scheduled_ns, std::int64_t{1} << 40);
+    EXPECT_EQ(entry.position, i);
+    EXPECT_EQ(read.error_of(entry), i == 1 ? "" : "why " + std::to_string(i));
+  }
+  ASSERT_EQ(read.scores.size(), 2u);
+  EXPECT_EQ(read.scores[1].position, 2);
+  EXPECT_EQ(read.scores[1].chosen.logprob, -0.5f);
+  EXPECT_EQ(read.scores[1].tops, 4);
+}
+
 TEST(Messages, FloatsKeepTheirBits) {
   StepTokens step;
   for (const float value : {-std::numeric_limits<float>::infinity(), std::nanf("7"), -0.0f, 1e-45f, 0.1f}) {

@@ -32,5 +32,25 @@ TEST(KnownTokens, AreTheGivenOnesAndThenItsOwn) {
   EXPECT_EQ(KnownTokens().size(), 0u);
 }
 
+TEST(KnownTokens, StandTogetherWhereverTheyAreKept) {
+  KnownTokens tokens(std::make_shared<const std::vector<TokenId>>(std::vector<TokenId>{0, 1, 2}), {3, 4});
+  for (TokenId id = 5; id < 30; ++id) tokens.push_back(id);
+  std::vector<TokenId> scratch;
+  for (std::size_t begin = 0; begin < tokens.size(); ++begin) {
+    for (std::size_t count = 1; begin + count <= tokens.size(); ++count) {
+      const std::vector<TokenId> ids = list(tokens.range(begin, count, scratch));
+      ASSERT_EQ(ids.size(), count);
+      for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(ids[i], static_cast<TokenId>(begin + i));
+    }
+  }
+}
+
+TEST(StopIds, AreToldFromAllOthers) {
+  const StopIds stops({99'998, 5, 64});
+  for (TokenId id = 0; id < 100'000; ++id)
+    ASSERT_EQ(stops.contains(id), id == 99'998 || id == 5 || id == 64) << id;
+  EXPECT_FALSE(StopIds().contains(0));
+}
+
 }  // namespace
 }  // namespace troupe::test

@@ -148,10 +148,11 @@ TEST(SchedulerLimits, AFinishedSequenceHoldsNoMemory) {
   const auto given = std::make_shared<const std::vector<TokenId>>(1000, 1);
   table[at].tokens = KnownTokens(given);
   table[at].tokens.push_back(1);
-  table[at].stop_ids.assign(1000, 1);
+  table[at].stop_ids = StopIds(std::vector<TokenId>(1000, 1));
   table[at].logit_bias.assign(1000, {});
   table.erase(at);
-  EXPECT_EQ(table[at].tokens.size() + table[at].stop_ids.capacity() + table[at].logit_bias.capacity(), 0u);
+  EXPECT_EQ(table[at].tokens.size() + table[at].stop_ids.list().capacity() + table[at].logit_bias.capacity(),
+            0u);
   EXPECT_EQ(given.use_count(), 1);
 }
 
