@@ -1,4 +1,5 @@
 #include "gpu/ceiling_loops.h"
+#include "gpu/tile_shapes.h"
 
 namespace troupe {
 namespace {
@@ -49,13 +50,9 @@ __attribute__((target("avx512f,avx512vnni"))) void dots_bytes() {
   }
 }
 
-/// As LDTILECFG reads it: eight tiles of 16 rows of 64 bytes.
-struct alignas(64) WholeTiles {
-  std::uint8_t palette = 1, start_row = 0, reserved[14] = {};
-  std::uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-  std::uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-};
-constexpr WholeTiles kWholeTiles;
+/// Eight tiles of 16 rows of 64 bytes.
+constexpr TileShapes kWholeTiles{.row_bytes = {64, 64, 64, 64, 64, 64, 64, 64},
+                                 .rows = {16, 16, 16, 16, 16, 16, 16, 16}};
 
 // Four sums of 16 x 16, as the products have them.
 __attribute__((target("amx-tile,amx-bf16"))) void tiles_bf16() {

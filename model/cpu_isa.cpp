@@ -21,7 +21,6 @@ Isa isa_of(config::CpuIsa asked) {
 }  // namespace
 
 Status check_isa(config::CpuIsa asked) {
-  if (asked == config::CpuIsa::automatic) return {};
   const CpuFeatures& cpu = cpu_features();
   const Isa wanted = isa_of(asked);
   if (usable(wanted)) return {};

@@ -14,6 +14,19 @@ class DraftOps : public OpTest {
     for (float& value : values) value = rounded_to(dtype(), value);
     return values;
   }
+  /// CopyRows of rows of 32 columns; without places, or without rows, all in order.
+  void copy_rows(Rows& to, const Rows& from, const std::vector<std::int32_t>& places,
+                 const std::vector<std::int32_t>& rows, int count) {
+    const std::size_t bytes = 32 * size_of(dtype());
+    run(device(), CopyRows{.out = to.data(),
+                           .rows = from.data(),
+                           .to = places.empty() ? nullptr : device().put(places),
+                           .from = rows.empty() ? nullptr : device().put(rows),
+                           .count = count,
+                           .out_stride = bytes,
+                           .row_stride = bytes,
+                           .row_bytes = bytes});
+  }
 };
 TROUPE_ALL_DEVICES(DraftOps);
 
@@ -127,14 +140,7 @@ TEST_P(DraftOps, CopyRowsScatters) {
   Rows from(device(), dtype(), 5, 32, random_floats(5 * 32, 1));
   Rows to(device(), dtype(), 4, 32, std::vector<float>(4 * 32, 1.0f));
   const std::vector<std::int32_t> rows{4, 1 << 30, 0}, places{1, -1, 3};
-  run(device(), CopyRows{.out = to.data(),
-                         .rows = from.data(),
-                         .to = device().put(places),
-                         .from = device().put(rows),
-                         .count = 3,
-                         .out_stride = 32 * size_of(dtype()),
-                         .row_stride = 32 * size_of(dtype()),
-                         .row_bytes = 32 * size_of(dtype())});
+  copy_rows(to, from, places, rows, 3);
   for (int i = 0; i < 32; ++i) {
     EXPECT_EQ(to.at(1, i), from.at(4, i));
     EXPECT_EQ(to.at(3, i), from.at(0, i));
@@ -147,13 +153,7 @@ TEST_P(DraftOps, CopyRowsGathers) {
   Rows from(device(), dtype(), 5, 32, random_floats(5 * 32, 1));
   Rows to(device(), dtype(), 3, 32);
   const std::vector<std::int32_t> rows{4, 1};
-  run(device(), CopyRows{.out = to.data(),
-                         .rows = from.data(),
-                         .from = device().put(rows),
-                         .count = 2,
-                         .out_stride = 32 * size_of(dtype()),
-                         .row_stride = 32 * size_of(dtype()),
-                         .row_bytes = 32 * size_of(dtype())});
+  copy_rows(to, from, {}, rows, 2);
   for (int i = 0; i < 32; ++i) {
     EXPECT_EQ(to.at(0, i), from.at(4, i));
     EXPECT_EQ(to.at(1, i), from.at(1, i));
@@ -165,13 +165,7 @@ TEST_P(DraftOps, CopyRowsScattersAllInOrder) {
   Rows from(device(), dtype(), 2, 32, random_floats(2 * 32, 1));
   Rows to(device(), dtype(), 4, 32);
   const std::vector<std::int32_t> places{3, 1};
-  run(device(), CopyRows{.out = to.data(),
-                         .rows = from.data(),
-                         .to = device().put(places),
-                         .count = 2,
-                         .out_stride = 32 * size_of(dtype()),
-                         .row_stride = 32 * size_of(dtype()),
-                         .row_bytes = 32 * size_of(dtype())});
+  copy_rows(to, from, places, {}, 2);
   for (int i = 0; i < 32; ++i) {
     EXPECT_EQ(to.at(0, i), 0.0f);
     EXPECT_EQ(to.at(1, i), from.at(1, i));

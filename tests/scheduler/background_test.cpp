@@ -105,11 +105,16 @@ TEST(Background, StepsWithItsPromptsAreTheOnlyOnesInFlight) {
   EXPECT_EQ(rig.rows()[0].tokens, 4);
 }
 
-TEST(Background, WhereStepsAreSlowOneOfItIsTheOnlyOneInFlight) {
-  Rig rig(slots(8, 2));
-  rig.step_s = [](auto) { return 1.1 * StepPlanner::kSlowStep; };
+/// Three sequences of a batch have run their prompts, and decode in steps of so many seconds.
+void decode_a_batch(Rig& rig, double step_s) {
+  rig.step_s = [step_s](auto) { return step_s; };
   for (std::uint64_t k = 1; k <= 3; ++k) submit(rig, k, 4, 40, true);
   step(rig);
+}
+
+TEST(Background, WhereStepsAreSlowOneOfItIsTheOnlyOneInFlight) {
+  Rig rig(slots(8, 2));
+  decode_a_batch(rig, 1.1 * StepPlanner::kSlowStep);
   ASSERT_TRUE(rig.plan());
   EXPECT_FALSE(rig.plan()) << "decodes, too";
   submit(rig, 101, 4, 5, false);
@@ -124,9 +129,7 @@ TEST(Background, WhereStepsAreSlowOneOfItIsTheOnlyOneInFlight) {
 
 TEST(Background, WhereStepsAreQuickTwoAreInFlight) {
   Rig rig(slots(8, 2));
-  rig.step_s = [](auto) { return 0.9 * StepPlanner::kSlowStep; };
-  for (std::uint64_t k = 1; k <= 3; ++k) submit(rig, k, 4, 40, true);
-  step(rig);
+  decode_a_batch(rig, 0.9 * StepPlanner::kSlowStep);
   EXPECT_TRUE(rig.plan());
   EXPECT_TRUE(rig.plan());
 }
