@@ -60,7 +60,7 @@ class StepBudget {
   /// The longest of the last ones counts, up to kMostPiece of the limit.
   void learn_piece(double seconds);
 
-  /// Limit for steps whose prompts nobody waits for: a client's request that arrives waits for their end.
+  /// Limit for steps with background rows: a client's request that arrives during one waits for its end.
   static constexpr double kBackgroundStepS = 0.1;
   /// Part of the limit that a long prompt may take of a newcomer's first step, and all prompts always.
   static constexpr double kLeastPart = 1.0 / 6;

@@ -202,7 +202,8 @@ class Attend {
     }
   }
 
-  /// Rows that the products compute for so many: those beyond are working memory's, and nobody reads them.
+  /// Rows that the products compute where so many are needed. The rows beyond lie in working memory and are
+  /// not read.
   static constexpr int whole_rows(int rows) {
     if constexpr (MultipliesMatrices<V>) {
       static_assert(V::whole_rows(kAttendRows) == kAttendRows);

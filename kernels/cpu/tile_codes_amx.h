@@ -136,7 +136,8 @@ class TiledCodes {
     }
   }
 
-  /// Half of what belongs to a group: the other side asks for the rest.
+  /// Asks for every second cache line ahead that belongs to a group; the call of the other side asks for the
+  /// others.
   void prefetch(int g, int side) const {
     const auto* ahead = static_cast<const char*>(a_.ahead != nullptr ? a_.ahead : a_.panel);
     const auto calls = static_cast<std::size_t>(a_.ahead_calls);

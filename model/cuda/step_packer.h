@@ -54,7 +54,7 @@ struct HeldGates {
   std::span<kernels::ProposingSequence> proposing;
 };
 
-/// Whether a GPU's last layer leaves out the rows that nobody reads. No GPU has run that yet.
+/// Whether a GPU's last layer finishes only the rows that ReadRows finds. This has not run on a GPU.
 inline constexpr bool kFinishesReadRowsOnly = false;
 
 /// One thread. Does not allocate once the largest plan has passed.
