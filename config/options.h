@@ -175,7 +175,7 @@ enum class CpuIsa { automatic, baseline, avx2, avx512, avx512_vnni, avx512_bf16,
 /// What the model runs on, and how much memory it may take.
 struct DeviceOptions {
   Device device = Device::automatic;
-  CpuIsa cpu_isa = CpuIsa::automatic;  ///< automatic: the fastest here but AMX
+  CpuIsa cpu_isa = CpuIsa::automatic;  ///< automatic: the fastest here
   int cpu_threads =
       0;  ///< of the CPU worker, each pinned to a core; 0: the physical cores, or what a CPU quota allows
   /// KV memory of the CPU device in bytes, of all ranks together; 0: for each a quarter of its free memory,
