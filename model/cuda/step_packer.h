@@ -55,7 +55,7 @@ struct HeldGates {
 };
 
 /// Whether a GPU's last layer finishes only the rows that ReadRows finds. This has not run on a GPU.
-inline constexpr bool kFinishesReadRowsOnly = false;
+inline constexpr bool kFinishesReadRowsOnly = true;
 
 /// One thread. Does not allocate once the largest plan has passed.
 class StepPacker {

@@ -483,5 +483,31 @@ TEST(ChooseMoe, ExpertParallelCountsTheRowsOfItsOwnExperts) {
   EXPECT_EQ(expected_places(1, 1, 0, 1, 64), 1);
 }
 
+// Slices of the shared experts run beside the router where their places do not depend on it, which only
+// streams make use of.
+TEST(ChooseMoe, SharedSlicesComeFirstWhereBothProductsStream) {
+  const auto layout = [&](const WeightFormat& format, int rows, int shared, const GpuTraits& gpu) {
+    const auto stack = [&](int outputs, int inputs) {
+      return MatrixStack{{nullptr, format, outputs, inputs}, 64 + shared};
+    };
+    return lay_out(Moe{.gate_up = stack(2 * 1536, 2560),
+                       .down = stack(2560, 1536),
+                       .experts = 64,
+                       .shared = shared,
+                       .top_k = 6,
+                       .rows = rows},
+                   gpu, nullptr);
+  };
+  const WeightFormat int4{WeightKind::int4, DType::bf16}, fp8{WeightKind::fp8, DType::bf16};
+  for (const WeightFormat& format : {WeightFormat(DType::bf16), int4}) {
+    EXPECT_TRUE(layout(format, 1, 2, kH200).routing.shared_first);
+    EXPECT_TRUE(layout(format, 64, 2, kH200).routing.shared_first);
+    EXPECT_FALSE(layout(format, 4000, 2, kH200).routing.shared_first) << "many rows";
+    EXPECT_FALSE(layout(format, 1, 0, kH200).routing.shared_first) << "no slices";
+    EXPECT_FALSE(layout(format, 4000, 2, ampere()).routing.shared_first) << "tiles of many rows";
+  }
+  EXPECT_FALSE(layout(fp8, 1, 2, kH200).routing.shared_first) << "scales of x are not read past L1";
+}
+
 }  // namespace
 }  // namespace troupe::kernels::cuda

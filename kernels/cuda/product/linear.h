@@ -33,6 +33,18 @@ struct Groups {
   /// a grouped product of the same offsets, which holds the next kernel. So this one may fetch weights before
   /// its wait.
   bool settled = false;
+  /// Streams alone: the weight of group 0. Those of the next groups follow it; behind the last weight comes
+  /// the first.
+  int first_weight = 0;
+  /// Streams alone: the first `known` groups have `known_rows` rows each, which are rows 0 … of x, and x is
+  /// settled (launch.cuh). So their blocks need not wait for the kernel that writes the offsets; they write
+  /// `out` before it has ended, which no kernel since the one that made x touches.
+  int known = 0;
+  int known_rows = 0;
+
+  constexpr int weight_of(int group) const {
+    return group + first_weight < count ? group + first_weight : group + first_weight - count;
+  }
 };
 
 /// An RMS norm of the residual stream, made in two halves without a kernel of its own. The product that ends

@@ -47,9 +47,11 @@ struct StreamBlock {
   // The grid: blocks of a cluster, tiles of rows, tiles of outputs. So the row tiles of the same weights run
   // at about the same time.
   const int rank = static_cast<int>(blockIdx.x);
-  const int first_output = static_cast<int>(blockIdx.z) * kM;
+  const int output_tile = static_cast<int>(blockIdx.z);
+  const int first_output = output_tile * kM;
   const int outputs = min(kM, a.ending.outputs - first_output);
   RowTile rows{};
+  int known_x = -1;  ///< row of x that the first of `rows` reads, of a known group; else -1
   // The block's inputs in chunks, and in pieces; a piece fills a stage.
   const int first_chunk = min(a.chunks, rank* a.block_boxes * 2);
   const int chunks = min(a.chunks - first_chunk, a.block_boxes * 2);
@@ -108,6 +110,7 @@ struct StreamBlock {
   }
   /// Row of x that row r of the block reads.
   __device__ __forceinline__ std::size_t row_of_x(int r) const {
+    if (known_x >= 0) return static_cast<std::size_t>(known_x + r);
     const int p = rows.first + r;
     return static_cast<std::size_t>(a.groups.gather != nullptr ? a.groups.gather[p] : p);
   }

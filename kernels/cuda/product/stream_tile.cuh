@@ -30,6 +30,7 @@ struct StreamArgs {
   int cluster = 1;
   int shared_bytes = 0;
   int first_blocks = 0;  ///< that may start before the previous kernel has ended
+  int known_tiles = 0;   ///< tiles of rows of the groups whose rows are known
   Groups groups{};
   EndingArgs ending{};
 };
