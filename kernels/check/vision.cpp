@@ -94,9 +94,13 @@ void add_frame(Checks& checks, DType dtype, int heads, int head_dim, int rows) {
                        .head_dim = head_dim,
                        .scale = 1 / std::sqrt(static_cast<float>(head_dim)),
                        .count = rows};
-  const auto way = [shape](const cuda::GpuTraits& gpu) {
-    return cuda::frame_is_packed(shape, gpu) ? TakenWay{"packed, tensor cores", KernelWay::frame_packed}
-                                             : TakenWay{"plain", {}};
+  const auto way = [shape](const cuda::GpuTraits& gpu) -> TakenWay {
+    switch (choose(shape, gpu)) {
+      case cuda::FrameWay::wgmma: return {"packed, wgmma", KernelWay::frame_packed};
+      case cuda::FrameWay::mma: return {"packed, mma.sync", KernelWay::frame_packed};
+      case cuda::FrameWay::plain: break;
+    }
+    return {"plain", {}};
   };
   const auto body = [=](auto& side) {
     FrameAttention op = shape;
@@ -126,7 +130,7 @@ void add_frame(Checks& checks, DType dtype, int heads, int head_dim, int rows) {
   };
   const std::string what = std::string(to_string(dtype)) + ", " + std::to_string(rows) + " patches, " +
                            std::to_string(heads) + " heads of " + std::to_string(head_dim);
-  const Bound bound{0, dtype == DType::bf16 ? 1.2e-2 : 1e-4};
+  const Bound bound{0, dtype == DType::bf16 ? 1.2e-2 : dtype == DType::f16 ? 1.5e-3 : 1e-4};
   checks.push_back({"PackFrame, FrameAttention", what, {}, way, on_both(bound, body)});
 }
 
@@ -144,6 +148,7 @@ void add_vision_checks(Checks& checks) {
     }
   }
   add_frame(checks, DType::bf16, 4, 80, 200);
+  add_frame(checks, DType::f16, 4, 80, 200);
   add_frame(checks, DType::f32, 2, 40, 70);
 }
 

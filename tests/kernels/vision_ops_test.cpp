@@ -38,6 +38,14 @@ class VisionOps : public OpTest {
 
 TROUPE_ALL_DEVICES(VisionOps);
 
+const auto kWithoutWgmma =
+    testing::Combine(testing::Values(Where{.cuda = true, .like = "A100"}, Where{.cuda = true, .like = "A10"}),
+                     testing::Values(DType::bf16, DType::f16));
+std::string name_of(const testing::TestParamInfo<std::tuple<Where, DType>>& info) {
+  return to_string(std::get<0>(info.param)) + "_" + to_string(std::get<1>(info.param));
+}
+INSTANTIATE_TEST_SUITE_P(Without, VisionOps, kWithoutWgmma, name_of);
+
 TEST_P(VisionOps, PixelsAreNormalisedByColour) {
   std::vector<float> table(kPixelTable);
   fill_pixel_table(table.data());
