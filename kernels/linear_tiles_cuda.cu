@@ -6,6 +6,7 @@
 // tensor cores. They fill the ring themselves by cp.async. A fifth warp for that would cost the others
 // registers, and with those two blocks on a multiprocessor.
 #include "base/check.h"
+#include "kernels/cuda/product/biased_four.cuh"
 #include "kernels/cuda/product/stream_launch.cuh"
 
 namespace troupe::kernels::cuda {
@@ -13,9 +14,10 @@ namespace {
 
 using namespace streaming;
 
-template <class T, class Codes>
+template <class T, class Codes, class Finish_ = Four<T>>
 struct ManyRowsTile : StreamTile<T, Codes, kWideOutputs, many_rows_tile(Codes::kOperands > 1), 2, 2> {
   using S = StreamTile<T, Codes, kWideOutputs, many_rows_tile(Codes::kOperands > 1), 2, 2>;
+  using Finish = Finish_;
   static constexpr int kThreads = S::kWarps * 32;
 };
 
@@ -137,15 +139,15 @@ __global__ void __launch_bounds__(Tile::kThreads, 2)
   }
   block.hand_over(sums, block.place_sums());
   const auto first = block.mine(static_cast<int>(threadIdx.x));
-  Four<typename Tile::T> four(a.ending, first.p, first.o);
+  typename Tile::Finish four(a.ending, first.p, first.o);
   if (first.there) four.read();
   block.finish(first, four,
                first.there ? block.output_scales(first.o) : typename StreamBlock<Tile>::OutputScales{});
 }
 
-template <class T, class Codes>
+template <class T, class Codes, class Finish = Four<T>>
 void start(Cuda& device, const Linear& linear, const StreamPlan& plan) {
-  using Tile = ManyRowsTile<T, Codes>;
+  using Tile = ManyRowsTile<T, Codes, Finish>;
   TROUPE_CHECK(plan.tile_rows == Tile::kN && plan.outputs == Tile::kM && plan.cluster == 1 &&
                plan.boxes == 1 && plan.stages <= 3);
   launch_stream<Tile>(device, linear, plan, tiles<Tile>);
@@ -158,6 +160,12 @@ void run_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
   TROUPE_CHECK(with_codes(linear.weight.format, [&](auto codes) {
     if constexpr (!decltype(codes)::kLines) start<Bf16, decltype(codes)>(device, linear, plan);
   }));
+}
+
+void run_biased_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
+  if (linear.weight.activations() == DType::f16)
+    return start<F16, PlainCodes, BiasedFour<F16>>(device, linear, plan);
+  start<Bf16, PlainCodes, BiasedFour<Bf16>>(device, linear, plan);
 }
 
 }  // namespace troupe::kernels::cuda

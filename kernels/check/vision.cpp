@@ -58,14 +58,16 @@ void add_rows_of_patches(Checks& checks) {
                     })});
 }
 
+/// `rows` × 1280; with 1,700 rows, tiles for every multiprocessor of the cards without wgmma.
 void add_biased_product(Checks& checks, DType dtype, int rows, BiasEnding ending, const char* what) {
-  constexpr int kOutputs = 1280, kInputs = 1000;
+  constexpr int kOutputs = 1280;
+  const int inputs = rows > 1000 ? 200 : 1000;
   const bool summed = ending == BiasEnding::set || ending == BiasEnding::add;
   const cuda::LinearShape shape{
       .ending = ending == BiasEnding::add ? cuda::Ending::add : cuda::Ending::store_f32,
       .format = dtype,
       .outputs = kOutputs,
-      .inputs = kInputs,
+      .inputs = inputs,
       .rows = rows};
   checks.push_back(
       {"LinearBias",
@@ -77,8 +79,8 @@ void add_biased_product(Checks& checks, DType dtype, int rows, BiasEnding ending
          float* const sum = side.floats(rows, kOutputs, draw(static_cast<std::size_t>(rows * kOutputs), 125));
          run(side.device(), LinearBias{.out = out,
                                        .sum = sum,
-                                       .x = exact_rows(side, dtype, rows, kInputs, 126),
-                                       .weight = exact_matrix(side, dtype, kOutputs, kInputs, 127),
+                                       .x = exact_rows(side, dtype, rows, inputs, 126),
+                                       .weight = exact_matrix(side, dtype, kOutputs, inputs, 127),
                                        .bias = side.floats(1, kOutputs, draw(kOutputs, 128)),
                                        .rows = rows,
                                        .ending = ending});
@@ -138,6 +140,8 @@ void add_frame(Checks& checks, DType dtype, int heads, int head_dim, int rows) {
 
 void add_vision_checks(Checks& checks) {
   add_rows_of_patches(checks);
+  add_biased_product(checks, DType::bf16, 1700, BiasEnding::gelu, "GELU");
+  add_biased_product(checks, DType::f16, 1700, BiasEnding::add, "added");
   for (const DType dtype : {DType::bf16, DType::f32}) {
     for (const int rows : {5, 200}) {
       if (dtype == DType::f32 && rows > 5) continue;

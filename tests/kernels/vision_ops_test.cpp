@@ -143,6 +143,7 @@ class VisionProducts : public VisionOps {
 };
 
 TROUPE_ALL_DEVICES(VisionProducts);
+INSTANTIATE_TEST_SUITE_P(Without, VisionProducts, kWithoutWgmma, name_of);
 
 TEST_P(VisionProducts, BiasAndEveryEnding) { check(37, 75, 45, 1); }
 
@@ -152,6 +153,12 @@ TEST_P(VisionProducts, FewRows) { check(3, 75, 45, 1); }
 TEST_P(VisionProducts, ManyTiles) {
   if (!where().cuda) GTEST_SKIP() << "of a GPU's tiles";
   check(300, 1096, 552, 59);
+}
+
+// As many tiles as the A100 has multiprocessors, the last ones cut, and an odd number of chunks of inputs.
+TEST_P(VisionProducts, TilesForEveryMultiprocessor) {
+  if (!where().cuda) GTEST_SKIP() << "of a GPU's tiles";
+  check(1100, 200, 1560, 97);
 }
 
 TEST_P(VisionOps, RowsAreJoinedWithoutPadding) {

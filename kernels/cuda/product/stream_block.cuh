@@ -468,14 +468,14 @@ struct StreamBlock {
     }
     return scales;
   }
-  __device__ __forceinline__ void finish(const Mine& first, Four<typename Tile::T>& first_four,
+  __device__ __forceinline__ void finish(const Mine& first, typename Tile::Finish& first_four,
                                          const OutputScales& first_scales) const {
     if (a.cluster > 1) {
       ptx::mbarrier_wait(got, 0);
     } else {
       ptx::barrier_sync(1, kWarps * 32);
     }
-    const auto end = [&](const Mine& it, Four<typename Tile::T>& four, const OutputScales& scales) {
+    const auto end = [&](const Mine& it, typename Tile::Finish& four, const OutputScales& scales) {
       float4 y = total(it.at), up = pairs ? total(it.at + 8 * 4) : y;
       if constexpr (Codes::kOutputScales) {
         y = scaled(y, scales.y);
@@ -487,7 +487,7 @@ struct StreamBlock {
     for (int i = static_cast<int>(threadIdx.x) + kWarps * 32; i >> log_fours < rows.count; i += kWarps * 32) {
       const Mine it = mine(i);
       if (!it.there) continue;
-      Four<typename Tile::T> four(a.ending, it.p, it.o);
+      typename Tile::Finish four(a.ending, it.p, it.o);
       four.read();
       end(it, four, output_scales(it.o));
     }
