@@ -382,6 +382,14 @@ TEST_P(Fp8Products, EveryWayEqualsSumsInDoublePrecision) {
   invariant.batch_invariant = true;
   check("batch-invariant stream", 1e-5,
         [&](Cuda& device, const Linear& l) { run_stream(device, l, stream_plan(shape, invariant)); });
+  for (const int kib : {99, 163, 227}) {
+    GpuTraits like = gpu;
+    like.block_shared_bytes = std::min(gpu.block_shared_bytes, kib << 10);
+    const std::string name = "tiles for " + std::to_string(kib) + " KiB";
+    check(name.c_str(), 1e-5, [&](Cuda& device, const Linear& l) {
+      run_stream(device, l, streaming::many_rows_plan(shape, like));
+    });
+  }
   check("chosen", 0x1p-10, [&](Cuda& device, const Linear& l) {
     Linear plain = l;
     if (groups() == 1 && !c().gathered) plain.x_codes = nullptr;  // run() makes them
