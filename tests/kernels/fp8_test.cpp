@@ -395,6 +395,14 @@ TEST_P(Fp8Products, EveryWayEqualsSumsInDoublePrecision) {
     if (groups() == 1 && !c().gathered) plain.x_codes = nullptr;  // run() makes them
     run(device, plain);
   });
+  if (!gpu.features.fp8) return;
+  check("chosen for an L20", 1e-5, [](Cuda& device, const Linear& l) {
+    device.sync();
+    Cuda& ada = cuda_like("L20");
+    ASSERT_FALSE(ada.features().wgmma);
+    run(ada, l);
+    ada.sync();
+  });
   if (!gpu.features.wgmma) return;
   int tiles = 0;
   for (int tile = 0; tile < static_cast<int>(std::size(kWgmmaTiles)); ++tile) {
