@@ -86,6 +86,18 @@ TEST(ChooseLinear, Fp8StreamsAFewRowsAndTakesWgmmaForMany) {
   GpuTraits invariant = kH200;
   invariant.batch_invariant = true;
   EXPECT_EQ(way(s, invariant), LinearWay::stream);
+  EXPECT_EQ(way(s, ampere()), LinearWay::generic);
+  GpuTraits ada = ampere();
+  ada.features.fp8 = true;
+  ada.block_shared_bytes = 99 << 10;
+  const LinearChoice tiles = choose(s, ada);
+  ASSERT_EQ(tiles.way, LinearWay::stream);
+  EXPECT_TRUE(tiles.stream.many_rows);
+  EXPECT_EQ(tiles.stream.tile_rows, 64);
+  EXPECT_EQ(tiles.stream.stages, 2);
+  EXPECT_LE(2 * (tiles.stream.shared_bytes + 1024), 100 << 10) << "two blocks on a multiprocessor";
+  s.rows = 48;
+  EXPECT_FALSE(choose(s, ada).stream.many_rows) << "tiles would not be filled";
   s.format.activations = DType::f16;
   EXPECT_EQ(way(s), LinearWay::generic);
   EXPECT_FALSE(kWgmmaTiles[wgmma_plan(product(Ending::add, 2560, 2560, 512), kH200)].fp8);

@@ -382,10 +382,26 @@ TEST_P(Fp8Products, EveryWayEqualsSumsInDoublePrecision) {
   invariant.batch_invariant = true;
   check("batch-invariant stream", 1e-5,
         [&](Cuda& device, const Linear& l) { run_stream(device, l, stream_plan(shape, invariant)); });
+  for (const int kib : {99, 163, 227}) {
+    GpuTraits like = gpu;
+    like.block_shared_bytes = std::min(gpu.block_shared_bytes, kib << 10);
+    const std::string name = "tiles for " + std::to_string(kib) + " KiB";
+    check(name.c_str(), 1e-5, [&](Cuda& device, const Linear& l) {
+      run_stream(device, l, streaming::many_rows_plan(shape, like));
+    });
+  }
   check("chosen", 0x1p-10, [&](Cuda& device, const Linear& l) {
     Linear plain = l;
     if (groups() == 1 && !c().gathered) plain.x_codes = nullptr;  // run() makes them
     run(device, plain);
+  });
+  if (!gpu.features.fp8) return;
+  check("chosen for an L20", 1e-5, [](Cuda& device, const Linear& l) {
+    device.sync();
+    Cuda& ada = cuda_like("L20");
+    ASSERT_FALSE(ada.features().wgmma);
+    run(ada, l);
+    ada.sync();
   });
   if (!gpu.features.wgmma) return;
   int tiles = 0;

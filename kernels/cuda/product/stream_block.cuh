@@ -331,14 +331,15 @@ struct StreamBlock {
     }
     return operands;
   }
-  /// Adds the product of a box, scaled, to chain 0 of `sums`. `box` counts the block's boxes.
-  __device__ __forceinline__ void multiply_scaled_box(Sums& sums, int box, const Halves& w,
-                                                      const Halves& x) const {
+  /// Adds the product of a box, scaled, to chain 0 of `sums`. The addresses are those of the box's scales.
+  __device__ __forceinline__ void multiply_scaled_box(Sums& sums, const Halves& w, const Halves& x,
+                                                      ptx::SharedAddress weight_scales,
+                                                      ptx::SharedAddress x_scales) const {
     Sums part;
     multiply_chunk(part, 0, w, x, 0, {});
     multiply_chunk(part, 1, w, x, 0, {});
-    const auto* of_x = floats(x_scales_at) + box * kN + n0() + t();
-    const auto* of_weight = floats(weight_scales_at) + (box * kM + m0()) / kFp8ScaleOutputs;
+    const auto* of_x = floats(x_scales) + n0() + t();
+    const auto* of_weight = floats(weight_scales) + m0() / kFp8ScaleOutputs;
 #pragma unroll
     for (int i = 0; i < kTilesM; ++i) {
       const float2 both = *reinterpret_cast<const float2*>(of_weight + 2 * i);
@@ -369,7 +370,9 @@ struct StreamBlock {
       for (int b = 0; b < here / 2; ++b) {
         const Halves w_box = w + b * (kM * kRowBytes), x_box = x + b * (kOperands * kN * kRowBytes);
         if constexpr (Codes::kBlockScales) {
-          multiply_scaled_box(sums, i * a.boxes + b, w_box, x_box);
+          const auto box = static_cast<ptx::SharedAddress>((i * a.boxes + b) * 4);
+          multiply_scaled_box(sums, w_box, x_box, weight_scales_at + box * (kM / kFp8ScaleOutputs),
+                              x_scales_at + box * kN);
           continue;
         }
         const ptx::SharedAddress lines =
@@ -471,14 +474,14 @@ struct StreamBlock {
     }
     return scales;
   }
-  __device__ __forceinline__ void finish(const Mine& first, Four<typename Tile::T>& first_four,
+  __device__ __forceinline__ void finish(const Mine& first, typename Tile::Finish& first_four,
                                          const OutputScales& first_scales) const {
     if (a.cluster > 1) {
       ptx::mbarrier_wait(got, 0);
     } else {
       ptx::barrier_sync(1, kWarps * 32);
     }
-    const auto end = [&](const Mine& it, Four<typename Tile::T>& four, const OutputScales& scales) {
+    const auto end = [&](const Mine& it, typename Tile::Finish& four, const OutputScales& scales) {
       float4 y = total(it.at), up = pairs ? total(it.at + 8 * 4) : y;
       if constexpr (Codes::kOutputScales) {
         y = scaled(y, scales.y);
@@ -490,7 +493,7 @@ struct StreamBlock {
     for (int i = static_cast<int>(threadIdx.x) + kWarps * 32; i >> log_fours < rows.count; i += kWarps * 32) {
       const Mine it = mine(i);
       if (!it.there) continue;
-      Four<typename Tile::T> four(a.ending, it.p, it.o);
+      typename Tile::Finish four(a.ending, it.p, it.o);
       four.read();
       end(it, four, output_scales(it.o));
     }

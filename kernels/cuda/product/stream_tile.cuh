@@ -40,6 +40,7 @@ struct StreamTile {
   using T = Element;
   using Codes = Codes_;
   using Operand = std::conditional_t<Codes::kBlockScales, __nv_fp8_e4m3, T>;  ///< of an instruction
+  using Finish = Four<T>;  ///< what finishes four outputs of a row
   static constexpr int kM = kM_, kN = kN_;
   static constexpr int kWarpsM = kWarpsM_, kWarpsN = kWarpsN_;  ///< warps that multiply
   static constexpr int kWarps = kWarpsM * kWarpsN;
