@@ -46,10 +46,12 @@ using FetchBlocks = std::function<bool(
     const std::function<void(const wire::BlockCopy& copy, std::span<const std::byte> block)>& take,
     const std::atomic<bool>& stop)>;
 
-/// What has become of a pair (Executor::attach_pair()). `lost`: it may be tried again, by another socket;
-/// `refused`: that is of no use. `why`: a clause without an end, for these two.
+/// What has become of a pair (Executor::attach_pair()). `lost`: the other worker has gone or does not answer;
+/// the pair may be tried again, by another socket. `failed`: both have tried, and NCCL has not moved what it
+/// should; likewise, but not often. `refused`: another try is of no use. `why`: a clause without an end, for
+/// all but `ready`.
 struct PairNews {
-  enum class What { ready, lost, refused };
+  enum class What { ready, lost, failed, refused };
   What what = What::ready;
   std::string why;
 };

@@ -137,12 +137,11 @@ void obey(supervisor::Packet& packet, KvPairs& pairs, const Control& control, co
   if (order != "peer_memory") return;
   const auto memory = supervisor::kv_memory_of(packet);
   const Status status =
-      memory && peer >= 0
-          ? pairs.attach(index, {rank, static_cast<int>(packet.number("ranks", -1)), memory->file.get(),
-                                 static_cast<std::size_t>(memory->blocks),
-                                 static_cast<std::size_t>(memory->block_bytes), memory->life,
-                                 memory->own_life})
-          : invalid("the supervisor describes it badly");
+      memory && peer >= 0 ? pairs.attach(index, {rank, static_cast<int>(packet.number("ranks", -1)),
+                                                 memory->file.get(), static_cast<std::size_t>(memory->blocks),
+                                                 static_cast<std::size_t>(memory->block_bytes), memory->life,
+                                                 memory->own_life})
+                          : invalid("the supervisor describes it badly");
   if (status.ok()) {
     log.info("peer_memory", {kv("peer", peer), kv("rank", rank), kv("blocks", memory->blocks)});
   } else {

@@ -33,7 +33,8 @@ Status KvPairs::pair(std::uint32_t peer, Rank& rank) {
   rank.tried = ++tries_;
   OwnedFd own, theirs;
   if (Status made = model::PairSocket::make(own, theirs); !made.ok()) return made;
-  const auto tell = [inbox = inbox_, peer, number = rank.memory.rank, tried = rank.tried](const PairNews& news) {
+  const auto tell = [inbox = inbox_, peer, number = rank.memory.rank,
+                     tried = rank.tried](const PairNews& news) {
     const std::lock_guard lock(inbox->mutex);
     inbox->news.push_back({peer, number, tried, news});
   };
@@ -75,12 +76,18 @@ void KvPairs::take(const News& news, TimePoint now) {
   if (at == peer.ranks.end() || at->second.tried != news.tried) return;  // of an earlier one
   Rank& rank = at->second;
   if (news.news.what == PairNews::What::ready) {
-    rank.failures = 0;
+    rank.ready_at = now;
     setup_.log.info("kv_pair_ready", {kv("peer", news.peer), kv("rank", news.rank)});
     return;
   }
-  setup_.log.warning("kv_pair_ended", {kv("peer", news.peer), kv("rank", news.rank), kv("why", news.news.why)});
-  if (news.news.what == PairNews::What::refused || ++rank.failures >= kMostFailures)
+  setup_.log.warning("kv_pair_ended",
+                     {kv("peer", news.peer), kv("rank", news.rank), kv("why", news.news.why)});
+  if (news.news.what == PairNews::What::failed) {
+    const bool was_good = rank.ready_at != TimePoint{} && now - rank.ready_at > kTrial;
+    rank.failures = was_good ? 1 : rank.failures + 1;
+    rank.ready_at = {};
+  }
+  if (news.news.what == PairNews::What::refused || rank.failures >= kMostFailures)
     return refuse(news.peer, peer, news.news.why);
   rank.retry_at = now + kPairRetry;
 }

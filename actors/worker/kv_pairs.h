@@ -1,7 +1,7 @@
 #pragma once
 // Which KV memories of prefill instances this worker reads itself, and from which it gets blocks by NCCL, as
-// one of a pair with the worker that has them (Executor::attach_pair()). It reads what it can. Where it cannot
-// read the memory of one rank of an instance, pairs are made with all of that instance's ranks.
+// one of a pair with the worker that has them (Executor::attach_pair()). It reads what it can. Where it
+// cannot read the memory of one rank of an instance, pairs are made with all of that instance's ranks.
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -21,8 +21,9 @@ namespace troupe {
 /// One thread.
 class KvPairs {
  public:
-  /// A pair that could not be made so often is of no use.
+  /// A pair that has failed so often, each time within kTrial, is of no use.
   static constexpr int kMostFailures = 3;
+  static constexpr Duration kTrial = std::chrono::minutes(1);  ///< from when it was ready
   /// After the end of a pair, to the next try.
   static constexpr Duration kPairRetry = std::chrono::seconds(2);
 
@@ -51,7 +52,8 @@ class KvPairs {
     PeerKvMemory memory;      // without its descriptor
     std::uint64_t tried = 0;  // number of the last try; 0: there was none
     TimePoint retry_at{};     // {}: there is nothing to try
-    int failures = 0;         // since it was last ready
+    TimePoint ready_at{};     // when it was last ready
+    int failures = 0;         // one after the other
   };
   struct Peer {
     bool by_pairs = false;

@@ -93,14 +93,14 @@ KvPairReceiver::KvPairReceiver(OwnedFd socket, const PeerKvMemory& memory, PairT
       limits_(limits) {
   thread_ = std::thread([this, memory] {
     ::pthread_setname_np(::pthread_self(), "kv_pair_meet");
-    Failed failed;
+    PairNews news;
     try {
-      failed = join(memory);
+      news = join(memory);
     } catch (const std::runtime_error& error) {
-      failed = {error.what(), mover_ == nullptr};
+      news = {mover_ == nullptr ? PairNews::What::refused : PairNews::What::failed, error.what()};
     }
-    if (!failed.why.empty()) return lose(failed);
-    tell_({PairNews::What::ready, ""});
+    if (news.what != PairNews::What::ready) return lose(news);
+    tell_(news);
     ready_ = true;
   });
 }
@@ -111,46 +111,51 @@ KvPairReceiver::~KvPairReceiver() {
   end_beside(std::move(mover_));
 }
 
-KvPairReceiver::Failed KvPairReceiver::join(const PeerKvMemory& memory) {
+PairNews KvPairReceiver::join(const PeerKvMemory& memory) {
   const TimePoint deadline = Clock::now() + limits_.meet;
-  if (terms_.slices.size() > kMostPairSlices) return {"a block would come in too many slices", true};
+  if (terms_.slices.size() > kMostPairSlices)
+    return {PairNews::What::refused, "a block would come in too many slices"};
   mover_ = make_(terms_);
-  if (!socket_.send(hello_of(memory, terms_, *mover_))) return {kGone};
+  if (!socket_.send(hello_of(memory, terms_, *mover_))) return {PairNews::What::lost, kGone};
   PairAnswer answer;
   switch (socket_.receive(answer, deadline)) {
     case PairSocket::Got::packet: break;
-    case PairSocket::Got::nothing: return {kStoodStill};
-    case PairSocket::Got::end: return {kGone};
+    case PairSocket::Got::nothing: return {PairNews::What::lost, kStoodStill};
+    case PairSocket::Got::end: return {PairNews::What::lost, kGone};
   }
-  if (answer.kind == PairAnswer::Kind::refused) return {text_in(answer.why), true};
+  if (answer.kind == PairAnswer::Kind::refused) return {PairNews::What::refused, text_in(answer.why)};
   if (answer.kind != PairAnswer::Kind::welcome)
-    return {"the other end has sent what is no answer to a greeting"};
+    return {PairNews::What::failed, "the other end has sent what is no answer to a greeting"};
   PairMeeting meeting;
   mover_->make_id(meeting.id);
-  if (!socket_.send(meeting)) return {kGone};
+  if (!socket_.send(meeting)) return {PairNews::What::lost, kGone};
   mover_->meet(meeting.id);
-  return {wait_until([this] { return mover_->met(); }, deadline, socket_, limits_, nullptr)};
+  const std::string why = wait_until([this] { return mover_->met(); }, deadline, socket_, limits_, nullptr);
+  return {why.empty()    ? PairNews::What::ready
+          : why == kGone ? PairNews::What::lost
+                         : PairNews::What::failed,
+          why};
 }
 
-void KvPairReceiver::lose(const Failed& failed) {
+void KvPairReceiver::lose(const PairNews& news) {
   ready_ = false;
   end();
   end_beside(std::move(mover_));
-  tell_({failed.refused ? PairNews::What::refused : PairNews::What::lost, failed.why});
+  tell_(news);
 }
 
 bool KvPairReceiver::copy(std::span<const wire::BlockCopy> copies, const std::atomic<bool>& stop) {
   while (!copies.empty()) {
     if (!ready_ || stop) return false;
     const auto batch = copies.first(std::min(copies.size(), terms_.batch));
-    std::string why;
+    PairNews news;
     try {
-      why = copy_batch(batch, stop);
+      news = copy_batch(batch, stop);
     } catch (const std::runtime_error& error) {
-      why = error.what();
+      news = {PairNews::What::failed, error.what()};
     }
-    if (!why.empty()) {
-      lose({why});
+    if (news.what != PairNews::What::ready) {
+      lose(news);
       return false;
     }
     copies = copies.subspan(batch.size());
@@ -158,8 +163,8 @@ bool KvPairReceiver::copy(std::span<const wire::BlockCopy> copies, const std::at
   return true;
 }
 
-std::string KvPairReceiver::copy_batch(std::span<const wire::BlockCopy> copies,
-                                       const std::atomic<bool>& stop) {
+/// `ready`: it has been copied.
+PairNews KvPairReceiver::copy_batch(std::span<const wire::BlockCopy> copies, const std::atomic<bool>& stop) {
   const TimePoint deadline = Clock::now() + limits_.move;
   PairRequest request{++number_, static_cast<std::uint32_t>(copies.size())};
   std::vector<BlockId> own;
@@ -167,24 +172,23 @@ std::string KvPairReceiver::copy_batch(std::span<const wire::BlockCopy> copies,
     request.block[i] = copies[i].from;
     own.push_back(copies[i].to);
   }
-  if (!socket_.send(request)) return kGone;
+  if (!socket_.send(request)) return {PairNews::What::lost, kGone};
   PairAnswer answer;
   PairSocket::Got got = PairSocket::Got::nothing;
   const auto answered = [&] {
     got = socket_.receive(answer, TimePoint{});
     return got != PairSocket::Got::nothing;
   };
-  if (auto why = wait_until(answered, deadline, socket_, limits_, &stop); !why.empty()) return why;
-  if (got == PairSocket::Got::end) return kGone;
+  if (auto why = wait_until(answered, deadline, socket_, limits_, &stop); !why.empty())
+    return {PairNews::What::lost, why};
+  if (got == PairSocket::Got::end) return {PairNews::What::lost, kGone};
   if (answer.kind != PairAnswer::Kind::sending || answer.number != number_)
-    return "the other end has sent what is no answer to a request";
+    return {PairNews::What::failed, "the other end has sent what is no answer to a request"};
   mover_->move(own);
-  if (auto why = wait_until([this] { return mover_->moved(); }, deadline, socket_, limits_, &stop);
-      !why.empty()) {
-    return why;
-  }
+  const std::string why = wait_until([this] { return mover_->moved(); }, deadline, socket_, limits_, &stop);
+  if (!why.empty()) return {why == kStoodStill ? PairNews::What::failed : PairNews::What::lost, why};
   mover_->put();
-  return "";
+  return {};
 }
 
 // ---- The sender

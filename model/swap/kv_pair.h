@@ -95,13 +95,9 @@ class KvPairReceiver {
   bool copy(std::span<const wire::BlockCopy> copies, const std::atomic<bool>& stop);
 
  private:
-  struct Failed {
-    std::string why;  // empty: none
-    bool refused = false;
-  };
-  Failed join(const PeerKvMemory& memory);
-  std::string copy_batch(std::span<const wire::BlockCopy> copies, const std::atomic<bool>& stop);
-  void lose(const Failed& failed);
+  PairNews join(const PeerKvMemory& memory);
+  PairNews copy_batch(std::span<const wire::BlockCopy> copies, const std::atomic<bool>& stop);
+  void lose(const PairNews& news);
 
   PairSocket socket_;
   const PairTerms terms_;
