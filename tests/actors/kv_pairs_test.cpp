@@ -11,7 +11,7 @@ namespace {
 using namespace std::chrono_literals;
 
 /// An executor that says what it is asked for; pairs say what the test lets them say.
-class FakeExecutor final : public Executor {
+class PairingExecutor final : public Executor {
  public:
   wire::Capacity capacity() const override { return {}; }
   std::string device() const override { return "fake"; }
@@ -61,9 +61,9 @@ class KvPairsTest : public ::testing::Test {
   }
   Status attach(int rank, std::uint32_t peer = 1) { return pairs_->attach(peer, {rank, 2, 7, 4, 64, 41, 9}); }
   void tick(Duration later = 0s) { pairs_->tick(now_ += later); }
-  using Ranks = FakeExecutor::Ranks;
+  using Ranks = PairingExecutor::Ranks;
 
-  FakeExecutor executor_;
+  PairingExecutor executor_;
   std::optional<KvPairs> pairs_;
   Ranks sent_;
   std::vector<std::string> refused_;

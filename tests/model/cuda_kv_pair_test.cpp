@@ -210,7 +210,7 @@ TEST_F(CudaKvPair, TheReceiverIsFreeWithinItsLimitWhenTheSenderIsStopped) {
 TEST_F(CudaKvPair, OneGpuForBothIsRefusedInASentence) {
   const PairNews news = join("DISABLED_PrefillWorker", kPrefillGpu);
   EXPECT_EQ(news.what, PairNews::What::refused);
-  EXPECT_EQ(news.why.find("both instances are on GPU 0000"), 0u) << news.why;
+  EXPECT_EQ(news.why.find("both instances are on GPU "), 0u) << news.why;
   EXPECT_FALSE(decode_->copy({{9, 0}}));
 }
 

@@ -17,8 +17,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::size_t kBytes = 64;
-constexpr std::size_t kCount = 8;
+constexpr std::size_t kPairBlockBytes = 64;
+constexpr std::size_t kPairBlocks = 8;
 constexpr std::uint64_t kRankLife = 9;
 
 /// What joins two movers. They use it after the test's own objects have gone.
@@ -68,7 +68,7 @@ class FakeMover final : public PairMover {
       for (const KvSlice& slice : terms_.slices) {
         for (std::size_t row = 0; row < slice.rows; ++row) {
           const std::byte* const at =
-              kv_ + static_cast<std::size_t>(block) * kBytes + slice.from + row * slice.from_pitch;
+              kv_ + static_cast<std::size_t>(block) * kPairBlockBytes + slice.from + row * slice.from_pitch;
           bytes.insert(bytes.end(), at, at + slice.bytes);
         }
       }
@@ -90,8 +90,9 @@ class FakeMover final : public PairMover {
     for (const BlockId block : blocks_) {
       for (const KvSlice& slice : terms_.slices) {
         for (std::size_t row = 0; row < slice.rows; ++row, at += slice.bytes) {
-          std::memcpy(kv_ + static_cast<std::size_t>(block) * kBytes + slice.to + row * slice.to_pitch, at,
-                      slice.bytes);
+          std::memcpy(
+              kv_ + static_cast<std::size_t>(block) * kPairBlockBytes + slice.to + row * slice.to_pitch, at,
+              slice.bytes);
         }
       }
     }
@@ -120,9 +121,9 @@ class KvPairTest : public ::testing::Test {
   static PairTerms halves() {
     return {{{.from = 16, .to = 0, .bytes = 16, .rows = 2, .from_pitch = 32, .to_pitch = 16}}, 2};
   }
-  static PairTerms wholes() { return {{{.bytes = kBytes}}, 2}; }
+  static PairTerms wholes() { return {{{.bytes = kPairBlockBytes}}, 2}; }
 
-  void send(const KvPairSender::Memory& memory = {kRankLife, kCount, kBytes},
+  void send(const KvPairSender::Memory& memory = {kRankLife, kPairBlocks, kPairBlockBytes},
             std::string gpu = "0000:01:00.0", int library = 22809) {
     sender_ = std::make_unique<KvPairSender>(
         std::move(sender_socket_), memory,
@@ -132,7 +133,7 @@ class KvPairTest : public ::testing::Test {
         limits_);
   }
   void receive(PairTerms terms) {
-    PeerKvMemory memory{0, 1, -1, kCount, kBytes, 41, kRankLife};
+    PeerKvMemory memory{0, 1, -1, kPairBlocks, kPairBlockBytes, 41, kRankLife};
     receiver_ = std::make_unique<KvPairReceiver>(
         std::move(receiver_socket_), memory, std::move(terms),
         [this](const PairTerms& agreed) {
@@ -148,7 +149,7 @@ class KvPairTest : public ::testing::Test {
   /// The news with this number, from 0 on.
   PairNews news(std::size_t number) {
     std::unique_lock lock(mutex_);
-    EXPECT_TRUE(told_.wait_for(lock, test::kPatience, [&] { return news_.size() > number; }));
+    EXPECT_TRUE(told_.wait_for(lock, troupe::test::kPatience, [&] { return news_.size() > number; }));
     return news_.size() > number ? news_[number] : PairNews{PairNews::What::lost, "no news have come"};
   }
   void join(PairTerms terms) {
@@ -179,9 +180,9 @@ class KvPairTest : public ::testing::Test {
     return news(0).why;
   }
 
-  std::byte from_[kCount * kBytes], to_[kCount * kBytes] = {};
+  std::byte from_[kPairBlocks * kPairBlockBytes], to_[kPairBlocks * kPairBlockBytes] = {};
   std::shared_ptr<Cable> cable_ = std::make_shared<Cable>();
-  PairLimits limits_{test::kPatience, test::kPatience, 50ms};
+  PairLimits limits_{troupe::test::kPatience, troupe::test::kPatience, 50ms};
   OwnedFd sender_socket_, receiver_socket_;
   std::mutex mutex_;
   std::condition_variable told_;
@@ -198,10 +199,10 @@ TEST_F(KvPairTest, BlocksMoveInBatches) {
   ASSERT_TRUE(copy({{7, 0}, {2, 5}, {3, 6}, {4, 3}, {0, 1}}));
   EXPECT_EQ(cable_->moves, 6) << "three batches at each end";
   const auto same = [&](std::size_t from, std::size_t to) {
-    return std::memcmp(from_ + from * kBytes, to_ + to * kBytes, kBytes) == 0;
+    return std::memcmp(from_ + from * kPairBlockBytes, to_ + to * kPairBlockBytes, kPairBlockBytes) == 0;
   };
   EXPECT_TRUE(same(7, 0) && same(2, 5) && same(3, 6) && same(4, 3) && same(0, 1));
-  for (const std::size_t block : {2, 4, 7}) EXPECT_EQ(to_[block * kBytes], std::byte{0}) << block;
+  for (const std::size_t block : {2, 4, 7}) EXPECT_EQ(to_[block * kPairBlockBytes], std::byte{0}) << block;
   ASSERT_TRUE(copy({{1, 2}}));
   EXPECT_TRUE(same(1, 2));
 }
@@ -209,23 +210,23 @@ TEST_F(KvPairTest, BlocksMoveInBatches) {
 TEST_F(KvPairTest, ASliceOfABlockMovesAlone) {
   join(halves());
   ASSERT_TRUE(copy({{3, 1}}));
-  EXPECT_EQ(std::memcmp(to_ + kBytes, from_ + 3 * kBytes + 16, 16), 0);
-  EXPECT_EQ(std::memcmp(to_ + kBytes + 16, from_ + 3 * kBytes + 48, 16), 0);
-  for (std::size_t i = 32; i < kBytes; ++i) EXPECT_EQ(to_[kBytes + i], std::byte{0});
+  EXPECT_EQ(std::memcmp(to_ + kPairBlockBytes, from_ + 3 * kPairBlockBytes + 16, 16), 0);
+  EXPECT_EQ(std::memcmp(to_ + kPairBlockBytes + 16, from_ + 3 * kPairBlockBytes + 48, 16), 0);
+  for (std::size_t i = 32; i < kPairBlockBytes; ++i) EXPECT_EQ(to_[kPairBlockBytes + i], std::byte{0});
 }
 
 TEST_F(KvPairTest, TwoRanksOnOneGpuAreRefused) {
-  send({kRankLife, kCount, kBytes}, "0000:02:00.0");
+  send({kRankLife, kPairBlocks, kPairBlockBytes}, "0000:02:00.0");
   EXPECT_EQ(refusal(wholes()), "both instances are on GPU 0000:02:00.0, and NCCL takes one rank of each GPU");
 }
 
 TEST_F(KvPairTest, AnotherVersionOfTheLibraryIsRefused) {
-  send({kRankLife, kCount, kBytes}, "0000:01:00.0", 21805);
+  send({kRankLife, kPairBlocks, kPairBlockBytes}, "0000:01:00.0", 21805);
   EXPECT_EQ(refusal(wholes()), "the prefill instance has version 21805 of NCCL, the decode instance 22809");
 }
 
 TEST_F(KvPairTest, AMemoryThatHasGoneIsRefused) {
-  send({kRankLife + 1, kCount, kBytes});
+  send({kRankLife + 1, kPairBlocks, kPairBlockBytes});
   EXPECT_EQ(refusal(wholes()), "the other instance asks for a KV memory that has gone");
 }
 
@@ -244,7 +245,7 @@ TEST_F(KvPairTest, AnotherBuildIsRefused) {
   ++hello.version;
   ASSERT_TRUE(raw.send(hello));
   PairAnswer answer;
-  ASSERT_EQ(raw.receive(answer, Clock::now() + test::kPatience), PairSocket::Got::packet);
+  ASSERT_EQ(raw.receive(answer, Clock::now() + troupe::test::kPatience), PairSocket::Got::packet);
   EXPECT_EQ(answer.kind, PairAnswer::Kind::refused);
   EXPECT_EQ(text_in(answer.why), "the other instance is of another build");
 }
@@ -254,15 +255,15 @@ TEST_F(KvPairTest, GarbageEndsTheSender) {
   PairSocket raw(std::move(receiver_socket_));
   ASSERT_TRUE(raw.send(PairMeeting{}));
   PairAnswer answer;
-  EXPECT_EQ(raw.receive(answer, Clock::now() + test::kPatience), PairSocket::Got::end);
+  EXPECT_EQ(raw.receive(answer, Clock::now() + troupe::test::kPatience), PairSocket::Got::end);
   while (!sender_->has_ended()) std::this_thread::sleep_for(1ms);
 }
 
 TEST_F(KvPairTest, ABlockThatTheSenderLacksEndsThePairAndWritesNothing) {
   join(wholes());
-  EXPECT_FALSE(copy({{kCount, 2}}));
+  EXPECT_FALSE(copy({{kPairBlocks, 2}}));
   EXPECT_EQ(news(1).what, PairNews::What::lost);
-  EXPECT_EQ(to_[2 * kBytes], std::byte{0});
+  EXPECT_EQ(to_[2 * kPairBlockBytes], std::byte{0});
   EXPECT_FALSE(copy({{1, 2}}));
 }
 
@@ -275,34 +276,34 @@ TEST_F(KvPairTest, AGreetingThatNobodyAnswersHasALimit) {
 
 TEST_F(KvPairTest, ASenderThatGoesDuringACopyIsNoticedAtOnce) {
   join(wholes());
-  EXPECT_LT(time_of_stuck_copy([this] { sender_.reset(); }), test::kPatience / 2);
+  EXPECT_LT(time_of_stuck_copy([this] { sender_.reset(); }), troupe::test::kPatience / 2);
   EXPECT_EQ(news(1).why, "the other end has gone");
 }
 
 TEST_F(KvPairTest, ASenderThatStandsStillDuringACopyHasALimit) {
   limits_.move = 100ms;
   join(wholes());
-  EXPECT_LT(time_of_stuck_copy([] {}), test::kPatience / 2);
+  EXPECT_LT(time_of_stuck_copy([] {}), troupe::test::kPatience / 2);
   EXPECT_EQ(news(1).what, PairNews::What::failed);
   while (!sender_->has_ended()) std::this_thread::sleep_for(1ms);  // nor does it wait for the receiver
 }
 
 TEST_F(KvPairTest, ACopyThatNobodyWantsAnyMoreEndsSoon) {
   join(wholes());
-  EXPECT_LT(time_of_stuck_copy([this] { stop_ = true; }), test::kPatience / 2);
+  EXPECT_LT(time_of_stuck_copy([this] { stop_ = true; }), troupe::test::kPatience / 2);
   EXPECT_EQ(news(1).why, "a copy was given up");
 }
 
 TEST_F(KvPairTest, AReceiverThatEndsFreesBothEnds) {
   join(wholes());
-  EXPECT_LT(time_of_stuck_copy([this] { receiver_->end(); }), test::kPatience / 2);
+  EXPECT_LT(time_of_stuck_copy([this] { receiver_->end(); }), troupe::test::kPatience / 2);
   while (!sender_->has_ended()) std::this_thread::sleep_for(1ms);
 }
 
 TEST_F(KvPairTest, AMoverThatDoesNotEndHoldsUpNobody) {
   join(wholes());
   cable_->ends = false;
-  EXPECT_LT(time_of_stuck_copy([this] { sender_.reset(); }), test::kPatience / 2);
+  EXPECT_LT(time_of_stuck_copy([this] { sender_.reset(); }), troupe::test::kPatience / 2);
   receiver_.reset();
   EXPECT_EQ(cable_->movers, 2) << "they end on threads of their own";
   cable_->ends = true;
@@ -311,7 +312,7 @@ TEST_F(KvPairTest, AMoverThatDoesNotEndHoldsUpNobody) {
 
 TEST_F(KvPairTest, ALibraryThatIsNotThereIsARefusal) {
   sender_ = std::make_unique<KvPairSender>(
-      std::move(sender_socket_), KvPairSender::Memory{kRankLife, kCount, kBytes},
+      std::move(sender_socket_), KvPairSender::Memory{kRankLife, kPairBlocks, kPairBlockBytes},
       [](const PairTerms&) -> std::unique_ptr<PairMover> {
         throw std::runtime_error("libnccl.so.2 cannot be opened");
       },
