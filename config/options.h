@@ -229,6 +229,10 @@ constexpr const char* to_string(SplitRole role) {
   return role == SplitRole::prefill ? "prefill" : role == SplitRole::decode ? "decode" : "mixed";
 }
 
+/// How KV blocks come from a GPU of another instance of this machine. `automatic`: its memory is read, and by
+/// NCCL where it cannot be.
+enum class KvTransfer { automatic, nccl };
+
 /// Prompts and answers on different instances of this machine (--splitwise-role).
 struct SplitOptions {
   SplitRole role = SplitRole::mixed;
@@ -236,6 +240,7 @@ struct SplitOptions {
   std::vector<int> prefill_ports;
   /// With decode: a prompt with fewer tokens that are not cached is computed here.
   int min_prompt_tokens = 512;
+  KvTransfer kv_transfer = KvTransfer::automatic;  ///< with decode
 };
 
 /// A front and engines on different machines; docs/cluster.md.

@@ -58,6 +58,7 @@ CudaQueue::~CudaQueue() {
   // Freeing device memory waits for the GPU, for ever if a step hangs; the process could not report it then.
   // The driver frees it when the process ends.
   (void)model_.encoder.release();
+  (void)model_.givers.release();
   (void)model_.remote.release();
   (void)model_.swap.release();
   (void)model_.steps.release();
@@ -268,6 +269,26 @@ Status CudaQueue::attach_peer(std::uint32_t peer, const PeerKvMemory& memory) {
 
 void CudaQueue::detach_peer(std::uint32_t peer, int rank) {
   if (model_.swap && broken_.ok()) model_.swap->detach(peer, rank);
+  if (model_.remote && broken_.ok()) model_.remote->detach_pair(peer, rank);
+}
+
+Result<bool> CudaQueue::attach_pair(std::uint32_t peer, const PeerKvMemory& memory, OwnedFd socket,
+                                    TellPair tell) {
+  return guarded(broken_, [&]() -> Result<bool> {
+    if (!model_.remote) return Executor::attach_pair(peer, memory, std::move(socket), std::move(tell));
+    model_.swap->detach(peer, memory.rank);
+    return model_.remote->attach_pair(peer, memory, std::move(socket), std::move(tell));
+  });
+}
+
+void CudaQueue::give_pair(OwnedFd socket, std::uint64_t life) {
+  if (!broken_.ok()) return;
+  if (!model_.givers) {
+    model_.givers = std::make_unique<CudaPairGivers>(
+        *model_.device, static_cast<std::byte*>(model_.kv->data()),
+        static_cast<std::size_t>(capacity_.kv_blocks), model_.decoder->kv().block_bytes());
+  }
+  model_.givers->give(std::move(socket), life);
 }
 
 Status CudaQueue::attach_remote_peer(std::uint32_t peer, FetchBlocks fetch, std::span<std::byte> memory) {
