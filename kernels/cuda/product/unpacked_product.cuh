@@ -285,8 +285,10 @@ __device__ __forceinline__ void multiply_slot(const UnpackedShared& shared, cons
 #pragma unroll
     for (int m = 0; m < 2; ++m) {
       const uint4 upper = codes.operand(m, 0, half), lower = codes.operand(m, 1, half);
-      const std::uint32_t a[2][4] = {{upper.x, lower.x, upper.y, lower.y},
-                                     {upper.z, lower.z, upper.w, lower.w}};
+      std::uint32_t a[2][4] = {{upper.x, lower.x, upper.y, lower.y}, {upper.z, lower.z, upper.w, lower.w}};
+      // Operands that are computed after the fence make the assembler wait for each product.
+#pragma unroll
+      for (int i = 0; i < 8; ++i) ptx::materialize(a[i / 4][i % 4]);
       auto& sums = reinterpret_cast<Sum(&)[kN / 2]>(d[m]);
       ptx::wgmma_fence();
       multiply(sums, a[0], ptx::advanced(x, 64 * half), !first || half > 0);
