@@ -31,7 +31,7 @@ __global__ void __launch_bounds__(kInterleaveThreads)
 const void* interleaved_x(Cuda& device, const Linear& linear) {
   const int rows = linear.groups.gather != nullptr ? linear.x_rows : linear.rows;
   TROUPE_CHECK(rows > 0);
-  const std::size_t bytes = working_bytes(linear, LinearWay::unpacked), blocks_of_32 = bytes / 64;
+  const std::size_t bytes = interleaved_bytes(rows, linear.weight.inputs), blocks_of_32 = bytes / 64;
   void* x = linear.working_memory != nullptr ? linear.working_memory : device.scratch(bytes);
   troupe::cuda::launch(
       device, interleave_kernel,
