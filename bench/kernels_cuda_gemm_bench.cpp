@@ -2,7 +2,8 @@
 //
 // The bound of a row is the lower of two: the tensor cores' peak in this run (operands in shared memory,
 // random numbers), and the copy bandwidth of this run applied to the bytes that the product must move. The
-// square product is compared with kSquareElsewhere.
+// square product is compared with kSquareElsewhere. --codes: instead the 21B's products with weights in
+// codes, expanded in memory or unpacked in registers, beside those in bf16.
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -134,17 +135,147 @@ class Arena {
   std::int32_t *offsets_, *gather_;
 };
 
-/// Seconds per product in a graph of several; the median of a few launches.
-double seconds(Cuda& device, const Arena& arena, const Shape& shape, int rows) {
+/// Seconds per product in a graph of several, which run(i) launches; the median of a few launches.
+template <class Run>
+double seconds_of(Cuda& device, double operations, Run&& run) {
   constexpr int kLaunches = 5;
-  const double operations = 2.0 * arena.linear(shape, rows, 0).rows * shape.outputs * shape.inputs;
   const int turns = static_cast<int>(std::clamp(6e12 / operations, 4.0, 40.0));
-  const int tile = cuda::wgmma_plan(cuda::shape_of(arena.linear(shape, rows, 0)), cuda::traits_of(device));
+  run(0);  // working memory grows outside the graph
   const CudaGraph graph = CudaGraph::capture(device, [&] {
-    for (int i = 0; i < turns; ++i) run_wgmma(device, arena.linear(shape, rows, i), tile);
+    for (int i = 0; i < turns; ++i) run(i);
   });
   graph.launch(device);
   return median_seconds(device, graph, kLaunches) / turns;
+}
+
+double operations_of(const Arena& arena, const Shape& shape, int rows) {
+  return 2.0 * arena.linear(shape, rows, 0).rows * shape.outputs * shape.inputs;
+}
+
+double seconds(Cuda& device, const Arena& arena, const Shape& shape, int rows) {
+  const int tile = cuda::wgmma_plan(cuda::shape_of(arena.linear(shape, rows, 0)), cuda::traits_of(device));
+  return seconds_of(device, operations_of(arena, shape, rows),
+                    [&](int i) { run_wgmma(device, arena.linear(shape, rows, i), tile); });
+}
+
+/// Weights of a format, some copies of a product's, in the memory of its random numbers.
+class CodedWeights {
+ public:
+  CodedWeights(Cuda& device, const WeightFormat& format, const Shape& shape) : device_(device) {
+    first_ = {nullptr, format, shape.outputs, shape.inputs};
+    groups_ = shape.experts ? kExperts + kShared : 1;
+    stride_ = matrix_bytes(format, shape.outputs, shape.inputs);
+    copies_ = shape.experts
+                  ? 1
+                  : static_cast<int>(std::min<std::size_t>((std::size_t{400} << 20) / stride_ + 1, 40));
+    first_.data = device.alloc(stride_ * static_cast<std::size_t>(groups_ * copies_));
+    if (first_.data == nullptr) throw CudaError("no memory for the codes that are timed");
+    for (int i = 0; i < groups_ * copies_; ++i) {
+      run(device, FillRandom{.into = at(i),
+                             .outputs = shape.outputs,
+                             .seed = static_cast<std::uint64_t>(i + 1),
+                             .deviation = 0.02f});
+    }
+  }
+  ~CodedWeights() {
+    device_.sync();
+    device_.free(first_.data);
+  }
+  CodedWeights(const CodedWeights&) = delete;
+
+  /// Puts those of product number `turn` in.
+  cuda::Linear in(cuda::Linear linear, int turn) const {
+    linear.weight = at(turn % copies_ * groups_);
+    if (groups_ > 1) linear.groups.weight_stride = stride_;
+    return linear;
+  }
+
+ private:
+  Matrix at(int i) const {
+    Matrix matrix = first_;
+    matrix.data = static_cast<std::byte*>(first_.data) + static_cast<std::size_t>(i) * stride_;
+    return matrix;
+  }
+  Cuda& device_;
+  Matrix first_{};
+  std::size_t stride_ = 0;
+  int groups_ = 1, copies_ = 1;
+};
+
+/// One product with codes in all ways that take many rows, and what the chooser says.
+void measure_codes(Report& report, Cuda& device, const Arena& arena, const Shape& shape,
+                   const WeightFormat& format, int rows, double peak) {
+  const CodedWeights weights(device, format, shape);
+  const double operations = operations_of(arena, shape, rows);
+  const auto linear = [&](int i) {
+    cuda::Linear l = weights.in(arena.linear(shape, rows, i), i);
+    if (shape.experts) l.x_rows = rows;
+    return l;
+  };
+  const cuda::LinearShape described = cuda::shape_of(linear(0));
+  const cuda::GpuTraits gpu = cuda::traits_of(device);
+  std::string kind = format.kind == WeightKind::int8 ? "int8" : format.group == 0 ? "int4" : "int4_groups";
+  const std::string name =
+      "cuda.codes." + std::string(shape.name) + "." + kind + ".rows_" + std::to_string(rows);
+  const auto row = [&](const char* way, auto&& run_it) {
+    const double taken = seconds_of(device, operations, run_it);
+    report.row({name + "." + way, operations / taken * 1e-12, "TFLOP/s", peak});
+  };
+  std::fprintf(stderr, "%s: %s\n", name.c_str(), to_string(choose(described, gpu)).c_str());
+  const int tile = cuda::wgmma_plan(described, gpu);
+  row("expanded", [&](int i) { run_expanded(device, linear(i), tile); });
+  row("unpacked", [&](int i) { run_unpacked(device, linear(i), {}); });
+  if (!shape.experts && rows < kMostRows)
+    row("unpacked_low",
+        [&](int i) { run_unpacked(device, linear(i), {.tile_rows = cuda::kUnpackedRows / 2}); });
+  if (format.group != 0) return;
+  row("unpacked_interleaving", [&](int i) { run_unpacked(device, linear(i), {.interleaves = true}); });
+  row("unpacked_interleaved", [&](int i) {
+    cuda::Linear l = linear(i);
+    l.x_is_interleaved = true;
+    run_unpacked(device, l, {});
+  });
+}
+
+void measure_codes(Report& report, bool quick) {
+  Cuda device;
+  const double peak = matrix_peak(device) * 1e-12;
+  report.row({"gpu.matrix_peak", peak, "TFLOP/s"});
+  Arena arena(device);
+  const Shape shapes[] = {
+      {.name = "21b.qkv", .ending = Ending::qkv, .outputs = 3584, .inputs = 2560, .heads = 20, .kv_heads = 4},
+      {.name = "21b.o", .ending = Ending::add, .outputs = 2560, .inputs = 2560},
+      {.name = "21b.shared_gate_up", .ending = Ending::swiglu, .outputs = 3072, .inputs = 2560},
+      {.name = "21b.shared_down", .ending = Ending::add, .outputs = 2560, .inputs = 1536},
+      {.name = "21b.gate_up_dense", .ending = Ending::swiglu, .outputs = 24576, .inputs = 2560},
+      {.name = "21b.down_dense", .ending = Ending::add, .outputs = 2560, .inputs = 12288},
+      {.name = "21b.experts_gate_up",
+       .ending = Ending::swiglu,
+       .outputs = 3072,
+       .inputs = 2560,
+       .experts = true},
+      {.name = "21b.experts_down",
+       .ending = Ending::store_scaled,
+       .outputs = 2560,
+       .inputs = 1536,
+       .experts = true},
+  };
+  for (const int rows : {kMostRows, 2048, 512}) {
+    if (quick && rows == 512) break;
+    arena.route(rows);
+    for (const Shape& shape : shapes) {
+      if (quick && shape.outputs * shape.inputs > 3584 * 2560) continue;
+      const double taken = seconds(device, arena, shape, rows);
+      report.row({"cuda.codes." + std::string(shape.name) + ".bf16.rows_" + std::to_string(rows),
+                  operations_of(arena, shape, rows) / taken * 1e-12, "TFLOP/s", peak});
+      for (const WeightFormat& format :
+           {WeightFormat(WeightKind::int8, DType::bf16), WeightFormat(WeightKind::int4, DType::bf16),
+            WeightFormat(WeightKind::int4, DType::bf16, 64)}) {
+        if (format.kind == WeightKind::int4 && format.group == 0 && !shape.experts) continue;
+        measure_codes(report, device, arena, shape, format, rows, peak);
+      }
+    }
+  }
 }
 
 /// Bytes of weight, x and result, each once.
@@ -223,6 +354,7 @@ int main(int argc, char** argv) {
     return 0;
   }
   bench::Report report(argc, argv);
-  bench::measure(report);
+  bench::has_flag(argc, argv, "--codes") ? bench::measure_codes(report, bench::is_quick(argc, argv))
+                                         : bench::measure(report);
   return 0;
 }

@@ -15,9 +15,8 @@
 
 namespace troupe::cuda {
 
-/// A tensor of 16-bit elements, dimensions innermost first. It is copied in boxes, with the 128-byte swizzle
-/// or row after row; a swizzled box has 64 elements in the first dimension. Elements outside the sizes read
-/// as zeros.
+/// A tensor of 16-bit elements, dimensions innermost first. It is copied in boxes, with a swizzle of 128 or
+/// 64 bytes, which a row of the box then has, or row after row (0). Elements outside the sizes read as zeros.
 struct BoxedTensor {
   const void* data = nullptr;  ///< 16-byte aligned
   DType dtype = DType::bf16;
@@ -25,7 +24,7 @@ struct BoxedTensor {
   std::uint64_t strides[2] = {
       16, 16};  ///< bytes from one index of dimensions 1 and 2 to the next; multiples of 16
   std::uint32_t box[3] = {64, 1, 1};  ///< each at most 256
-  bool swizzled = true;
+  int swizzle = 128;
 };
 
 inline CUtensorMap tensor_map(const BoxedTensor& tensor) {
@@ -44,7 +43,9 @@ inline CUtensorMap tensor_map(const BoxedTensor& tensor) {
       &map, tensor.dtype == DType::bf16 ? CU_TENSOR_MAP_DATA_TYPE_BFLOAT16 : CU_TENSOR_MAP_DATA_TYPE_FLOAT16,
       3, const_cast<void*>(tensor.data), tensor.sizes, tensor.strides, tensor.box, steps,
       CU_TENSOR_MAP_INTERLEAVE_NONE,
-      tensor.swizzled ? CU_TENSOR_MAP_SWIZZLE_128B : CU_TENSOR_MAP_SWIZZLE_NONE,
+      tensor.swizzle == 128  ? CU_TENSOR_MAP_SWIZZLE_128B
+      : tensor.swizzle == 64 ? CU_TENSOR_MAP_SWIZZLE_64B
+                             : CU_TENSOR_MAP_SWIZZLE_NONE,
       CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
   if (result != CUDA_SUCCESS) {
     throw CudaError("cuTensorMapEncodeTiled refused a tensor: error " +

@@ -1,6 +1,6 @@
-// Products of many rows, by wgmma and by the tiles for GPUs without it, compared with sums in double
-// precision, for each ending. Large results are checked at all
-// edges and at random places. Nothing outside the rows may be written.
+// Products of many rows, by wgmma, by the tiles for GPUs without it, and with codes that are unpacked in
+// registers, compared with sums in double precision, for each ending. Large results are checked at all edges
+// and at random places. Nothing outside the rows may be written.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -91,9 +91,10 @@ class LinearWgmmaTestBase : public testing::TestWithParam<WgmmaCase> {
     make(GetParam());
   }
 
-  /// By wgmma, or by tiles whose blocks may have so much shared memory.
+  /// By wgmma, by tiles whose blocks may have so much shared memory, or unpacked.
   void multiply(const Linear& l) {
     GpuTraits gpu = traits_of(*device_);
+    if (unpacked_rows_ != 0) return run_unpacked(*device_, l, {.tile_rows = unpacked_rows_});
     if (tiles_shared_bytes_ == 0) return run_wgmma(*device_, l, wgmma_plan(shape_of(l), gpu));
     gpu.block_shared_bytes = tiles_shared_bytes_;
     run_stream(*device_, l, streaming::many_rows_plan(shape_of(l), gpu));
@@ -123,6 +124,67 @@ class LinearWgmmaTestBase : public testing::TestWithParam<WgmmaCase> {
     old_f32_.resize(size);
     for (float& v : old_f32_) v = std::normal_distribution<float>(0, 1)(random);
     old_bits_.assign(size, 0x4242);
+  }
+
+  /// The products that follow have random codes as weights, which bf16 holds exactly, scaled; and tiles of
+  /// so many rows. What belongs to no input is made NaN, where it is a scale.
+  void take_codes(const WeightFormat& format, int tile_rows) {
+    const WgmmaCase& c = GetParam();
+    format_ = format;
+    unpacked_rows_ = tile_rows;
+    const std::size_t stride = matrix_bytes(format, c.outputs, c.inputs);
+    const int k = padded(c.inputs), outputs = padded(c.outputs), most = format.bits() == 4 ? 7 : 127;
+    const auto row = static_cast<std::size_t>(row_bytes(format, c.inputs));
+    codes_.assign(stride * c.group_rows.size(), 0);
+    std::mt19937 random(23);
+    for (std::size_t g = 0; g < c.group_rows.size(); ++g) {
+      std::uint8_t* const codes = codes_.data() + g * stride;
+      std::uint8_t* const scales = codes + weight_bytes(format, c.outputs, c.inputs);
+      const auto put = [&](auto number, std::size_t i) {
+        std::memcpy(scales + i * sizeof number, &number, sizeof number);
+      };
+      const int groups = format.group == 0 ? 1 : padded_inputs(format, c.inputs) / format.group;
+      std::vector<float> scale(static_cast<std::size_t>(groups * outputs));
+      for (std::size_t i = 0; i < scale.size(); ++i) {
+        scale[i] = format.bits() == 8 ? std::ldexp(1.0f, -11 - static_cast<int>(random() % 3))
+                                      : std::ldexp(static_cast<float>(16 + random() % 16), -12);
+        const bool used = format.group == 0 || static_cast<int>(i) / outputs * format.group < c.inputs;
+        if (format.group == 0) {
+          put(scale[i], i);
+        } else {
+          put(used ? float_to_bf16(scale[i]) : std::uint16_t{0x7fc0}, i);
+        }
+      }
+      for (int o = 0; o < c.outputs; ++o) {
+        for (int i = 0; i < c.inputs; ++i) {
+          const int code = static_cast<int>(random() % static_cast<unsigned>(2 * most + 1)) - most;
+          const CodePlace place = code_place(format, i);
+          codes[static_cast<std::size_t>(o) * row + static_cast<std::size_t>(place.byte)] |=
+              static_cast<std::uint8_t>((code & (format.bits() == 4 ? 15 : 255)) << place.shift);
+          const int group = format.group == 0 ? 0 : i / format.group;
+          weights_[(g * static_cast<std::size_t>(outputs) + static_cast<std::size_t>(o)) *
+                       static_cast<std::size_t>(k) +
+                   static_cast<std::size_t>(i)] =
+              float_to_bf16(static_cast<float>(code) * scale[static_cast<std::size_t>(group * outputs + o)]);
+        }
+      }
+    }
+  }
+
+  /// Calls function() for each format of codes and each height of tiles.
+  template <class Function>
+  void for_each_unpacked(Function&& function) {
+    for (const WeightFormat& format :
+         {WeightFormat(WeightKind::int8, DType::bf16), WeightFormat(WeightKind::int4, DType::bf16),
+          WeightFormat(WeightKind::int4, DType::bf16, 32),
+          WeightFormat(WeightKind::int4, DType::bf16, 128)}) {
+      for (const int rows : {kUnpackedRows, kUnpackedRows / 2}) {
+        if (GetParam().group_rows.size() > 1 && rows != kUnpackedRows) continue;
+        SCOPED_TRACE(to_string(format) + ", tiles of " + std::to_string(rows) + " rows");
+        take_codes(format, rows);
+        function();
+      }
+    }
   }
 
   /// y[p][o] in double precision.
@@ -183,6 +245,7 @@ class LinearWgmmaTestBase : public testing::TestWithParam<WgmmaCase> {
     Linear l{.weight = {weights_device_->data(), c.dtype, c.outputs, c.inputs},
              .x = x_device_->data(),
              .rows = rows_ + (c.gathered ? kGuardRows : 0),  // an upper bound: the offsets give the rows
+             .x_rows = source_rows_,
              .ending = c.ending,
              .scale = scale_device_->data()};
     if (c.group_rows.size() > 1) {
@@ -190,6 +253,12 @@ class LinearWgmmaTestBase : public testing::TestWithParam<WgmmaCase> {
                   .gather = c.gathered ? gather_device_->data() : nullptr,
                   .count = static_cast<int>(c.group_rows.size()),
                   .weight_stride = matrix_bytes(c.dtype, c.outputs, c.inputs)};
+    }
+    if (unpacked_rows_ != 0) {
+      codes_device_ = std::make_unique<Array<std::uint8_t>>(device, codes_);
+      l.weight.data = codes_device_->data();
+      l.weight.format = format_;
+      l.groups.weight_stride = matrix_bytes(format_, c.outputs, c.inputs);
     }
     return l;
   }
@@ -201,6 +270,10 @@ class LinearWgmmaTestBase : public testing::TestWithParam<WgmmaCase> {
 
   std::unique_ptr<Cuda> device_;
   int tiles_shared_bytes_ = 0;
+  int unpacked_rows_ = 0;  // of a tile; 0: weights are bf16
+  WeightFormat format_{};
+  std::vector<std::uint8_t> codes_;
+  std::unique_ptr<Array<std::uint8_t>> codes_device_;
   int rows_ = 0, source_rows_ = 0, width_ = 0, failures_ = 0;
   std::vector<std::int32_t> offsets_, gather_;
   std::vector<std::uint16_t> x_, weights_, old_bits_;
@@ -267,6 +340,15 @@ TEST_P(LinearWgmmaTest, EqualsSumsInDoublePrecision) {
   expect_sums();
 }
 
+TEST_P(LinearWgmmaTest, UnpackedCodesEqualSumsInDoublePrecision) {
+  if (!device_->features().wgmma) GTEST_SKIP() << "wgmma needs a GPU of compute capability 9.0";
+  if (GetParam().dtype != DType::bf16) GTEST_SKIP() << "codes become bfloat16";
+  for_each_unpacked([&] {
+    ASSERT_TRUE(unpacked_takes(shape_of(linear(*device_)), traits_of(*device_)));
+    expect_sums();
+  });
+}
+
 TEST_P(LinearWgmmaTest, TilesEqualSumsInDoublePrecision) {
   for (const int kib : {99, 163}) {  // three stages and two
     tiles_shared_bytes_ = kib << 10;
@@ -282,6 +364,12 @@ class QkvWgmmaTest : public LinearWgmmaTestBase {
 TEST_P(QkvWgmmaTest, WritesKeysAndValuesToTheirSlots) {
   if (!device_->features().wgmma) GTEST_SKIP() << "wgmma needs a GPU of compute capability 9.0";
   expect_slots();
+}
+
+TEST_P(QkvWgmmaTest, UnpackedCodesWriteKeysAndValuesToTheirSlots) {
+  if (!device_->features().wgmma) GTEST_SKIP() << "wgmma needs a GPU of compute capability 9.0";
+  if (GetParam().dtype != DType::bf16) GTEST_SKIP() << "codes become bfloat16";
+  for_each_unpacked([&] { expect_slots(); });
 }
 
 TEST_P(QkvWgmmaTest, TilesWriteKeysAndValuesToTheirSlots) {

@@ -291,20 +291,12 @@ TEST(CudaSizing, WorkingMemoryOfFormatsIsCounted) {
   EXPECT_LT(fixed(kv) - fixed(DType::bf16) + experts, pages + pages / 4);
   int4.experts = {kernels::WeightKind::int4, DType::bf16};
   EXPECT_EQ(fixed(int4) - fixed(DType::bf16), std::uint64_t{2048} * 2560 * 2) << "the rows, interleaved";
-  // All experts and shared slices of 3,072 × 2,560 numbers in bf16 are less than a gibibyte.
   int4.experts = {kernels::WeightKind::int4, DType::bf16, 64};
-  EXPECT_EQ(fixed(int4) - fixed(DType::bf16), std::uint64_t{64 + 2} * 3072 * 2560 * 2);
+  EXPECT_EQ(fixed(int4), fixed(DType::bf16)) << "unpacked in registers, and x is read as it lies";
   // A byte for each number, and four for 128: of the rows and of the activations.
   const std::uint64_t numbers = 2048 * 2560 + rows * 1536;
   EXPECT_EQ(fixed(fp8) - fixed(DType::bf16), numbers + numbers / 128 * 4);
-  // More than 256 rows of logits expand a head of codes; 512 tokens are too few for each expert to expand its
-  // weights.
   EXPECT_EQ(fixed(head), fixed(DType::bf16));
-  capacity.max_slots = 512;
-  EXPECT_GT(fixed(head) - fixed(DType::bf16) + experts, std::uint64_t{103424} * 2560 * 2 - experts / 16);
-  capacity.max_slots = 32;
-  capacity.max_tokens_per_step = 512;
-  EXPECT_EQ(fixed(int4), fixed(DType::bf16));
 }
 
 TEST(CudaSizing, FewerSequencesWhereBlocksAreFew) {

@@ -23,9 +23,10 @@ LinearChoice choice_of(const MatrixStack& stack, Ending ending, int rows, const 
 }
 
 std::size_t working_bytes(const MatrixStack& stack, LinearWay way, int x_rows) {
-  return way == LinearWay::expanded   ? expanded_bytes(stack.first, stack.count)
-         : way == LinearWay::unpacked ? interleaved_bytes(x_rows, stack.first.inputs)
-                                      : 0;
+  if (way == LinearWay::expanded) return expanded_bytes(stack.first, stack.count);
+  return way == LinearWay::unpacked && unpacked_interleaves(stack.first.format, true)
+             ? interleaved_bytes(x_rows, stack.first.inputs)
+             : 0;
 }
 
 }  // namespace
@@ -72,7 +73,8 @@ MoeLayout lay_out(const Moe& op, const GpuTraits& gpu, std::byte* memory) {
   made.exact = op.parts && dtype != DType::f32 && !op.down.first.format.quantised() &&
                (gpu.batch_invariant || op.rows <= kMostExactParts);
   made.down = choice_of(op.down, made.exact ? Ending::store_f32 : Ending::store_scaled, expected, gpu);
-  made.interleaved = !w4a8 && made.gate_up.way == LinearWay::unpacked && made.down.way == LinearWay::unpacked;
+  made.interleaved = !w4a8 && made.gate_up.way == LinearWay::unpacked &&
+                     made.down.way == LinearWay::unpacked && unpacked_interleaves(op.down.first.format, true);
   const auto streams = [](const LinearChoice& choice) {
     return choice.way == LinearWay::stream && !choice.stream.many_rows;
   };

@@ -72,7 +72,7 @@ struct Linear {
   HalvedNorm consumed_norm{};  ///< instead of x
   HalvedNorm produced_norm{};  ///< with Ending::add
   Groups groups{};
-  // LinearWay::unpacked reads x in an order of its own (unpacked.h):
+  // LinearWay::unpacked may read x in an order of its own (unpacked.h):
   int x_rows = 0;                 ///< of x, if rows are gathered
   bool x_is_interleaved = false;  ///< x has that order already
   bool x_is_int8 = false;         ///< int4 alone: x is int8, in the order of moe/static_inputs.h. swiglu then
@@ -159,7 +159,7 @@ void run_strips(Cuda& device, const Linear& linear, const StripPlan& plan);
 void run_slabs(Cuda& device, const Linear& linear, const SlabPlan& plan);
 void run_wgmma(Cuda& device, const Linear& linear, int tile);  ///< index into kWgmmaTiles
 void run_wgmma_fp8(Cuda& device, const Linear& linear, int tile);
-void run_unpacked(Cuda& device, const Linear& linear);
+void run_unpacked(Cuda& device, const Linear& linear, const UnpackedPlan& plan);
 void run_expanded(Cuda& device, const Linear& linear, int tile);  ///< the same for weights that are codes
 
 }  // namespace troupe::kernels::cuda
