@@ -18,7 +18,9 @@ Status KvPairs::attach(std::uint32_t peer, const PeerKvMemory& memory) {
   of.by_pairs = true;
   of.why = status.message;
   const Status paired = pair_all(peer, of);
-  return paired.code == Code::unsupported ? status : paired;
+  if (paired.code != Code::unsupported) return paired;
+  of.by_pairs = false;
+  return status;
 }
 
 Status KvPairs::pair_all(std::uint32_t peer, Peer& of) {

@@ -109,7 +109,7 @@ TEST_F(KvPairsTest, ADeviceWithoutPairsSaysWhyTheMemoryCannotBeRead) {
   make();
   executor_.unreadable_rank = 0;
   executor_.pairs = false;
-  EXPECT_EQ(attach(0).message, "GPU 0 cannot read it");
+  for (int i = 0; i < 2; ++i) EXPECT_EQ(attach(0).message, "GPU 0 cannot read it");
 }
 
 TEST_F(KvPairsTest, APairThatIsLostIsTriedAgain) {

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include <condition_variable>
+#include <functional>
 #include <cstring>
 #include <mutex>
+#include <thread>
 
-#include "gpu/pinned.h"
 #include "model/cuda/nccl_mover.h"
+#include "model/sealed_memory.h"
 #include "model/support/rank_processes.h"
 #include "model/support/split_worker.h"
 
