@@ -48,9 +48,10 @@ def vector(server, **body):
 
 class Embeddings(ServerCase):
     flags = (*EXACT, "--max-model-len", 1024)
+    tolerance = 0
 
     def assert_equal(self, one, other):
-        numpy.testing.assert_array_equal(one, other)
+        numpy.testing.assert_allclose(one, other, rtol=0, atol=self.tolerance)
 
     def refused(self, body, param, code, status=400):
         answer = self.server.post(PATH, body)
