@@ -68,6 +68,10 @@ class Embeddings(embeddings_test.Embeddings):
     tolerance = 1e-4
 
 
+class EmbeddingsOfRanks(embeddings_test.Ranks):
+    flags = ("--device", "cuda", "--ranks-per-gpu", 3)
+
+
 class Serving(ServerCase):
     flags = ("--device", "cuda")
 
