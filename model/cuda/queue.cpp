@@ -176,7 +176,7 @@ void CudaQueue::launch(const wire::RecordView& record, const wire::StepPlan& pla
   if (model_.encoder) launch_media(record, plan, flight);
   const PackedStep packed = packer_.pack(record, plan, table_, flight.batch, model_.steps->next_piece());
   flight.scores = packed.scores;
-  flight.copies = packed.scores > 0 || packed.tops > 0;
+  flight.copies = packed.scores > 0 || packed.tops > 0 || !packed.embeds.empty();
   Work& work = add_work();
   work.is_step = true;
   work.number = plan.step;
@@ -203,7 +203,7 @@ CudaQueue::Work& CudaQueue::add_work() {
 }
 
 // A step writes its number to its outcome when it ends. That says nothing if the GPU failed, or of copies by
-// the copy engine (scores and tops).
+// the copy engine (scores, tops, embeddings).
 bool CudaQueue::finished(const Work& work, bool ask_driver) const {
   if (!work.is_step) return work.end.passed();
   if (!model_.steps->finished(work.launched)) {
@@ -349,12 +349,14 @@ void CudaQueue::write(const Work& work, std::vector<std::byte>& out) {
   table_.commit(flight.batch, std::span(samples_).first(count));
   WorkerSequences::propose(flight.batch, steps.proposals(work.launched));
   for (const MediaCheck::Used& used : flight.used) model_.encoder->used(used.slot, used.item);
+  embeddings_.resize(flight.batch.embeds.size() * static_cast<std::size_t>(capacity_.embedding_width));
+  if (!embeddings_.empty()) model_.decoder->read_embeddings(steps.embeddings(work.launched), embeddings_);
   const kernels::StepOutcome& outcome = steps.outcome(work.launched);
   const std::int64_t finished = host_ns(outcome.finished_ns, outcome.finished_ns);
   writer_.step(work.number, flight.batch, std::span(samples_).first(count),
                steps.scores(work.launched).first(static_cast<std::size_t>(flight.scores)),
                steps.tops(work.launched).first(static_cast<std::size_t>(flight.batch.tops)),
-               host_ns(outcome.started_ns, outcome.finished_ns), finished, out);
+               host_ns(outcome.started_ns, outcome.finished_ns), finished, out, embeddings_);
   gates_.close(work.number);
 }
 

@@ -96,7 +96,7 @@ class CudaQueue final : public Executor {
   struct Flight {
     StepBatch batch;
     int scores = 0;
-    bool copies = false;                 // scores or tops
+    bool copies = false;                 // scores, tops or embeddings
     std::vector<MediaCheck::Used> used;  // items whose last rows it runs
   };
 
@@ -161,6 +161,7 @@ class CudaQueue final : public Executor {
   std::vector<Flight> flights_;
   std::vector<kernels::SampleResult> samples_;
   std::vector<kernels::Yield> yields_;
+  std::vector<float> embeddings_;
   std::vector<kernels::BlockPair> pairs_;
   ResultWriter writer_;
   std::uint64_t checks_ = 0;  // of whether work has finished, in all calls of poll()

@@ -4,8 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <condition_variable>
-#include <functional>
 #include <cstring>
+#include <functional>
 #include <mutex>
 #include <thread>
 

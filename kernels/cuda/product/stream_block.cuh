@@ -46,8 +46,7 @@ struct StreamBlock {
   const ptx::SharedAddress ring = full + kHeaderBytes;
   // The grid: blocks of a cluster, tiles of rows, tiles of outputs. So the row tiles of the same weights run
   // at about the same time.
-  const int rank = static_cast<int>(blockIdx.x);
-  const int output_tile = static_cast<int>(blockIdx.z);
+  const int rank = static_cast<int>(blockIdx.x), output_tile = static_cast<int>(blockIdx.z);
   const int first_output = output_tile * kM;
   const int outputs = min(kM, a.ending.outputs - first_output);
   RowTile rows{};
@@ -108,11 +107,11 @@ struct StreamBlock {
   __device__ __forceinline__ const char* weight() const {
     return a.weight + static_cast<std::size_t>(rows.group) * a.groups.weight_stride;
   }
+  __device__ __forceinline__ bool gathered() const { return a.groups.gather != nullptr; }
   /// Row of x that row r of the block reads.
   __device__ __forceinline__ std::size_t row_of_x(int r) const {
     if (known_x >= 0) return static_cast<std::size_t>(known_x + r);
-    const int p = rows.first + r;
-    return static_cast<std::size_t>(a.groups.gather != nullptr ? a.groups.gather[p] : p);
+    return static_cast<std::size_t>(gathered() ? a.groups.gather[rows.first + r] : rows.first + r);
   }
   __device__ __forceinline__ int output_of(int four) const {
     return pairs ? four / 2 * 16 + four % 2 * 4 : four * 4;
@@ -168,14 +167,13 @@ struct StreamBlock {
   /// Brings x, and the weights that did not fit the ring.
   __device__ __forceinline__ void refill_ring_with_x(const CUtensorMap* map, const CUtensorMap* x_map) const {
     constexpr int kOfLane = (kN + 3) / 4;  // gathered: lane 8 q + c takes chunk c of rows q, q + 4, …
-    const bool gathered = a.groups.gather != nullptr;
     const int chunk16 = lane % 8, first_row = lane / 8;
     const char* from[kOfLane];
 #pragma unroll
     for (int q = 0; q < kOfLane; ++q) {
       const int r = first_row + 4 * q;
       from[q] = nullptr;
-      if (gathered && r < rows.count)
+      if (gathered() && r < rows.count)
         from[q] = a.x + row_of_x(r) * a.x_row_bytes + first_chunk * (kOperands * kChunkBytes) + chunk16 * 16;
     }
     Turn turn{a.stages, 1};
@@ -184,7 +182,7 @@ struct StreamBlock {
       const ptx::SharedAddress barrier = full + 8 * turn.stage, to = x_at + at_stage(turn.stage);
       ptx::mbarrier_wait(empty + 8 * turn.stage, turn.parity);
       if (i >= a.stages) bring_piece(map, i, turn.stage);
-      if (!gathered) {
+      if (!gathered()) {
         begin_boxes(barrier, boxes * kN * kRowBytes, lane);
         for (int b = 0; b < boxes; ++b) {
           const int chunk = (first_chunk + i * piece_chunks) * kOperands + b * 2;
