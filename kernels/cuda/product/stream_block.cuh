@@ -44,8 +44,7 @@ struct StreamBlock {
   const ptx::SharedAddress full = ptx::shared_address(shared), empty = full + 8 * kMaxStages;
   const ptx::SharedAddress got = empty + 8 * kMaxStages;  ///< sums of the cluster's blocks
   const ptx::SharedAddress ring = full + kHeaderBytes;
-  // The grid: blocks of a cluster, row tiles, tiles of outputs. So row tiles of the same weights run
-  // together.
+  // The grid: a cluster's blocks, row tiles, tiles of outputs. So row tiles of a weight run together.
   const int rank = static_cast<int>(blockIdx.x), output_tile = static_cast<int>(blockIdx.z);
   const int first_output = output_tile * kM;
   const int outputs = min(kM, a.ending.outputs - first_output);
