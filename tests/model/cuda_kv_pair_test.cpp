@@ -89,6 +89,9 @@ class CudaKvPair : public ::testing::Test {
     theirs.reset();
     decode_ = std::make_unique<Worker>(config::Device::cuda, config::SplitRole::decode, 0, gpu);
     expected_ = decode_->run(0, 130, {4, 5, 6});
+    // It has loaded its model when it has said what it will send.
+    for (int i = 0; i < 6000 && ::lseek(output.get(), 0, SEEK_END) == 0; ++i)
+      std::this_thread::sleep_for(10ms);
     const PeerKvMemory memory{0, 1, -1, kBlocks, decode_->block_bytes, kLife, kLife};
     const auto begun =
         decode_->executor->attach_pair(0, memory, std::move(ours), [this](const PairNews& news) {
