@@ -179,7 +179,7 @@ int main(int argc, char** argv) {
   const Isa best = kernels::best_isa().isa;
   if (const std::string& why = kernels::best_isa().why_not_amx; !why.empty())
     std::fprintf(stderr, "%s\n", why.c_str());
-  const bool demanded = best != Isa::amx;  // it has no figures yet
+  const bool demanded = best != Isa::amx;  // the bounds below are of other sets
   const auto given = [&](const char* flag) {
     return std::any_of(argv + 1, argv + argc, [&](const char* word) { return std::strcmp(word, flag) == 0; });
   };

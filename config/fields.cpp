@@ -102,8 +102,7 @@ FieldList device_fields(DeviceOptions& o) {
                "prompt comes back"},
       {.name = "cpu-isa",
        .slot = choice(o.cpu_isa, {"auto", "baseline", "avx2", "avx512", "avx512_vnni", "avx512_bf16", "amx"}),
-       .help = "instruction set of the CPU's kernels; auto: the fastest here but amx, which no processor has "
-               "run yet"},
+       .help = "instruction set of the CPU's kernels; auto: the fastest here"},
       {.name = "cpu-threads",
        .slot = &o.cpu_threads,
        .help = "threads of the CPU worker, each pinned to a core",

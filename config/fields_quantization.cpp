@@ -19,7 +19,8 @@ std::vector<Field> quantization_fields(QuantizationOptions& o) {
       {.name = "quantization",
        .slot = &o.method,
        .help = "how weights are stored: wint8, wint4 (experts in 4 bits, the rest in 8; without experts all "
-               "in 4), block_wise_fp8 (a Hopper GPU); wint2, w4a8, w4a8c8 (experts in 2 or 4 bits, made by "
+               "in 4), block_wise_fp8 (an Ada or Hopper GPU); wint2, w4a8, w4a8c8 (experts in 2 or 4 bits, "
+               "made by "
                "troupe quantize); or JSON, such as "
                "{\"quantization\":\"mix_quant\",\"dense_quant_type\":\"wint8\",\"moe_quant_type\":\"wint4\"};"
                " see docs/quantization.md",

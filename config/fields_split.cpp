@@ -22,6 +22,10 @@ std::vector<Field> split_fields(SplitOptions& o) {
        .unit = "tokens",
        .min = 1,
        .max = 1 << 24},
+      {.name = "kv-transfer",
+       .slot = choice(o.kv_transfer, {"auto", "nccl"}),
+       .help = "with --splitwise-role decode: how KV blocks come from another GPU of this machine. auto: its "
+               "memory is read, and by NCCL where it cannot be; nccl: by NCCL"},
   };
 }
 

@@ -175,7 +175,7 @@ enum class CpuIsa { automatic, baseline, avx2, avx512, avx512_vnni, avx512_bf16,
 /// What the model runs on, and how much memory it may take.
 struct DeviceOptions {
   Device device = Device::automatic;
-  CpuIsa cpu_isa = CpuIsa::automatic;  ///< automatic: the fastest here but AMX
+  CpuIsa cpu_isa = CpuIsa::automatic;  ///< automatic: the fastest here
   int cpu_threads =
       0;  ///< of the CPU worker, each pinned to a core; 0: the physical cores, or what a CPU quota allows
   /// KV memory of the CPU device in bytes, of all ranks together; 0: for each a quarter of its free memory,
@@ -229,6 +229,10 @@ constexpr const char* to_string(SplitRole role) {
   return role == SplitRole::prefill ? "prefill" : role == SplitRole::decode ? "decode" : "mixed";
 }
 
+/// How KV blocks come from a GPU of another instance of this machine. `automatic`: its memory is read, and by
+/// NCCL where it cannot be.
+enum class KvTransfer { automatic, nccl };
+
 /// Prompts and answers on different instances of this machine (--splitwise-role).
 struct SplitOptions {
   SplitRole role = SplitRole::mixed;
@@ -236,6 +240,7 @@ struct SplitOptions {
   std::vector<int> prefill_ports;
   /// With decode: a prompt with fewer tokens that are not cached is computed here.
   int min_prompt_tokens = 512;
+  KvTransfer kv_transfer = KvTransfer::automatic;  ///< with decode
 };
 
 /// A front and engines on different machines; docs/cluster.md.

@@ -89,8 +89,10 @@ int cuda_devices() {
 }
 
 bool cuda_reaches(int from, int to) {
+  if (from == to) return true;
+  if (const std::optional<Card> like = gpu_like(); like && !like->reaches_peers) return false;
   int can = 0;
-  return from == to || (cudaDeviceCanAccessPeer(&can, from, to) == cudaSuccess && can == 1);
+  return cudaDeviceCanAccessPeer(&can, from, to) == cudaSuccess && can == 1;
 }
 
 bool cuda_initialized() { return initialized; }

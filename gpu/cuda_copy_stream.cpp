@@ -6,6 +6,14 @@
 
 namespace troupe {
 
+void use_gpu(int ordinal) { TROUPE_CUDA(cudaSetDevice(ordinal)); }
+
+std::string pci_address_of(int ordinal) {
+  char text[32] = {};
+  TROUPE_CUDA(cudaDeviceGetPCIBusId(text, sizeof text, ordinal));
+  return text;
+}
+
 CudaCopyStream::CudaCopyStream(Cuda&) {
   TROUPE_CUDA(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
 }
@@ -26,5 +34,13 @@ void CudaCopyStream::copy_rows(void* to, std::size_t to_pitch, const void* from,
 }
 
 void CudaCopyStream::sync() { TROUPE_CUDA(cudaStreamSynchronize(stream_)); }
+
+StreamMemory::StreamMemory(CudaCopyStream& stream, std::size_t bytes) : stream_(stream.stream()) {
+  void* memory = nullptr;
+  TROUPE_CUDA(cudaMallocAsync(&memory, bytes, stream_));
+  data_ = static_cast<std::byte*>(memory);
+}
+
+StreamMemory::~StreamMemory() { cudaFreeAsync(data_, stream_); }
 
 }  // namespace troupe

@@ -13,8 +13,8 @@ namespace troupe {
 Result<Card> card_like(std::string_view name);
 
 /// Devices made from now on have no more features, shared memory of a block and multiprocessors than that
-/// card; "": than the GPU. At first it is what the build was made for (TROUPE_CUDA_LIKE of cmake). Not while
-/// another thread makes a device.
+/// card, and reach each other's memory only if it reaches_peers; "": than the GPU. At first it is what the
+/// build was made for (TROUPE_CUDA_LIKE of cmake). Not while another thread makes a device.
 Status set_gpu_like(std::string_view name);
 void set_gpu_like(std::optional<Card> card);
 

@@ -19,12 +19,18 @@ const CpuFeatures& cpu_features() {
   return features;
 }
 
+const std::string& amx_refused() {
+  static const std::string refused = cpu_features().amx ? ask_for_amx() : std::string();
+  return refused;
+}
+
 [[gnu::weak]] bool emulates_amx() { return false; }
 
 bool usable(Isa isa) {
   const CpuFeatures& cpu = cpu_features();
   if (isa != Isa::amx) return isa <= cpu.best;
-  return cpu.amx || (cpu.best == Isa::avx512_bf16 && emulates_amx());
+  if (cpu.amx && amx_refused().empty()) return true;
+  return cpu.best == Isa::avx512_bf16 && emulates_amx();
 }
 
 std::vector<Isa> usable_isas() {

@@ -23,18 +23,22 @@ struct CpuFeatures {
   /// The CPU has it and the operating system saves its registers. Never amx: kernels/best_isa.h says
   /// whether that is right here.
   Isa best = Isa::baseline;
-  bool amx = false;           ///< this process may use AMX
-  std::string amx_refused{};  ///< why it may not though the CPU has AMX; empty: it may, or there is none
-  bool avx512_vnni = false;   ///< dot products of bytes
+  bool amx = false;          ///< it has AMX; amx_refused() says whether this process may use it
+  bool avx512_vnni = false;  ///< dot products of bytes
   bool avx_vnni = false;
   std::string model{};  ///< brand string, "AMD EPYC 9355"
 };
 
-/// Asked of the CPU once per process. The first call asks the operating system for AMX: call it before
-/// threads compute.
+/// Asked of the CPU once per process.
 const CpuFeatures& cpu_features();
 /// Asks the CPU: isa_x86.cpp or isa_generic.cpp.
 CpuFeatures detect_cpu();
+
+/// Why this process may not use AMX though the CPU has it; empty: it may, or there is none. The first call
+/// asks the operating system for tile registers, for all threads that the process has or makes.
+const std::string& amx_refused();
+/// Asks the operating system: isa_x86.cpp or isa_generic.cpp. Empty, or why it refuses.
+std::string ask_for_amx();
 
 /// True if a device may have this set: the machine has it, or it is amx and the program emulates that.
 bool usable(Isa isa);

@@ -12,4 +12,6 @@ CpuFeatures detect_cpu() {
   return found;
 }
 
+std::string ask_for_amx() { return "no such processor"; }
+
 }  // namespace troupe

@@ -24,22 +24,22 @@ std::string brand() {
   return name;
 }
 
-/// AMX-BF16, AMX-TILE and AMX-INT8.
+/// AMX-BF16 and AMX-TILE.
 bool has_amx() {
-  constexpr unsigned kAmx = 1u << 22 | 1u << 24 | 1u << 25;
+  constexpr unsigned kAmx = 1u << 22 | 1u << 24;
   unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & kAmx) == kAmx;
 }
 
-/// Linux gives a thread memory for its tiles only if its process asked for them; without that the first tile
-/// instruction is a SIGILL. Empty, or why it refused.
-std::string ask_for_tiles() {
+}  // namespace
+
+// Linux gives a thread memory for its tiles only if its process asked for them; without that the first tile
+// instruction is a SIGILL.
+std::string ask_for_amx() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
   if (syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0) return {};
   return std::generic_category().message(errno);
 }
-
-}  // namespace
 
 CpuFeatures detect_cpu() {
   __builtin_cpu_init();
@@ -54,10 +54,7 @@ CpuFeatures detect_cpu() {
       found.avx512_vnni = __builtin_cpu_supports("avx512vnni");
       const bool bf16 = __builtin_cpu_supports("avx512bf16");
       found.best = !found.avx512_vnni ? Isa::avx512 : bf16 ? Isa::avx512_bf16 : Isa::avx512_vnni;
-      if (found.best == Isa::avx512_bf16 && has_amx()) {
-        found.amx_refused = ask_for_tiles();
-        found.amx = found.amx_refused.empty();
-      }
+      found.amx = found.best == Isa::avx512_bf16 && has_amx();
     }
   }
   return found;

@@ -1,26 +1,19 @@
 #pragma once
 // NCCL, opened at run time: sums and collections over GPUs by whatever links them. Nothing of it is needed to
 // build.
-#include <array>
 #include <cstddef>
 #include <memory>
 #include <string>
 
 #include "base/status.h"
 #include "gpu/cuda.h"
+#include "gpu/nccl_library.h"
 
 namespace troupe {
-
-inline constexpr const char* kNcclLibrary = "libnccl.so.2";
-/// The least version that is tried; its functions and types have been the same since.
-inline constexpr int kLeastNccl = 21800;
 
 /// "2.28.9". unavailable if the library cannot be opened or is too old; the message is a clause without an
 /// end.
 Result<std::string> nccl_version(const char* library = kNcclLibrary);
-
-/// What makes communicators meet; plain bytes, to be sent to the other ranks.
-using NcclId = std::array<std::byte, 128>;
 
 /// How NCCL works in this process, where the environment says nothing else: between processes of this
 /// machine, with every connection made at the start. `host`: not empty, and another one for each rank, where

@@ -27,10 +27,14 @@ void CudaGraph::launch(Cuda&) const { absent(); }
 
 PinnedMemory::PinnedMemory(std::size_t, Contents) { absent(); }
 
+void use_gpu(int) { absent(); }
+std::string pci_address_of(int) { absent(); }
 CudaCopyStream::CudaCopyStream(Cuda&) { absent(); }
 CudaCopyStream::~CudaCopyStream() = default;
 void CudaCopyStream::copy(void*, const void*, std::size_t) { absent(); }
 void CudaCopyStream::sync() { absent(); }
+StreamMemory::StreamMemory(CudaCopyStream&, std::size_t) : stream_(nullptr) { absent(); }
+StreamMemory::~StreamMemory() = default;
 PinnedMemory::~PinnedMemory() = default;
 
 PinnedMapping::PinnedMapping(std::span<std::byte>) { absent(); }

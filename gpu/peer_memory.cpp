@@ -7,9 +7,16 @@
 
 #include "base/clock.h"
 #include "gpu/cuda_check.h"
+#include "gpu/gpu_like.h"
 
 namespace troupe {
 namespace {
+
+/// True if the GPUs are taken for cards without peers.
+bool kept_apart(const Cuda& device, const PeerAddress& address) {
+  const std::optional<Card> like = gpu_like();
+  return like && !like->reaches_peers && address.ordinal != device.ordinal();
+}
 
 Status unreachable(const PeerAddress& address, cudaError_t error) {
   (void)cudaGetLastError();  // it is told here, and must not fail a later call
@@ -37,6 +44,7 @@ SharedMemory::~SharedMemory() {
 }
 
 Result<PeerMemory> PeerMemory::open(Cuda& device, const PeerAddress& address) {
+  if (kept_apart(device, address)) return unreachable(address, cudaErrorPeerAccessUnsupported);
   PeerMemory opened;
   opened.address_ = address;
   if (address.process == ::getpid()) {

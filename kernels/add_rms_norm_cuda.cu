@@ -111,8 +111,9 @@ void run(Cuda& device, const AddRmsNorm& op) {
   const AddNormArgs arguments{
       op.out,    op.residual,          op.add, op.weight, op.pick, op.cols, padded(op.cols), op.eps, op.codes,
       op.scales, coded_stride(op.cols)};
-  const troupe::cuda::Shape shape{
-      .grid = unsigned(op.rows), .block = kNormThreads, .overlap = {.reads_constant = op.weight}};
+  const troupe::cuda::Shape shape{.grid = unsigned(op.rows),
+                                  .block = kNormThreads,
+                                  .overlap = {.reads_constant = op.weight, .writes_settled = op.out}};
   const int columns = op.codes != nullptr ? coded_stride(op.cols) : padded(op.cols);
   cuda::with_element(op.dtype, [&](auto element) {
     using T = decltype(element);

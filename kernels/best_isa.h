@@ -1,6 +1,6 @@
 #pragma once
-// The instruction set that the CPU device should have. AMX is checked where it is found, since the code for
-// it was written without such a processor.
+// The instruction set that the CPU device should have. AMX is checked where it is found: few processors have
+// run the code for it.
 #include <string>
 
 #include "base/status.h"
@@ -8,8 +8,8 @@
 
 namespace troupe::kernels {
 
-/// Ok if small products through amx, which has to be usable(), agree with others: of bf16 with sums in double
-/// precision, of int8 and int4 with those of avx512_bf16 to the bit. Else what differs. Takes milliseconds.
+/// Ok if small products through amx, which has to be usable(), agree with sums in double precision. Else what
+/// differs. Takes milliseconds.
 Status check_amx();
 
 struct BestIsa {

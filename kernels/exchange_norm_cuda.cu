@@ -299,7 +299,7 @@ void run_rows(Cuda& device, const SumThenNorm& op) {
     const int pieces = (arguments.rows + together - 1) / together;
     const troupe::cuda::Shape shape{.grid = static_cast<unsigned>(std::min(pieces, kMostRowBlocks)),
                                     .block = kNormThreads,
-                                    .overlap = {.reads_constant = norm.weight}};
+                                    .overlap = {.reads_constant = norm.weight, .writes_settled = norm.out}};
     cuda::with_element(norm.dtype, [&](auto element) {
       using T = decltype(element);
       if (blocks_of_row(norm) <= 3)
@@ -321,7 +321,7 @@ void run_in_two_steps(Cuda& device, const SumThenNorm& op) {
     const int run = (arguments.rows + op.group.ranks - 1) / op.group.ranks;
     const troupe::cuda::Shape shape{.grid = static_cast<unsigned>(std::min(run, kMostTwoStepBlocks)),
                                     .block = kNormThreads,
-                                    .overlap = {.reads_constant = norm.weight}};
+                                    .overlap = {.reads_constant = norm.weight, .writes_settled = norm.out}};
     cuda::with_element(norm.dtype, [&](auto element) {
       using T = decltype(element);
       const auto kernel = blocks_of_row(norm) <= 3 ? two_steps_kernel<T, 3> : two_steps_kernel<T, kMostHeld>;
@@ -349,7 +349,7 @@ void run(Cuda& device, const SumThenNorm& op) {
   const troupe::cuda::Shape shape{.grid = static_cast<unsigned>(norm.rows * blocks),
                                   .block = kNormThreads,
                                   .cluster = blocks,
-                                  .overlap = {.reads_constant = norm.weight}};
+                                  .overlap = {.reads_constant = norm.weight, .writes_settled = norm.out}};
   cuda::with_element(norm.dtype, [&](auto element) {
     troupe::cuda::launch(device, cluster_kernel<decltype(element)>, shape, arguments_of(op, 0, norm.rows),
                          blocks, op.group);

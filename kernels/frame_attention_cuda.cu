@@ -1,10 +1,11 @@
-// Attention within a frame: packed for the tensor cores (cuda/attention/frame.cuh) where those take it, else
-// plainly, a warp for each query and head.
+// Attention within a frame: packed for the tensor cores (cuda/attention/frame.cuh, frame_mma.cuh) where those
+// take it, else plainly, a warp for each query and head.
 #include <numbers>
 
 #include "base/check.h"
 #include "kernels/attention.h"
 #include "kernels/cuda/attention/frame.cuh"
+#include "kernels/cuda/attention/frame_mma.cuh"
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/frame_attention.h"
@@ -208,14 +209,19 @@ void run_tiles(Cuda& device, const FrameAttention& op) {
                                   .first_tile = op.first / kFrameTile,
                                   .queries = op.count,
                                   .scale_log2 = op.scale * std::numbers::log2e_v<float>};
-  constexpr std::size_t kBytes = sizeof(cuda::FrameShared);
-  static_assert(kBytes <= 227 * 1024);
-  troupe::cuda::allow_shared(cuda::frame_kernel<T>, kBytes);
-  troupe::cuda::launch(device, cuda::frame_kernel<T>,
-                       {.grid = dim3(unsigned(cuda::frame_tiles(op.count)), unsigned(op.heads)),
-                        .block = cuda::kFrameThreads,
-                        .shared_bytes = kBytes},
-                       arguments);
+  const auto launch = [&](auto kernel, int threads, std::size_t shared_bytes) {
+    troupe::cuda::allow_shared(kernel, shared_bytes);
+    troupe::cuda::launch(device, kernel,
+                         {.grid = dim3(unsigned(cuda::frame_tiles(op.count)), unsigned(op.heads)),
+                          .block = unsigned(threads),
+                          .shared_bytes = shared_bytes},
+                         arguments);
+  };
+  static_assert(sizeof(cuda::FrameShared) <= 227 * 1024);
+  if (cuda::choose(op, cuda::traits_of(device)) == cuda::FrameWay::wgmma)
+    launch(cuda::frame_kernel<T>, cuda::kFrameThreads, sizeof(cuda::FrameShared));
+  else
+    launch(cuda::frame_mma_kernel<T>, cuda::kFrameMmaThreads, cuda::kFrameMmaBytes);
 }
 
 template <class T>

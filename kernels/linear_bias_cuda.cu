@@ -1,5 +1,5 @@
-// Products with a bias. Many rows of 16-bit types on Hopper are tiles that end in it; everything else is a
-// product to fp32 and a second kernel that ends it.
+// Products with a bias. Many rows of 16-bit types are tiles that end in it, of wgmma on Hopper and else of
+// mma.sync; everything else is a product to fp32 and a second kernel that ends it.
 #include <algorithm>
 
 #include "base/check.h"
@@ -12,14 +12,14 @@ namespace troupe::kernels {
 namespace {
 
 using cuda::BiasedTile;
-using cuda::LinearWay;
 
 constexpr int kEndThreads = 256;
 constexpr int kColumns = 4;  // of a thread
 
 bool is_sum(BiasEnding ending) { return ending == BiasEnding::set || ending == BiasEnding::add; }
 
-void run_tiles(Cuda& device, const LinearBias& op, const cuda::LinearShape& shape) {
+void run_tiles(Cuda& device, const LinearBias& op, const cuda::LinearShape& shape,
+               const cuda::LinearChoice& choice) {
   const cuda::Linear linear{.weight = op.weight,
                             .x = op.x,
                             .rows = op.rows,
@@ -27,6 +27,7 @@ void run_tiles(Cuda& device, const LinearBias& op, const cuda::LinearShape& shap
                             .out = is_sum(op.ending) ? static_cast<void*>(op.sum) : op.out,
                             .bias = op.bias,
                             .bias_ending = op.ending};
+  if (choice.way == cuda::LinearWay::stream) return cuda::run_biased_tiles(device, linear, choice.stream);
   constexpr int kWide = 0, kNarrow = cuda::kWgmmaF16Tile;
   static_assert(cuda::kWgmmaTiles[kWide].rows == 128 && cuda::kWgmmaTiles[kWide].columns == 256);
   if (op.weight.activations() == DType::f16)
@@ -105,14 +106,9 @@ void run_in_two(Cuda& device, const LinearBias& op, float* sums) {
 void run(Cuda& device, const LinearBias& op) {
   TROUPE_CHECK(!op.weight.format.quantised());
   if (op.rows <= 0) return;
-  const cuda::LinearShape shape{
-      .ending = op.ending == BiasEnding::add ? cuda::Ending::add : cuda::Ending::store_f32,
-      .format = op.weight.format,
-      .outputs = op.weight.outputs,
-      .inputs = op.weight.inputs,
-      .rows = op.rows};
-  if (cuda::choose(shape, cuda::traits_of(device)).way == LinearWay::wgmma)
-    return run_tiles(device, op, shape);
+  const cuda::LinearShape shape = cuda::shape_of(op);
+  const cuda::LinearChoice choice = cuda::choose(shape, cuda::traits_of(device));
+  if (cuda::ends_in_bias(choice)) return run_tiles(device, op, shape, choice);
 
   // Plain weights take no working memory of their own (scratch_bytes()), so all of it is for the sums.
   const auto stride = std::size_t(padded(op.weight.outputs));

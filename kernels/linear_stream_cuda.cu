@@ -9,13 +9,39 @@ namespace {
 
 using namespace streaming;
 
+/// A block's tile of rows, of those of all groups, and its tile of outputs.
+struct GridTile {
+  int rows, outputs;
+};
+
+/// Blocks of groups whose rows are known come first: they run while the others wait.
+__device__ __forceinline__ GridTile find_tile(const StreamArgs& a) {
+  const int rows = static_cast<int>(blockIdx.y), outputs = static_cast<int>(blockIdx.z);
+  if (a.known_tiles == 0) return {rows, outputs};
+  int block = rows + static_cast<int>(gridDim.y) * outputs;
+  const int known = a.known_tiles * static_cast<int>(gridDim.z);
+  if (block < known) return {block % a.known_tiles, block / a.known_tiles};
+  block -= known;
+  const int others = static_cast<int>(gridDim.y) - a.known_tiles;
+  return {a.known_tiles + block % others, block / others};
+}
+
 template <class Tile>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     stream(const StreamArgs a, const __grid_constant__ CUtensorMap weight_map,
            const __grid_constant__ CUtensorMap x_map) {
   extern __shared__ __align__(1024) char shared[];
-  StreamBlock<Tile> block{.a = a, .shared = shared};
+  const GridTile tile = find_tile(a);
+  StreamBlock<Tile> block{.a = a, .shared = shared, .output_tile = tile.outputs};
   const bool dense = a.groups.offsets == nullptr;
+  // Blocks of a known group wait where the others end.
+  const bool known = tile.rows < a.known_tiles;
+  if (known) {
+    const int tiles = (a.groups.known_rows + Tile::kN - 1) / Tile::kN, group = tile.rows / tiles;
+    block.known_x = (tile.rows - group * tiles) * Tile::kN;
+    block.rows = {a.groups.weight_of(group), group * a.groups.known_rows + block.known_x,
+                  min(Tile::kN, a.groups.known_rows - block.known_x)};
+  }
   // Blocks that may run beside the previous kernel. The others start when one of these has ended, and so the
   // previous kernel: their wait returns at once, and after it any load of the offsets is right.
   const bool early = a.groups.settled && blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z) <
@@ -33,20 +59,21 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
       ptx::fence_mbarrier_init();
     }
     __syncwarp();
-    if (dense) block.fill_ring(&weight_map);
+    if (dense || known) block.fill_ring(&weight_map);
   } else if (early && block.warp == 0) {
-    const RowTile rows =
-        find_rows<true>(a.groups.offsets, a.groups.count, a.rows, Tile::kN, static_cast<int>(blockIdx.y));
+    const RowTile rows = find_rows<true>(a.groups.offsets, a.groups.count, a.rows, Tile::kN, tile.rows);
     if (block.lane == 0) *block.settled_rows() = rows;
   }
   __syncthreads();
-  if (!dense) {
+  if (!dense && !known) {
     if (!early) troupe::cuda::wait_for_previous();
     troupe::cuda::let_next_start();  // not earlier: this kernel holds the next one, if it is not settled
   }
-  block.rows =
-      early ? *block.settled_rows()
-            : find_rows(a.groups.offsets, a.groups.count, a.rows, Tile::kN, static_cast<int>(blockIdx.y));
+  if (!known) {
+    block.rows = early ? *block.settled_rows()
+                       : find_rows(a.groups.offsets, a.groups.count, a.rows, Tile::kN, tile.rows);
+    block.rows.group = a.groups.weight_of(block.rows.group);
+  }
   if (block.rows.count <= 0) return troupe::cuda::wait_for_previous();
   if (a.cluster > 1) {
     if (threadIdx.x == 0)
@@ -55,10 +82,11 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   }
 
   if (block.warp == Tile::kWarps) {
-    if (!dense) block.fill_ring(&weight_map);
+    if (!dense && !known) block.fill_ring(&weight_map);
     if constexpr (Tile::kWholeX) block.refill_ring(&weight_map);
-    troupe::cuda::wait_for_previous();
+    if (!known) troupe::cuda::wait_for_previous();
     if constexpr (!Tile::kWholeX) block.refill_ring_with_x(&weight_map, &x_map);
+    if (known) troupe::cuda::wait_for_previous();
     if (a.cluster > 1) ptx::warp_cluster_wait();
     return;
   }
@@ -71,7 +99,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   const auto scales = first.there ? block.output_scales(first.o) : typename StreamBlock<Tile>::OutputScales{};
   const auto lines = read_lines(block);
   if constexpr (Tile::Codes::kBlockScales) bring_weight_scales(block);
-  troupe::cuda::wait_for_previous();
+  if (!known) troupe::cuda::wait_for_previous();
   if constexpr (Tile::Codes::kBlockScales) bring_x_scales(block);
   if constexpr (Tile::kWholeX) bring_whole_x(block, whole);
   if (first.there) four.read();
@@ -79,6 +107,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   block.multiply(sums, operands, lines);
   block.hand_over(sums, destination);
   if (block.m_first < Tile::kM) block.finish(first, four, scales);
+  if (known) troupe::cuda::wait_for_previous();
 }
 
 template <class Tile>

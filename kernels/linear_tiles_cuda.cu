@@ -1,11 +1,12 @@
 // Products of many rows on GPUs without wgmma: a block of the streaming products (stream_block.cuh) with a
 // tile so large that arithmetic bounds it, 128 outputs × 128 rows, or × 64 rows if the weights are codes,
-// since a box of codes needs several boxes of x.
+// since a box of integer codes needs several boxes of x, and one of fp8 has sums of its own.
 //
 // Four warps multiply, 64 outputs × 64 or 32 rows each: with less, shared memory could not keep up with the
 // tensor cores. They fill the ring themselves by cp.async. A fifth warp for that would cost the others
 // registers, and with those two blocks on a multiprocessor.
 #include "base/check.h"
+#include "kernels/cuda/product/biased_four.cuh"
 #include "kernels/cuda/product/stream_launch.cuh"
 
 namespace troupe::kernels::cuda {
@@ -14,10 +15,25 @@ namespace {
 using namespace streaming;
 
 template <class T, class Codes>
-struct ManyRowsTile : StreamTile<T, Codes, kWideOutputs, many_rows_tile(Codes::kOperands > 1), 2, 2> {
-  using S = StreamTile<T, Codes, kWideOutputs, many_rows_tile(Codes::kOperands > 1), 2, 2>;
-  static constexpr int kThreads = S::kWarps * 32;
+using TileOfManyRows =
+    StreamTile<T, Codes, kWideOutputs, many_rows_tile(!std::is_same_v<Codes, PlainCodes>), 2, 2>;
+
+template <class T, class Codes, class Finish_ = Four<T>>
+struct ManyRowsTile : TileOfManyRows<T, Codes> {
+  using Finish = Finish_;
+  static constexpr int kThreads = ManyRowsTile::kWarps * 32;
+  static constexpr int kMostStages = 3;
+  /// fp8: scales of a box of weights, a float for eight outputs, and behind them of its rows of x.
+  static constexpr int kWeightScaleBytes = ManyRowsTile::kM / kFp8ScaleOutputs * 4;
+  static constexpr int kScaleBytes = kWeightScaleBytes + ManyRowsTile::kN * 4;
+  static_assert(!Codes::kBlockScales || kMostStages * kScaleBytes <= kHeaderBytes);
 };
+
+/// Of a stage, in the header, where streams have the barriers that tiles do without.
+template <class Tile>
+__device__ __forceinline__ ptx::SharedAddress block_scales_at(const StreamBlock<Tile>& block, int stage) {
+  return block.full + static_cast<ptx::SharedAddress>(stage * Tile::kScaleBytes);
+}
 
 /// What a thread copies of each piece of the inputs, a box of weights and the boxes of x that it multiplies:
 /// one 16-byte chunk of every 16th row.
@@ -41,6 +57,7 @@ class TileRing {
     if (here > 0) {
       const ptx::SharedAddress to = block_.ring + block_.at_stage(stage) + place_;
       bring_weights(piece, here, to);
+      if constexpr (Tile::Codes::kBlockScales) bring_block_scales(piece, block_scales_at(block_, stage));
       const StreamArgs& a = block_.a;
 #pragma unroll
       for (int b = 0; b < kOperands; ++b) {
@@ -91,6 +108,25 @@ class TileRing {
     }
   }
 
+  /// A warp requests those of the weights, 64 threads those of x.
+  __device__ void bring_block_scales(int box, ptx::SharedAddress to) const {
+    const StreamArgs& a = block_.a;
+    constexpr int kSixteens = Tile::kWeightScaleBytes / 16;
+    static_assert(kSixteens <= 32 && Tile::kN + 32 <= Tile::kThreads);
+    const int r = thread_ - 32;
+    if (thread_ < kSixteens) {
+      if (thread_ * (4 * kFp8ScaleOutputs) >= block_.outputs) return;
+      const auto eights = static_cast<std::size_t>(a.ending.outputs / kFp8ScaleOutputs);
+      const auto* from = reinterpret_cast<const float*>(block_.weight() + a.scales_at) +
+                         static_cast<std::size_t>(box) * eights + block_.first_output / kFp8ScaleOutputs;
+      ptx::copy_async_16(to + static_cast<ptx::SharedAddress>(thread_ * 16), from + thread_ * 4);
+    } else if (r >= 0 && r < block_.rows.count) {
+      const auto boxes = static_cast<std::size_t>(a.chunks / 2);
+      ptx::copy_async_4(to + static_cast<ptx::SharedAddress>(Tile::kWeightScaleBytes + r * 4),
+                        a.x_scales + block_.row_of_x(r) * boxes + static_cast<std::size_t>(box));
+    }
+  }
+
   const StreamBlock<Tile>& block_;
   const int thread_ = static_cast<int>(threadIdx.x);
   const int chunk_ = thread_ % 8, first_row_ = thread_ / 8;
@@ -125,39 +161,52 @@ __global__ void __launch_bounds__(Tile::kThreads, 2)
         if (++next == a.stages) next = 0;
       }
       const Halves w = operands.w + block.at_stage(stage), x = operands.x + block.at_stage(stage);
-      const ptx::SharedAddress scales = block.scales_at + block.at_stage(stage);
-      block.multiply_chunk(sums, 0, w, x, scales, {});
-      if (ring.chunks(i) > 1)
-        block.multiply_chunk(
-            sums, 1, w, x,
-            scales + static_cast<ptx::SharedAddress>(block.scale_lines / 2 * scale_line_pitch(Tile::kM)), {});
+      if constexpr (Tile::Codes::kBlockScales) {
+        const ptx::SharedAddress scales = block_scales_at(block, stage);
+        block.multiply_scaled_box(sums, w, x, scales, scales + Tile::kWeightScaleBytes);
+      } else {
+        const ptx::SharedAddress scales = block.scales_at + block.at_stage(stage);
+        block.multiply_chunk(sums, 0, w, x, scales, {});
+        if (ring.chunks(i) > 1)
+          block.multiply_chunk(
+              sums, 1, w, x,
+              scales + static_cast<ptx::SharedAddress>(block.scale_lines / 2 * scale_line_pitch(Tile::kM)),
+              {});
+      }
       if (ahead == 0) __syncthreads();
       if (++stage == a.stages) stage = 0;
     }
   }
   block.hand_over(sums, block.place_sums());
   const auto first = block.mine(static_cast<int>(threadIdx.x));
-  Four<typename Tile::T> four(a.ending, first.p, first.o);
+  typename Tile::Finish four(a.ending, first.p, first.o);
   if (first.there) four.read();
   block.finish(first, four,
                first.there ? block.output_scales(first.o) : typename StreamBlock<Tile>::OutputScales{});
 }
 
-template <class T, class Codes>
+template <class T, class Codes, class Finish = Four<T>>
 void start(Cuda& device, const Linear& linear, const StreamPlan& plan) {
-  using Tile = ManyRowsTile<T, Codes>;
+  using Tile = ManyRowsTile<T, Codes, Finish>;
   TROUPE_CHECK(plan.tile_rows == Tile::kN && plan.outputs == Tile::kM && plan.cluster == 1 &&
-               plan.boxes == 1 && plan.stages <= 3);
+               plan.boxes == 1 && plan.stages <= Tile::kMostStages);
   launch_stream<Tile>(device, linear, plan, tiles<Tile>);
 }
 
 }  // namespace
 
 void run_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
+  if (linear.weight.format.fp8()) return start<Bf16, Fp8Codes>(device, linear, plan);
   if (linear.weight.activations() == DType::f16) return start<F16, PlainCodes>(device, linear, plan);
   TROUPE_CHECK(with_codes(linear.weight.format, [&](auto codes) {
     if constexpr (!decltype(codes)::kLines) start<Bf16, decltype(codes)>(device, linear, plan);
   }));
+}
+
+void run_biased_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
+  if (linear.weight.activations() == DType::f16)
+    return start<F16, PlainCodes, BiasedFour<F16>>(device, linear, plan);
+  start<Bf16, PlainCodes, BiasedFour<Bf16>>(device, linear, plan);
 }
 
 }  // namespace troupe::kernels::cuda

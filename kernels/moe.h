@@ -90,7 +90,8 @@ struct Moe {
   int shared = 0;  ///< slices
   int top_k = 0;   ///< 1 … experts, at most kMostChosen
   int rows = 0;
-  AddRmsNorm norm{};                    ///< if it has a weight, it runs first; its `out` is x
+  AddRmsNorm norm{};       ///< if it has a weight, it runs first; its `out` is x
+  AddRmsNorm next_norm{};  ///< if it has a weight, it runs last, of `residual`, all rows, with nothing added
   const std::uint8_t* kinds = nullptr;  ///< (rows) rows of another kind than `kind` take the shared slices
                                         ///< alone; null: all are of it
   std::uint8_t kind = 0;

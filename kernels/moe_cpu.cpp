@@ -433,6 +433,7 @@ void run(Cpu& device, const Moe& op) {
     if (op.chosen != nullptr) some.chosen += skipped * static_cast<std::size_t>(op.top_k);
     MoeRun(device, some).run();
   }
+  if (op.next_norm.weight != nullptr) run(device, op.next_norm);
 }
 
 }  // namespace troupe::kernels

@@ -1,6 +1,5 @@
 #pragma once
-// The instruction set of the CPU device: what --cpu-isa asks for, as far as the machine has it. AMX only if
-// it is asked for by name, since its code was written without such a processor.
+// The instruction set of the CPU device: what --cpu-isa asks for, as far as the machine has it.
 #include <string>
 
 #include "base/status.h"

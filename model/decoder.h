@@ -159,6 +159,11 @@ class Decoder {
   /// After begin(), before finish(): the hidden rows of batch.embeds, normalised as for the logits,
   /// (batch.embeds.size(), hidden).
   void embeddings(const StepBatch& batch, std::span<float> out);
+  /// The same in two parts. After sample(), before draft(): gives the device the copies of the hidden rows of
+  /// `samples`, which rise, to host memory, (samples.size(), hidden_bytes()), and does not wait for them.
+  void copy_embeddings(std::span<const std::int32_t> samples, std::byte* to);
+  /// Reads rows that have been copied so; `out`: (rows, hidden).
+  void read_embeddings(const std::byte* rows, std::span<float> out) const;
 
   /// Runs the batch and writes the raw logits of batch.sample_rows to `out`, (sample_rows.size(), vocab), to
   /// compare them with a reference. Samples nothing.
@@ -269,7 +274,7 @@ class Decoder {
   std::vector<kernels::SampleRow> samples_;
   std::vector<kernels::ScoreRow> scores_;
   std::vector<kernels::TopRow> tops_;
-  std::vector<std::byte> embedded_row_;
+  std::vector<std::byte> embedded_rows_;
   DraftNorms draft_norms_;
   std::shared_ptr<DraftBatch> draft_batch_;  ///< null without a draft layer
 };

@@ -116,15 +116,30 @@ void Decoder<D>::finish(const StepBatch& batch, std::span<kernels::SampleResult>
 
 template <Device D>
 void Decoder<D>::embeddings(const StepBatch& batch, std::span<float> out) {
+  TROUPE_CHECK(out.size() == batch.embeds.size() * static_cast<std::size_t>(spec_.hidden));
+  embedded_rows_.resize(batch.embeds.size() * hidden_bytes());
+  copy_embeddings(batch.embeds, embedded_rows_.data());
+  device_.sync();
+  read_embeddings(embedded_rows_.data(), out);
+}
+
+template <Device D>
+void Decoder<D>::copy_embeddings(std::span<const std::int32_t> samples, std::byte* to) {
+  const auto* const picked = static_cast<const std::byte*>(memory_.picked);
+  for (std::size_t first = 0, count = 1; first < samples.size(); first += count, count = 1) {
+    const std::int32_t row = samples[first];
+    while (first + count < samples.size() && samples[first + count] == row + static_cast<std::int32_t>(count))
+      ++count;
+    device_.download(to + first * hidden_bytes(), picked + static_cast<std::size_t>(row) * hidden_bytes(),
+                     count * hidden_bytes());
+  }
+}
+
+template <Device D>
+void Decoder<D>::read_embeddings(const std::byte* rows, std::span<float> out) const {
   const auto hidden = static_cast<std::size_t>(spec_.hidden);
-  TROUPE_CHECK(out.size() == batch.embeds.size() * hidden);
-  embedded_row_.resize(hidden_bytes());
-  for (std::size_t i = 0; i < batch.embeds.size(); ++i) {
-    const auto row = static_cast<std::size_t>(batch.embeds[i]);
-    const auto* picked = static_cast<const std::byte*>(memory_.picked) + row * hidden_bytes();
-    device_.download(embedded_row_.data(), picked, hidden_bytes());
-    device_.sync();
-    for (std::size_t c = 0; c < hidden; ++c) out[i * hidden + c] = load_element(embedded_row_.data(), dtype_, c);
+  for (std::size_t first = 0; first < out.size(); first += hidden, rows += hidden_bytes()) {
+    for (std::size_t c = 0; c < hidden; ++c) out[first + c] = load_element(rows, dtype_, c);
   }
 }
 

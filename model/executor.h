@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/owned_fd.h"
 #include "base/status.h"
 #include "ipc/wire.h"
 
@@ -30,7 +31,8 @@ struct PeerKvMemory {
   int fd = -1;    ///< of the other executor's kv_memory_fd(); borrowed for the call
   std::size_t blocks = 0;
   std::size_t block_bytes = 0;
-  std::uint64_t life = 0;  ///< what commands call it by
+  std::uint64_t life = 0;      ///< what commands call it by
+  std::uint64_t own_life = 0;  ///< what that rank calls it by
 
   std::size_t bytes() const { return blocks * block_bytes; }
 };
@@ -43,6 +45,18 @@ using FetchBlocks = std::function<bool(
     std::uint64_t life, std::span<const wire::BlockCopy> copies,
     const std::function<void(const wire::BlockCopy& copy, std::span<const std::byte> block)>& take,
     const std::atomic<bool>& stop)>;
+
+/// What has become of a pair (Executor::attach_pair()). `lost`: the other worker has gone or does not answer;
+/// the pair may be tried again, by another socket. `failed`: both have tried, and NCCL has not moved what it
+/// should; likewise, but not often. `refused`: another try is of no use. `why`: a clause without an end, for
+/// all but `ready`.
+struct PairNews {
+  enum class What { ready, lost, failed, refused };
+  What what = What::ready;
+  std::string why;
+};
+/// Called on threads of the executor, and never by one of its functions.
+using TellPair = std::function<void(const PairNews& news)>;
 
 /// Copies a block of an executor's KV memory to host memory, of which it fills as many bytes as the block
 /// has. False: there is no such block, its size is another, or the device has failed. The bytes are those of
@@ -112,6 +126,23 @@ class Executor {
   /// That rank of the instance has ended, or its memory has: copies from it fail from now on, and the memory
   /// is let go when those under way have ended.
   virtual void detach_peer(std::uint32_t peer, int rank) { static_cast<void>(peer), static_cast<void>(rank); }
+
+  /// Instead of attach_peer(), for memory that this device cannot read: that rank's worker and this one are a
+  /// pair that moves blocks by NCCL, and speak through `socket`, whose other end the caller takes to that
+  /// worker's give_pair(). Copies from the instance fail until the pair is ready, and when it is lost. It
+  /// ends as by detach_peer(). False: this executor needs no blocks of that rank.
+  virtual Result<bool> attach_pair(std::uint32_t peer, const PeerKvMemory& memory, OwnedFd socket,
+                                   TellPair tell) {
+    static_cast<void>(peer), static_cast<void>(memory), static_cast<void>(socket), static_cast<void>(tell);
+    return failure(Code::unsupported, "this device moves no KV blocks by NCCL");
+  }
+
+  /// The other side of attach_pair(): gives blocks to the receiver at the socket, beside the steps, for as
+  /// long as that is there. `life`: what this rank calls its KV memory by. The receiver is told of what
+  /// fails.
+  virtual void give_pair(OwnedFd socket, std::uint64_t life) {
+    static_cast<void>(socket), static_cast<void>(life);
+  }
 
   /// Blocks of the instance with this index, which is on another machine, come by `fetch`, whose bytes lie in
   /// `memory`: a GPU page-locks it for as long as it keeps `fetch`. Before the first submit(). Not ok: this

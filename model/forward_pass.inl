@@ -20,6 +20,7 @@
 // found where a pass is instantiated. R has the calls of Collective<D>.
 #include <cmath>
 #include <span>
+#include <utility>
 
 #include "base/check.h"
 #include "kernels/add_rms_norm.h"
@@ -220,6 +221,9 @@ void ForwardPass<D, R>::layers(const ForwardStep& s) const {
                        .largest = s.largest.of_layer(layer, spec.experts)};
       summed(attention_out, moe.norm);
       if (kinds == nullptr && w.shared_down.count == 0) {
+        // Codes of x belong to the product that reads them, so that fp8 weights have the norm to themselves.
+        if (ranks == nullptr && next.norm.weight != nullptr && !next.weight.format.fp8())
+          moe.next_norm = std::exchange(next.norm, {});
         summed(moe, next.norm);
       } else {
         // Both kinds of experts, and shared ones of another format, add to one part.

@@ -282,6 +282,7 @@ Result<wire::Capacity> cuda_limits(const ModelSpec& spec, const WeightFormats& f
   Result<wire::Capacity> made =
       common(options, spec.max_positions, spec.vocab, sequences, kDefaultCudaTokens);
   if (!made) return made;
+  made->embedding_width = spec.hidden;
   size_drafts(*made, options.speculation, kMostCudaDraftedRows);
   DecoderLimits limits = limits_of(*made, formats);
   limits.staged = false;

@@ -12,7 +12,7 @@ namespace {
 using config::KvCacheDType, config::LmHeadDType, config::WeightQuant;
 using kernels::KvFormat, kernels::WeightFormat, kernels::WeightKind;
 
-constexpr int kFp8Capability = 90;
+constexpr int kFp8Capability = 89;
 
 /// Of weights that are not quantised by absent scales: `group` as WeightFormat has it.
 WeightFormat format_of(WeightQuant quant, DType activations, int group) {
@@ -56,14 +56,14 @@ Status check_fp8(const ModelSpec& spec, config::Device device, const WeightForma
   if (!formats.fp8()) return {};
   if (device != config::Device::cuda && spec.stored_quantisation) {
     return failure(Code::unsupported,
-                   std::string("The checkpoint's weights are fp8, which needs a Hopper GPU; on the "
+                   std::string("The checkpoint's weights are fp8, which needs an Ada or Hopper GPU; on the "
                                "CPU use the one in bfloat16, where ") +
                        kWorks + ".");
   }
   if (device != config::Device::cuda) {
     return failure(
         Code::unsupported,
-        std::string("--quantization block_wise_fp8 needs a Hopper GPU; on the CPU ") + kWorks + ".");
+        std::string("--quantization block_wise_fp8 needs an Ada or Hopper GPU; on the CPU ") + kWorks + ".");
   }
   // q, k and v lie in one matrix, of which so many outputs share a scale.
   constexpr int kTogether = kernels::kFp8ScaleOutputs;
@@ -229,8 +229,8 @@ Result<WeightFormats> choose_formats(const ModelSpec& spec, DType dtype, config:
 Status check_gpu(const WeightFormats& formats, int capability) {
   if (!formats.fp8() || capability >= kFp8Capability) return {};
   return failure(Code::unsupported,
-                 "fp8 weights (--quantization block_wise_fp8) need a Hopper GPU, of compute capability "
-                 "9.0 or above; this one has " +
+                 "fp8 weights (--quantization block_wise_fp8) need an Ada or Hopper GPU, of compute "
+                 "capability 8.9 or above; this one has " +
                      std::to_string(capability / 10) + "." + std::to_string(capability % 10) + ", where " +
                      kWorks + ".");
 }

@@ -9,6 +9,7 @@
 #include "actors/supervisor/kv_memory.h"
 #include "actors/worker/block_fetcher.h"
 #include "actors/worker/block_giver.h"
+#include "actors/worker/kv_pairs.h"
 #include "actors/worker/worker_loop.h"
 #include "base/log.h"
 #include "model/make_executor.h"
@@ -110,27 +111,42 @@ void obey(const supervisor::Packet& packet, PatchRegions& patches, const Log& lo
   patches.set(supervisor::kDecodeFront, region.ok() ? *region : nullptr);
 }
 
+void tell_unreadable(const Control& control, std::int64_t peer, const std::string& why) {
+  control.tell({{"event", "peer_unreadable"}, {"peer", peer}, {"why", why}});
+}
+
+KvPairs::Setup pairs_setup(const config::SplitOptions& split, const Control& control, const Log& log) {
+  return {.always = split.kv_transfer == config::KvTransfer::nccl,
+          .send =
+              [&control](std::uint32_t peer, int rank, int socket) {
+                return control.send({{"event", "kv_pair"}, {"peer", peer}, {"rank", rank}}, socket).ok();
+              },
+          .refused = [&control](std::uint32_t peer,
+                                const std::string& why) { tell_unreadable(control, peer, why); },
+          .log = log};
+}
+
 /// Obeys an order about the KV memory of another instance. What cannot be used is told, and copies from it
 /// fail.
-void obey(supervisor::Packet& packet, Executor& executor, const Control& control, const Log& log) {
+void obey(supervisor::Packet& packet, KvPairs& pairs, const Control& control, const Log& log) {
   const std::string order = packet.text("do");
   const std::int64_t peer = packet.number("peer", -1);
   const auto index = static_cast<std::uint32_t>(peer);
   const auto rank = static_cast<int>(packet.number("rank", -1));
-  if (order == "peer_gone") executor.detach_peer(index, rank);
+  if (order == "peer_gone") pairs.detach(index, rank);
   if (order != "peer_memory") return;
   const auto memory = supervisor::kv_memory_of(packet);
   const Status status =
-      memory && peer >= 0
-          ? executor.attach_peer(index, {rank, static_cast<int>(packet.number("ranks", -1)),
-                                         memory->file.get(), static_cast<std::size_t>(memory->blocks),
-                                         static_cast<std::size_t>(memory->block_bytes), memory->life})
-          : invalid("the supervisor describes it badly");
+      memory && peer >= 0 ? pairs.attach(index, {rank, static_cast<int>(packet.number("ranks", -1)),
+                                                 memory->file.get(), static_cast<std::size_t>(memory->blocks),
+                                                 static_cast<std::size_t>(memory->block_bytes), memory->life,
+                                                 memory->own_life})
+                          : invalid("the supervisor describes it badly");
   if (status.ok()) {
     log.info("peer_memory", {kv("peer", peer), kv("rank", rank), kv("blocks", memory->blocks)});
   } else {
     log.warning("peer_memory_refused", {kv("peer", peer), kv("rank", rank), kv("why", status.message)});
-    control.tell({{"event", "peer_unreadable"}, {"peer", peer}, {"why", status.message}});
+    tell_unreadable(control, peer, status.message);
   }
 }
 
@@ -166,12 +182,16 @@ Status serve(const supervisor::ChildArguments& arguments, Control& control, cons
   if (!giver.ok()) return giver.status();
   if (Status status = tell_memory(control, **executor, identity.memory); !status.ok()) return status;
   control.tell({{"event", "state"}, {"state", "ready"}});
+  KvPairs pairs(**executor, pairs_setup(options.split, control, log));
   return run_worker(*link, **executor, identity, log, &patches, [&] {
     supervisor::Packet packet = control.receive(TimePoint{});
     if (packet.kind == supervisor::Packet::Kind::message) {
       obey(packet, patches, log);
-      obey(packet, **executor, control, log);
+      if (packet.text("do") == "kv_pair" && packet.attached)
+        (*executor)->give_pair(OwnedFd(packet.attached.release()), identity.memory);
+      obey(packet, pairs, control, log);
     }
+    pairs.tick(Clock::now());
     return asked_to_end(packet);
   });
 }

@@ -73,8 +73,8 @@ Status SubmissionRules::check_sequence(const SequenceSpec& spec, const SequenceS
                    "max_tokens", "out_of_range");
   }
   if (spec.sampling.embeds != 0 && (worker.embedding_width == 0 || spec.sampling.embeds > 1)) {
-    return invalid("Embeddings are not offered on this server's device yet: allowed is a server on the CPU.",
-                   "input", "not_offered");
+    return invalid("Embeddings are not offered on this server's device: allowed are cpu and cuda.", "input",
+                   "not_offered");
   }
   if (length >= worker.longest(spec.sampling)) {
     return invalid("The prompt has " + counted(length, "token") + ", but a sequence has room for " +

@@ -27,7 +27,10 @@
 //   {"event":"memory","life":"<decimal>","blocks":n,"block_bytes":n}
 //                                                        right before "ready", with the file of its KV memory
 //                                                        (kv_memory.h)
-//   {"event":"peer_unreadable","peer":n,"why":…}         it cannot read the memory of a "peer_memory"
+//   {"event":"peer_unreadable","peer":n,"why":…}         no KV blocks come from the instance of a
+//   "peer_memory"
+//   {"event":"kv_pair","peer":n,"rank":r}                with a socket for the worker of that rank of the
+//                                                        instance (model/swap/kv_pair_messages.h)
 //   {"event":"state","state":"ready"}                    weights are loaded, plans are served
 //   {"event":"fatal","message":…}
 // from a text process
@@ -53,6 +56,7 @@
 // to a worker of a prefill instance, when it is ready
 //   {"do":"patches"}                                     with the decode instance's ipc::PatchRegion
 //   {"do":"patches_gone"}                                that instance has ended
+//   {"do":"kv_pair"}                                     with a socket to a worker of the decode instance
 // to the relay of a prefill engine, when it is ready
 //   {"do":"kv_memory","rank":n,"life":"<decimal>","own_life":"<decimal>","blocks":n,"block_bytes":n}
 //                                                        with the file of the KV memory of that rank, when

@@ -114,6 +114,8 @@ void DecodePeer::read_accepted() {
     const std::string order = packet.text("do");
     if (order == "leave") return on_left(packet.text("why").substr(0, 1000));
     if (order == "front" && packet.attached) front_ = std::move(packet.attached);
+    if (order == "kv_pair" && packet.attached)
+      events_.pair(packet.number("rank", -1), std::move(packet.attached));
   }
 }
 

@@ -45,6 +45,8 @@ class DecodePeer {
     std::function<void()> lost;           ///< the next engine needs the link no more
     std::function<void()> left;           ///< likewise, and the engine has to be started again without it
     std::function<void()> front_ended;    ///< the front behind the link: nobody else will tell of it
+    /// A worker there has sent a socket for that of this rank.
+    std::function<void(std::int64_t rank, ipc::Fd socket)> pair;
   };
 
   DecodePeer(Setup setup, Events events)

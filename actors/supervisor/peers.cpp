@@ -57,7 +57,8 @@ Peers::Peers(Resources& resources, Children& children, Console& console, LogEven
                      forget_decode_front();
                      replace_engine();
                    },
-               .front_ended = [this] { resources_.monitors.engine(0).decode_front_reaped(); }}),
+               .front_ended = [this] { resources_.monitors.engine(0).decode_front_reaped(); },
+               .pair = [this](std::int64_t rank, ipc::Fd socket) { send_pair(rank, socket); }}),
       relayed_(console),
       relayed_memories_(resources.options.parallel.tensor_parallel_size) {}
 
@@ -70,6 +71,21 @@ void Peers::poll(const Add& add) {
 void Peers::join(ReceivedRequest request, bool running, TimePoint now) {
   if (!running) decode_.refuse_all("the prefill instance (pid " + std::to_string(getpid()) + ") is ending");
   decode_.join(std::move(request.attached), now);
+}
+
+bool Peers::take(const Child& worker, Packet& packet, TimePoint now) {
+  const std::string event = packet.text("event");
+  const std::int64_t peer = packet.number("peer", -1);
+  if (event == "memory") {
+    on_memory(worker, packet);
+  } else if (event == "peer_unreadable") {
+    prefills_.cannot_read(peer, packet.text("why").substr(0, 1000), now);
+  } else if (event == "kv_pair") {
+    prefills_.send_pair(peer, packet.number("rank", -1), packet.attached);
+  } else {
+    return false;
+  }
+  return true;
 }
 
 void Peers::on_memory(const Child& worker, Packet& packet) {
@@ -98,10 +114,6 @@ void Peers::tell_relay() {
       return;  // tried again
   }
   relay_told_ = now;
-}
-
-void Peers::on_unreadable(const Packet& packet, TimePoint now) {
-  prefills_.cannot_read(packet.number("peer", -1), packet.text("why").substr(0, 1000), now);
 }
 
 void Peers::tick(TimePoint now) {
@@ -180,6 +192,14 @@ void Peers::tell_patches(const Child& worker) {
 Child& Peers::engine() {
   return *std::find_if(children_.all().begin(), children_.all().end(),
                        [](const Child& child) { return child.kind == ChildKind::engine; });
+}
+
+// A worker that is not there closes it, and the other one tries again.
+void Peers::send_pair(std::int64_t rank, const ipc::Fd& socket) {
+  for (const Child& child : children_.all()) {
+    if (child.kind == ChildKind::worker && child.rank == rank && child.running() && child.ready)
+      (void)child.control.send({{"do", "kv_pair"}}, socket.get());
+  }
 }
 
 void Peers::fill(StatusPage& page) const {

@@ -31,10 +31,10 @@ class Peers {
   /// A `join` with the control channel that came with it. `state` is that of the server.
   void join(ReceivedRequest request, bool running, TimePoint now);
 
-  /// A worker of this instance has said where its KV memory is.
-  void on_memory(const Child& worker, Packet& packet);
-  /// A worker of this instance has said that it cannot read another one's.
-  void on_unreadable(const Packet& packet, TimePoint now);
+  /// Takes an event of a worker of this instance about KV memories: where its own is, that it gets no blocks
+  /// of another one, or a socket for the worker that has another one. False: the event is about something
+  /// else.
+  bool take(const Child& worker, Packet& packet, TimePoint now);
 
   /// A relay of this instance has said whom it is connected to.
   void on_peers(const Child& relay, const Packet& packet) { relayed_.take(relay.name, packet); }
@@ -48,7 +48,9 @@ class Peers {
   void accept(DecodePeer::Offer offer);
   void forget_decode_front();
   void replace_engine();
+  void on_memory(const Child& worker, Packet& packet);
   void tell_relay();
+  void send_pair(std::int64_t rank, const ipc::Fd& socket);
   void tell_patches(const Child& worker);
   Child& engine();
 

@@ -181,6 +181,12 @@ void PrefillPeers::on_lost(Peer& peer, TimePoint now) {
   leave(peer, now);
 }
 
+void PrefillPeers::send_pair(std::int64_t index, std::int64_t rank, const ipc::Fd& socket) {
+  if (index < 0 || index >= static_cast<std::int64_t>(peers_.size()) || !socket) return;
+  const Peer& peer = peers_[static_cast<std::size_t>(index)];
+  if (peer.is_in()) (void)peer.control.send({{"do", "kv_pair"}, {"rank", rank}}, socket.get());
+}
+
 void PrefillPeers::cannot_read(std::int64_t index, const std::string& why, TimePoint now) {
   if (index < 0 || index >= static_cast<std::int64_t>(peers_.size())) return;
   Peer& peer = peers_[static_cast<std::size_t>(index)];

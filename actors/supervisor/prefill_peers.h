@@ -9,7 +9,8 @@
 //   {"do":"patches"}                           with the ipc::PatchRegion, of a model that sees
 //   {"do":"names"}                             with the table of block names; the offer is whole
 //   {"do":"front"}                             with a pidfd of the front, whenever that has been started
-//   {"do":"leave","why":…}                     its KV memory cannot be read here: it ends the link, and this
+//   {"do":"kv_pair","rank":r}                  with a socket from a worker here to that of this rank
+//   {"do":"leave","why":…}                     its KV blocks do not come here: it ends the link, and this
 //                                              side closes the channel
 // from the prefill instance
 //   {"event":"refused","why":…}                one sentence; it closes the channel
@@ -76,7 +77,10 @@ class PrefillPeers {
   using SendMemory = std::function<bool(const nlohmann::json& order, int file)>;
   void tell_worker(int rank, int pid, const SendMemory& send);
 
-  /// A worker here cannot read the KV memory of the instance with this index: it is sent away, and not asked
+  /// Takes a worker's socket to that rank of the instance with this index; closed, if that is not there.
+  void send_pair(std::int64_t peer, std::int64_t rank, const ipc::Fd& socket);
+
+  /// No KV blocks of the instance with this index come to a worker here: it is sent away, and not asked
   /// again before another process is at its port.
   void cannot_read(std::int64_t peer, const std::string& why, TimePoint now);
 

@@ -299,8 +299,8 @@ void Supervisor::on_message(Child& child, Packet& packet) {
     peers_->on_peers(child, packet);
   } else if (event == "served") {
     children_.served();
-  } else if (child.kind == ChildKind::worker && (event == "memory" || event == "peer_unreadable")) {
-    event == "memory" ? peers_->on_memory(child, packet) : peers_->on_unreadable(packet, Clock::now());
+  } else if (child.kind == ChildKind::worker && peers_->take(child, packet, Clock::now())) {
+    return;
   } else if (event == "fatal") {
     child.fatal = packet.text("message");
     setup_.log(LogLevel::error, "child_fatal", {kv("child", child.name), kv("message", child.fatal)});

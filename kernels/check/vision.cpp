@@ -58,14 +58,16 @@ void add_rows_of_patches(Checks& checks) {
                     })});
 }
 
+/// `rows` × 1280; with 1,700 rows, tiles for every multiprocessor of the cards without wgmma.
 void add_biased_product(Checks& checks, DType dtype, int rows, BiasEnding ending, const char* what) {
-  constexpr int kOutputs = 1280, kInputs = 1000;
+  constexpr int kOutputs = 1280;
+  const int inputs = rows > 1000 ? 200 : 1000;
   const bool summed = ending == BiasEnding::set || ending == BiasEnding::add;
   const cuda::LinearShape shape{
       .ending = ending == BiasEnding::add ? cuda::Ending::add : cuda::Ending::store_f32,
       .format = dtype,
       .outputs = kOutputs,
-      .inputs = kInputs,
+      .inputs = inputs,
       .rows = rows};
   checks.push_back(
       {"LinearBias",
@@ -77,8 +79,8 @@ void add_biased_product(Checks& checks, DType dtype, int rows, BiasEnding ending
          float* const sum = side.floats(rows, kOutputs, draw(static_cast<std::size_t>(rows * kOutputs), 125));
          run(side.device(), LinearBias{.out = out,
                                        .sum = sum,
-                                       .x = exact_rows(side, dtype, rows, kInputs, 126),
-                                       .weight = exact_matrix(side, dtype, kOutputs, kInputs, 127),
+                                       .x = exact_rows(side, dtype, rows, inputs, 126),
+                                       .weight = exact_matrix(side, dtype, kOutputs, inputs, 127),
                                        .bias = side.floats(1, kOutputs, draw(kOutputs, 128)),
                                        .rows = rows,
                                        .ending = ending});
@@ -94,9 +96,13 @@ void add_frame(Checks& checks, DType dtype, int heads, int head_dim, int rows) {
                        .head_dim = head_dim,
                        .scale = 1 / std::sqrt(static_cast<float>(head_dim)),
                        .count = rows};
-  const auto way = [shape](const cuda::GpuTraits& gpu) {
-    return cuda::frame_is_packed(shape, gpu) ? TakenWay{"packed, tensor cores", KernelWay::frame_packed}
-                                             : TakenWay{"plain", {}};
+  const auto way = [shape](const cuda::GpuTraits& gpu) -> TakenWay {
+    switch (choose(shape, gpu)) {
+      case cuda::FrameWay::wgmma: return {"packed, wgmma", KernelWay::frame_packed};
+      case cuda::FrameWay::mma: return {"packed, mma.sync", KernelWay::frame_packed};
+      case cuda::FrameWay::plain: break;
+    }
+    return {"plain", {}};
   };
   const auto body = [=](auto& side) {
     FrameAttention op = shape;
@@ -126,7 +132,7 @@ void add_frame(Checks& checks, DType dtype, int heads, int head_dim, int rows) {
   };
   const std::string what = std::string(to_string(dtype)) + ", " + std::to_string(rows) + " patches, " +
                            std::to_string(heads) + " heads of " + std::to_string(head_dim);
-  const Bound bound{0, dtype == DType::bf16 ? 1.2e-2 : 1e-4};
+  const Bound bound{0, dtype == DType::bf16 ? 1.2e-2 : dtype == DType::f16 ? 1.5e-3 : 1e-4};
   checks.push_back({"PackFrame, FrameAttention", what, {}, way, on_both(bound, body)});
 }
 
@@ -134,6 +140,8 @@ void add_frame(Checks& checks, DType dtype, int heads, int head_dim, int rows) {
 
 void add_vision_checks(Checks& checks) {
   add_rows_of_patches(checks);
+  add_biased_product(checks, DType::bf16, 1700, BiasEnding::gelu, "GELU");
+  add_biased_product(checks, DType::f16, 1700, BiasEnding::add, "added");
   for (const DType dtype : {DType::bf16, DType::f32}) {
     for (const int rows : {5, 200}) {
       if (dtype == DType::f32 && rows > 5) continue;
@@ -144,6 +152,7 @@ void add_vision_checks(Checks& checks) {
     }
   }
   add_frame(checks, DType::bf16, 4, 80, 200);
+  add_frame(checks, DType::f16, 4, 80, 200);
   add_frame(checks, DType::f32, 2, 40, 70);
 }
 

@@ -63,14 +63,6 @@ struct AmxTiles {
     if constexpr (Half == 1 && Side == 0) _tile_dpbf16ps(2, 5, 6);
     if constexpr (Half == 1 && Side == 1) _tile_dpbf16ps(3, 5, 7);
   }
-  /// The same of signed bytes of operands and unsigned ones of weights, four at a time, in 32-bit integers.
-  template <int Half, int Side>
-  static void add_byte_products() {
-    if constexpr (Half == 0 && Side == 0) _tile_dpbsud(0, 4, 6);
-    if constexpr (Half == 0 && Side == 1) _tile_dpbsud(1, 4, 7);
-    if constexpr (Half == 1 && Side == 0) _tile_dpbsud(2, 5, 6);
-    if constexpr (Half == 1 && Side == 1) _tile_dpbsud(3, 5, 7);
-  }
 
  private:
   /// GCC 12 does not know that these instructions read memory: it might write it later.

@@ -15,7 +15,8 @@ const Routines& routines(Isa isa) {
     case Isa::avx512: return kRoutinesAvx512;
     case Isa::avx512_vnni: return kRoutinesAvx512Vnni;
     case Isa::avx512_bf16: return kRoutinesAvx512Bf16;
-    case Isa::amx: return cpu_features().amx ? amx_routines() : emulated_amx_routines();
+    case Isa::amx:
+      return cpu_features().amx && amx_refused().empty() ? amx_routines() : emulated_amx_routines();
   }
   return kRoutinesBaseline;
 }

@@ -1,14 +1,14 @@
 #pragma once
-// AVX-512 with bf16 and products of tiles (AMX): a row of x against 16 outputs and 32 inputs of bf16, or 32
-// codes, is a sixteenth of an instruction.
+// AVX-512 with bf16 and products of tiles (AMX): a row of x against 16 outputs and 32 inputs of bf16 is a
+// sixteenth of an instruction.
 //
 // A call takes up to 32 rows, as two halves of 16, times a panel, whose two sides of 16 outputs are tiles of
-// weights as they lie: a line of 64 bytes for 2 inputs of bf16 or 4 codes, lines of a side 128 bytes apart.
+// weights as they lie: a line of 64 bytes for 2 inputs, lines of a side 128 bytes apart.
 // Four tiles of sums share two of operands and two of weights, so that a product costs one load.
 //
 // A row's bits do not depend on the other rows: every call goes through tiles, and an instruction's row of
-// sums depends on the same row of operands. It takes 32 inputs of bf16 at a time, in fixed places, the last
-// ones with zeros behind them. Sums of codes are those of tile_quantised.h, to the bit.
+// sums depends on the same row of operands. It takes 32 inputs at a time, in fixed places, the last ones with
+// zeros behind them.
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -21,7 +21,7 @@
 namespace troupe::kernels {
 
 inline constexpr int kHalfRows = 16, kSideOutputs = 16;
-inline constexpr int kTileInputs = 32;  // of bf16
+inline constexpr int kTileInputs = 32;
 inline constexpr std::size_t kPanelLine = 4 * kPanel;
 
 /// The calling thread's shapes. They are loaded when a call needs others than the last one, which costs some
@@ -29,38 +29,37 @@ inline constexpr std::size_t kPanelLine = 4 * kPanel;
 template <class Tiles>
 class ShapesInUse {
  public:
-  /// `rows` of operands in two halves, with `bytes` of inputs each.
-  static void need(int rows, int bytes) {
+  /// `rows` of operands in two halves.
+  static void need(int rows) {
     const int first = rows < kHalfRows ? rows : kHalfRows, second = rows - first;
-    if (bytes_ == bytes && first_ == first && (second == 0 || second_ == second)) return;
+    if (first_ == first && (second == 0 || second_ == second)) return;
     TileShapes shapes;
     for (int half = 0; half < 2; ++half) {
       const auto half_rows = static_cast<std::uint8_t>(half == 0 ? first : second);
       if (half_rows == 0) continue;
       shapes.rows[operands_register(half)] = half_rows;
-      shapes.row_bytes[operands_register(half)] = static_cast<std::uint16_t>(bytes);
+      shapes.row_bytes[operands_register(half)] = 2 * kTileInputs;
       for (int side = 0; side < 2; ++side) {
         shapes.rows[sums_register(half, side)] = half_rows;
         shapes.row_bytes[sums_register(half, side)] = 4 * kSideOutputs;
       }
     }
     for (int side = 0; side < 2; ++side) {
-      shapes.rows[weights_register(side)] = static_cast<std::uint8_t>(bytes / 4);
+      shapes.rows[weights_register(side)] = kTileInputs / 2;
       shapes.row_bytes[weights_register(side)] = 4 * kSideOutputs;
     }
     Tiles::configure(shapes);
     first_ = first;
     second_ = second;
-    bytes_ = bytes;
   }
   static void release() {
-    if (bytes_ == 0) return;
+    if (first_ == 0) return;
     Tiles::release();
-    bytes_ = 0;
+    first_ = 0;
   }
 
  private:
-  static inline thread_local int first_ = 0, second_ = 0, bytes_ = 0;  // bytes_ 0: none
+  static inline thread_local int first_ = 0, second_ = 0;  // first_ 0: none
 };
 
 template <class Tiles>
@@ -73,7 +72,7 @@ struct Amx : Avx512Bf16 {
   }
 
   static void multiply_bf16(const TileArgs& a) {
-    ShapesInUse<Tiles>::need(a.rows, 2 * kTileInputs);
+    ShapesInUse<Tiles>::need(a.rows);
     a.rows > kHalfRows ? multiply_halves<2>(a) : multiply_halves<1>(a);
   }
 

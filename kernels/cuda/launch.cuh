@@ -8,8 +8,8 @@
 // Rules for every kernel launched here:
 //   - Every thread calls wait_for_previous(). It returns when all earlier kernels are complete and their
 //     writes are visible. A kernel that does not call it breaks this promise for the kernels after it.
-//   - Before wait_for_previous() a thread writes no global memory, and reads only its own shared memory,
-//     memory that is constant while the step runs, and settled memory.
+//   - Before wait_for_previous() a thread writes no global memory but what Groups::known says, and reads
+//     only its own shared memory, memory that is constant while the step runs, and settled memory.
 //   - let_next_start() allows the blocks of the next kernel to be scheduled. It orders no memory. It is
 //     called as early as possible, at the latest right after wait_for_previous().
 //
@@ -29,9 +29,9 @@
 //   - Attention::settled, decode attention (attention_decode_cuda.cu, attention_few_cuda.cu): the batch, its
 //     block tables, and the keys and values before each sequence's own tokens. W is StepInputs, M is
 //     RopeTable.
-//   - Groups::settled, the streamed down product of the experts (linear_stream_cuda.cu): the groups' offsets.
-//     W is the last kernel of cuda::route(), M is the grouped gate|up product. Between M and the down product
-//     stands QuantiseRows, if the weights are fp8.
+//   - Groups::settled, the experts' streamed down product: the groups' offsets. W is the last kernel of
+//     cuda::route(), M is the grouped gate|up product. Behind M stands QuantiseRows, if weights are fp8.
+//   - Groups::known, their streamed gate|up product: x. W is the norm before the router, M its last kernel.
 // Settled memory is read past the L1 cache (__ldcg, the copy engine): an ordinary load may find a line from
 // before the kernel started on the multiprocessor. Nothing documents that there are none in overlapped
 // kernels. After wait_for_previous() ordinary loads are right; __ldg is not, since what it reads has to be

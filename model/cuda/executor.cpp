@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "gpu/nccl.h"
 #include "kernels/exchange.h"
 #include "model/bytes_text.h"
 #include "model/cuda/queue.h"
@@ -138,9 +139,10 @@ Result<std::unique_ptr<Executor>> start(const ModelFiles& files, const config::O
   if (capacity.swap_blocks > 0 || options.split.role == config::SplitRole::decode) {
     const KvPart part{model.decoder->kv(), files.spec.kv_heads, place.shard};
     model.swap = std::make_unique<CudaSwap>(device, part, capacity.swap_blocks);
-    if (const RemotePeers remotes = remote_peers_of(options); remotes.count > 0)
+    if (const RemotePeers remotes = remote_peers_of(options); remotes.first + remotes.count > 0)
       model.remote = std::make_unique<CudaRemoteCopies>(device, part, remotes);
   }
+  if (options.split.role != config::SplitRole::mixed) set_nccl_defaults("");  // threads read them later
   device.sync();
   return std::unique_ptr<Executor>(std::make_unique<CudaQueue>(
       capacity, std::move(model),

@@ -58,6 +58,7 @@ CudaQueue::~CudaQueue() {
   // Freeing device memory waits for the GPU, for ever if a step hangs; the process could not report it then.
   // The driver frees it when the process ends.
   (void)model_.encoder.release();
+  (void)model_.givers.release();
   (void)model_.remote.release();
   (void)model_.swap.release();
   (void)model_.steps.release();
@@ -175,7 +176,7 @@ void CudaQueue::launch(const wire::RecordView& record, const wire::StepPlan& pla
   if (model_.encoder) launch_media(record, plan, flight);
   const PackedStep packed = packer_.pack(record, plan, table_, flight.batch, model_.steps->next_piece());
   flight.scores = packed.scores;
-  flight.copies = packed.scores > 0 || packed.tops > 0;
+  flight.copies = packed.scores > 0 || packed.tops > 0 || !packed.embeds.empty();
   Work& work = add_work();
   work.is_step = true;
   work.number = plan.step;
@@ -202,7 +203,7 @@ CudaQueue::Work& CudaQueue::add_work() {
 }
 
 // A step writes its number to its outcome when it ends. That says nothing if the GPU failed, or of copies by
-// the copy engine (scores and tops).
+// the copy engine (scores, tops, embeddings).
 bool CudaQueue::finished(const Work& work, bool ask_driver) const {
   if (!work.is_step) return work.end.passed();
   if (!model_.steps->finished(work.launched)) {
@@ -268,6 +269,26 @@ Status CudaQueue::attach_peer(std::uint32_t peer, const PeerKvMemory& memory) {
 
 void CudaQueue::detach_peer(std::uint32_t peer, int rank) {
   if (model_.swap && broken_.ok()) model_.swap->detach(peer, rank);
+  if (model_.remote && broken_.ok()) model_.remote->detach_pair(peer, rank);
+}
+
+Result<bool> CudaQueue::attach_pair(std::uint32_t peer, const PeerKvMemory& memory, OwnedFd socket,
+                                    TellPair tell) {
+  return guarded(broken_, [&]() -> Result<bool> {
+    if (!model_.remote) return Executor::attach_pair(peer, memory, std::move(socket), std::move(tell));
+    model_.swap->detach(peer, memory.rank);
+    return model_.remote->attach_pair(peer, memory, std::move(socket), std::move(tell));
+  });
+}
+
+void CudaQueue::give_pair(OwnedFd socket, std::uint64_t life) {
+  if (!broken_.ok()) return;
+  if (!model_.givers) {
+    model_.givers = std::make_unique<CudaPairGivers>(
+        *model_.device, static_cast<std::byte*>(model_.kv->data()),
+        static_cast<std::size_t>(capacity_.kv_blocks), model_.decoder->kv().block_bytes());
+  }
+  model_.givers->give(std::move(socket), life);
 }
 
 Status CudaQueue::attach_remote_peer(std::uint32_t peer, FetchBlocks fetch, std::span<std::byte> memory) {
@@ -328,12 +349,14 @@ void CudaQueue::write(const Work& work, std::vector<std::byte>& out) {
   table_.commit(flight.batch, std::span(samples_).first(count));
   WorkerSequences::propose(flight.batch, steps.proposals(work.launched));
   for (const MediaCheck::Used& used : flight.used) model_.encoder->used(used.slot, used.item);
+  embeddings_.resize(flight.batch.embeds.size() * static_cast<std::size_t>(capacity_.embedding_width));
+  if (!embeddings_.empty()) model_.decoder->read_embeddings(steps.embeddings(work.launched), embeddings_);
   const kernels::StepOutcome& outcome = steps.outcome(work.launched);
   const std::int64_t finished = host_ns(outcome.finished_ns, outcome.finished_ns);
   writer_.step(work.number, flight.batch, std::span(samples_).first(count),
                steps.scores(work.launched).first(static_cast<std::size_t>(flight.scores)),
                steps.tops(work.launched).first(static_cast<std::size_t>(flight.batch.tops)),
-               host_ns(outcome.started_ns, outcome.finished_ns), finished, out);
+               host_ns(outcome.started_ns, outcome.finished_ns), finished, out, embeddings_);
   gates_.close(work.number);
 }
 

@@ -6,9 +6,9 @@
 // that names a cache command which has not arrived yet waits for it, and so does a plan behind a step whose
 // gated rows lack masks: it is launched when that step's sampling has been. Copies from and to the swap
 // space, and from other instances, run on streams of their own; a step that depends on one waits for it on
-// the GPU, by an event. Copies from other machines wait for the network: plans and commands that depend on
-// one wait here. Images and videos are encoded between steps (encoder.h), and while there are none; a
-// plan whose rows need an item that is not encoded waits here.
+// the GPU, by an event. Copies from other machines wait for the network, and those by NCCL for the other GPU:
+// plans and commands that depend on one wait here. Images and videos are encoded between steps (encoder.h),
+// and while there are none; a plan whose rows need an item that is not encoded waits here.
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -18,6 +18,7 @@
 #include "gpu/cuda_event.h"
 #include "gpu/reserved_memory.h"
 #include "model/cuda/encoder.h"
+#include "model/cuda/pair_givers.h"
 #include "model/cuda/remote_copies.h"
 #include "model/cuda/sequence_table.h"
 #include "model/cuda/step_limits.h"
@@ -41,7 +42,8 @@ struct CudaModel {
   std::unique_ptr<CudaSteps> steps;
   OwnedFd shared_kv;                         ///< by which other instances read `kv`; none: they do not
   std::unique_ptr<CudaSwap> swap;            ///< null: no swap space, and no other instances to read from
-  std::unique_ptr<CudaRemoteCopies> remote;  ///< null: no KV blocks from other machines
+  std::unique_ptr<CudaRemoteCopies> remote;  ///< null: no KV blocks from other instances
+  std::unique_ptr<CudaPairGivers> givers;    ///< null: it has given none by NCCL
   std::unique_ptr<CudaEncoder> encoder;      ///< null: the model takes text alone
   std::vector<std::string> slow_ways;        ///< see Executor
 };
@@ -70,6 +72,9 @@ class CudaQueue final : public Executor {
   int kv_memory_fd() const override { return model_.shared_kv.get(); }
   Status attach_peer(std::uint32_t peer, const PeerKvMemory& memory) override;
   void detach_peer(std::uint32_t peer, int rank) override;
+  Result<bool> attach_pair(std::uint32_t peer, const PeerKvMemory& memory, OwnedFd socket,
+                           TellPair tell) override;
+  void give_pair(OwnedFd socket, std::uint64_t life) override;
   Status attach_remote_peer(std::uint32_t peer, FetchBlocks fetch, std::span<std::byte> memory) override;
   Result<ReadBlock> block_reader(std::span<std::byte> memory) override;
   void reset(std::uint32_t epoch) override;
@@ -91,7 +96,7 @@ class CudaQueue final : public Executor {
   struct Flight {
     StepBatch batch;
     int scores = 0;
-    bool copies = false;                 // scores or tops
+    bool copies = false;                 // scores, tops or embeddings
     std::vector<MediaCheck::Used> used;  // items whose last rows it runs
   };
 
@@ -156,6 +161,7 @@ class CudaQueue final : public Executor {
   std::vector<Flight> flights_;
   std::vector<kernels::SampleResult> samples_;
   std::vector<kernels::Yield> yields_;
+  std::vector<float> embeddings_;
   std::vector<kernels::BlockPair> pairs_;
   ResultWriter writer_;
   std::uint64_t checks_ = 0;  // of whether work has finished, in all calls of poll()

@@ -1,17 +1,23 @@
 #pragma once
-// KV blocks of prefill engines on other machines, on their way into a GPU's KV memory: they come into
-// page-locked memory of the host, on a thread for each engine, and from there by a copy on a stream beside
-// the steps.
+// KV blocks on their way into a GPU's KV memory whose coming takes its time, on a thread for each instance.
+// Those of prefill engines on other machines come into page-locked memory of the host, and from there by a
+// copy on a stream beside the steps; those of GPUs of this machine whose memory this one cannot read come by
+// NCCL, from a pair with each of their ranks.
 #include <algorithm>
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <span>
 #include <vector>
 
 #include "gpu/cuda.h"
 #include "ipc/wire.h"
+#include "model/cuda/nccl_mover.h"
 #include "model/executor.h"
 #include "model/swap/ended_commands.h"
+#include "model/swap/kv_pair.h"
 #include "model/swap/kv_slices.h"
+#include "model/swap/peer_sources.h"
 #include "model/swap/swap_copier.h"
 
 namespace troupe::model {
@@ -21,12 +27,18 @@ namespace troupe::model {
 class CudaRemoteCopies {
  public:
   /// The device, and the KV blocks at kv.shape.data, outlive it.
+  /// Instances before remotes.first are on this machine.
   CudaRemoteCopies(Cuda& device, const KvPart& kv, const RemotePeers& remotes);
+  ~CudaRemoteCopies();
 
-  /// True if blocks of this instance come from another machine.
-  bool has(std::uint32_t peer) const { return copier_.has_remote_peer(peer); }
-  /// As Executor::attach_remote_peer(), of an instance that it has. Throws CudaError.
+  /// True if blocks of this instance come from another machine, or by NCCL.
+  bool has(std::uint32_t peer) const;
+  /// As Executor::attach_remote_peer(), of an instance on another machine. Throws CudaError.
   void attach(std::uint32_t peer, FetchBlocks fetch, std::span<std::byte> memory);
+
+  /// As Executor::attach_pair() and detach_peer(), of an instance on this machine.
+  Result<bool> attach_pair(std::uint32_t peer, const PeerKvMemory& memory, OwnedFd socket, TellPair tell);
+  void detach_pair(std::uint32_t peer, int rank);
 
   void submit(const wire::CacheCommand& command, std::span<const wire::BlockCopy> copies);
   /// A command that was not submitted here has ended.
@@ -41,8 +53,16 @@ class CudaRemoteCopies {
   void reset();
 
  private:
+  bool copy_by_pairs(std::uint32_t peer, std::uint64_t life, std::span<const wire::BlockCopy> copies,
+                     const std::atomic<bool>& stop);
+
   Cuda& device_;
   std::byte* const kv_;
+  const std::size_t block_bytes_;
+  const RemotePeers remotes_;
+  const OpenMovers open_movers_ = std::make_shared<std::atomic<int>>(0);
+  mutable std::mutex mutex_;
+  PeerSources<KvPairReceiver> pairs_;    // guarded by mutex_
   std::vector<std::uint64_t> open_ids_;  // ascending
   SwapCopier copier_;
 };

@@ -145,7 +145,8 @@ PackedStep StepPacker::pack(const wire::RecordView& record, const wire::StepPlan
                     .proposing = static_cast<int>(batch.proposing.size()),
                     .sample_tops = batch.sample_tops,
                     .score_tops = batch.score_tops,
-                    .tops = batch.tops};
+                    .tops = batch.tops,
+                    .embeds = batch.embeds};
   if (finds_reads_) packed.reads = pack_reads(batch);
   if (!batch.positions.empty()) pack_media(batch, packed);
   pack_derived(batch, packed);

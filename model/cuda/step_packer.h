@@ -35,7 +35,8 @@ struct PackedStep {
   std::span<const kernels::TopRow> sample_tops;
   std::span<const kernels::TopRow> score_tops;
   int tops = 0;
-  std::optional<int> reads;  ///< ReadRows::count(), where it has found them
+  std::span<const std::int32_t> embeds;  ///< as in the batch
+  std::optional<int> reads;              ///< ReadRows::count(), where it has found them
   /// Every sequence runs its last token and samples, no prompt token is scored, there are no tops, and all
   /// rows are text.
   bool decode = false;
@@ -55,7 +56,7 @@ struct HeldGates {
 };
 
 /// Whether a GPU's last layer finishes only the rows that ReadRows finds. This has not run on a GPU.
-inline constexpr bool kFinishesReadRowsOnly = false;
+inline constexpr bool kFinishesReadRowsOnly = true;
 
 /// One thread. Does not allocate once the largest plan has passed.
 class StepPacker {

@@ -115,25 +115,31 @@ std::size_t StepScratch::of_draft_layer(int rows, int sequences, int most_tokens
   return meter.most;
 }
 
-std::size_t StepScratch::of_logits(int rows) const {
+std::size_t StepScratch::of_scores(int rows) const {
   ScratchMeter meter{gpu_};
   SilentRanks ranks;
   const bool alone = spec_.held_tokens.count == 0;
   MeteredPass{{meter, spec_, formats_.activations, alone ? nullptr : &ranks, {}}}.logits(weights_, memory_,
                                                                                          nullptr, rows);
+  kernels::run(meter, kernels::Score{.count = rows, .vocab = spec_.vocab});
+  return meter.most;
+}
+
+std::size_t StepScratch::of_samples(int rows) const {
+  ScratchMeter meter{gpu_, of_scores(rows)};
   kernels::run(meter, kernels::Sample{.count = rows, .vocab = spec_.vocab});
   return meter.most;
 }
 
 std::size_t StepScratch::of(const StepSize& step) const {
   std::size_t most = step.rows > 0 ? of_layers(step.rows, step.sequences, step.most_tokens, step.reads) : 0;
-  if (step.samples > 0) most = std::max(most, of_logits(step.samples));
+  if (step.samples > 0) most = std::max(most, of_samples(step.samples));
   if (step.draft_rows > 0)
     most = std::max(most, of_draft_layer(step.draft_rows, step.sequences, step.most_tokens));
-  if (step.drafts > 0) most = std::max(most, of_logits(step.drafts));
-  if (step.scores > 0) most = std::max(most, of_logits(std::min(step.scores, limits_.sequences)));
+  if (step.drafts > 0) most = std::max(most, of_samples(step.drafts));
+  if (step.scores > 0) most = std::max(most, of_scores(std::min(step.scores, limits_.sequences)));
   if (const int rest = step.scores % std::max(1, limits_.sequences); rest > 0)
-    most = std::max(most, of_logits(rest));
+    most = std::max(most, of_scores(rest));
   return most;
 }
 
@@ -162,7 +168,7 @@ std::size_t StepScratch::most() const {
     }
   }
   for (int rows = 1; rows <= std::min(limits_.sequences + limits_.drafts, limits_.rows); ++rows)
-    most = std::max(most, of_logits(rows));
+    most = std::max(most, of_samples(rows));
   return most;
 }
 

@@ -39,7 +39,9 @@ class StepScratch {
  private:
   std::size_t of_layers(int rows, int sequences, int most_tokens = 0, std::optional<int> reads = {}) const;
   std::size_t of_draft_layer(int rows, int sequences, int most_tokens = 0) const;
-  std::size_t of_logits(int rows) const;
+  /// Of rows whose logits are computed and then sampled, or scored.
+  std::size_t of_samples(int rows) const;
+  std::size_t of_scores(int rows) const;
 
   ModelSpec spec_;  ///< with one layer of each kind
   WeightFormats formats_;

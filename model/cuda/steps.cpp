@@ -1,7 +1,6 @@
 #include "model/cuda/steps.h"
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
 #include "base/check.h"
@@ -57,6 +56,10 @@ CudaSteps::CudaSteps(Cuda& device, Decoder<Cuda>& decoder, const wire::Capacity&
                 ? PinnedMemory(size(pieces()) * size(most_tops(capacity)) * sizeof(kernels::TopLogprob),
                                PinnedMemory::Contents::unset)
                 : PinnedMemory()),
+      embeddings_(capacity.embedding_width > 0
+                      ? PinnedMemory(size(pieces()) * size(capacity.max_slots) * decoder.hidden_bytes(),
+                                     PinnedMemory::Contents::unset)
+                      : PinnedMemory()),
       gate_masks_(StepGates::memory_words(capacity) * sizeof(std::uint32_t), PinnedMemory::Contents::unset),
       held_(size(pieces()) * held_bytes(capacity)),
       copies_(std::make_unique<CudaCopyStream>(device)) {
@@ -414,6 +417,13 @@ void CudaSteps::run_scores(const PackedStep& step) {
   }
 }
 
+// After sampling. The rest of a decode graph does not write to these rows. A draft layer does, but it runs
+// later, from a graph of its own. So a step with embedded prompts of one row each still runs as a graph.
+void CudaSteps::copy_embeddings(const PackedStep& step) {
+  if (step.embeds.empty()) return;
+  decoder_->copy_embeddings(step.embeds, const_cast<std::byte*>(embeddings(launched_)));
+}
+
 std::span<std::byte> CudaSteps::piece(std::uint64_t launched) const {
   return {inputs_.data() + launched % size(pieces()) * layout_.bytes, layout_.bytes};
 }
@@ -425,60 +435,16 @@ std::uint64_t CudaSteps::launch(const PackedStep& step) {
     const int sequences = decodes->buckets[bucket];
     StepPacker::pad_decode(layout_, next_piece(), step.sequences, sequences, step.width);
     decodes->graphs[bucket].launch(*device_);
-    if (!decodes->ends.empty() && !step.held()) decodes->ends[bucket].launch(*device_);
     ++launched_;
+    copy_embeddings(step);
+    if (!decodes->ends.empty() && !step.held()) decodes->ends[bucket].launch(*device_);
   } else {
     run_layers(step, true);
+    copy_embeddings(step);
     if (!step.held()) run_end(step);
   }
   if (step.held()) held_step_ = step;
   return launched_;
-}
-
-const std::byte* CudaSteps::outcome_at(std::uint64_t step) const {
-  return outcomes_.data() + (step - 1) % size(pieces()) * kernels::outcome_bytes(most_samples(capacity_));
-}
-
-const kernels::StepOutcome& CudaSteps::outcome(std::uint64_t step) const {
-  return *reinterpret_cast<const kernels::StepOutcome*>(outcome_at(step));
-}
-
-bool CudaSteps::finished(std::uint64_t step) const {
-  auto& word = const_cast<std::uint64_t&>(outcome(step).step);
-  return std::atomic_ref(word).load(std::memory_order_acquire) == step;
-}
-
-std::span<const kernels::Sampled> CudaSteps::sampled(std::uint64_t step) const {
-  return {reinterpret_cast<const kernels::Sampled*>(outcome_at(step) + kernels::sampled_at()),
-          size(most_samples(capacity_))};
-}
-
-std::span<const kernels::SampleResult> CudaSteps::results(std::uint64_t step) const {
-  const int samples = most_samples(capacity_);
-  const std::byte* at = outcome_at(step) + kernels::results_at(samples);
-  return {reinterpret_cast<const kernels::SampleResult*>(at), size(samples)};
-}
-
-std::span<const kernels::Yield> CudaSteps::yields(std::uint64_t step) const {
-  const std::byte* at = outcome_at(step) + kernels::yields_at(most_samples(capacity_));
-  return {reinterpret_cast<const kernels::Yield*>(at), size(capacity_.max_slots)};
-}
-
-std::span<const kernels::Proposal> CudaSteps::proposals(std::uint64_t step) const {
-  const std::byte* at = outcome_at(step) + kernels::proposals_at(most_samples(capacity_));
-  return {reinterpret_cast<const kernels::Proposal*>(at), size(capacity_.max_slots)};
-}
-
-std::span<const kernels::SampleResult> CudaSteps::scores(std::uint64_t step) const {
-  const std::size_t rows = size(capacity_.max_tokens_per_step);
-  return {reinterpret_cast<const kernels::SampleResult*>(scores_.data()) + (step - 1) % size(pieces()) * rows,
-          rows};
-}
-
-std::span<const kernels::TopLogprob> CudaSteps::tops(std::uint64_t step) const {
-  const std::size_t most = size(most_tops(capacity_));
-  return {reinterpret_cast<const kernels::TopLogprob*>(tops_.data()) + (step - 1) % size(pieces()) * most,
-          most};
 }
 
 }  // namespace troupe::model

@@ -97,6 +97,8 @@ class CudaSteps {
   std::span<const kernels::SampleResult> scores(std::uint64_t step) const;
   /// Likewise.
   std::span<const kernels::TopLogprob> tops(std::uint64_t step) const;
+  /// Likewise: the rows of PackedStep::embeds, for Decoder::read_embeddings().
+  const std::byte* embeddings(std::uint64_t step) const;
 
   /// Steps launched so far: the number of the last one.
   std::uint64_t launched() const { return launched_; }
@@ -129,6 +131,7 @@ class CudaSteps {
     run_end(step);
   }
   void run_scores(const PackedStep& step);
+  void copy_embeddings(const PackedStep& step);
   void pad_pieces(int width, int sequences);
   PackedStep decode_step(int width, int sequences) const;
   void derive(const PackedStep& step);
@@ -149,6 +152,7 @@ class CudaSteps {
   PinnedMemory outcomes_;
   PinnedMemory scores_;
   PinnedMemory tops_;
+  PinnedMemory embeddings_;  // a row for each sequence of a step; none where embeddings are not offered
   std::vector<DecodeGraphs> decodes_;  // ascending width
   kernels::DraftSource source_;
   int layer_drafts_ = -1;         // most draft tokens that the draft layer makes; -1: there is none

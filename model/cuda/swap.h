@@ -60,7 +60,7 @@ class CudaSwap {
   void forget();
 
  private:
-  using Peers = PeerSources<ImportedMemory>;
+  using Peers = PeerSources<const ImportedMemory>;
   struct Flight {
     std::uint64_t id = 0;
     bool failed = false;  // nothing was copied, or (debug builds) not what was copied out

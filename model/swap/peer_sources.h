@@ -15,14 +15,15 @@
 
 namespace troupe::model {
 
-/// `Memory` is a mapping, which ends with the last that shares it. Not for several threads at once.
+/// `Memory` is a mapping, or what else gets blocks out of a memory; it ends with the last that shares it. Not
+/// for several threads at once.
 template <class Memory>
 class PeerSources {
  public:
   /// A slice of a block, and the memory in which the other instance's blocks lie.
   struct Source {
     KvSlice slice;
-    std::shared_ptr<const Memory> memory;
+    std::shared_ptr<Memory> memory;
     std::size_t block_bytes = 0;  ///< of a block there
   };
 
@@ -47,15 +48,32 @@ class PeerSources {
   }
 
   /// Copies with that life of the instance come from there.
-  void set(std::uint32_t peer, const PeerKvMemory& memory, std::shared_ptr<const Memory> mapped) {
+  void set(std::uint32_t peer, const PeerKvMemory& memory, std::shared_ptr<Memory> mapped) {
     Peer& of = peers_[peer];
     if (of.ranks != memory.ranks) of = {memory.ranks, kv_slices(part_, memory.ranks), {}};
     of.memories.insert_or_assign(memory.rank, RankMemory{std::move(mapped), memory.blocks, memory.life});
   }
 
-  /// Copies that read this rank of the instance fail from now on.
-  void forget(std::uint32_t peer, int rank) {
-    if (const auto known = peers_.find(peer); known != peers_.end()) known->second.memories.erase(rank);
+  /// Copies that read this rank of the instance fail from now on. Returns the memory; null: it had none.
+  std::shared_ptr<Memory> forget(std::uint32_t peer, int rank) {
+    const auto known = peers_.find(peer);
+    if (known == peers_.end()) return nullptr;
+    const auto forgotten = known->second.memories.extract(rank);
+    return forgotten.empty() ? nullptr : forgotten.mapped().memory;
+  }
+  void clear() { peers_.clear(); }
+
+  /// True if some rank of the instance has a memory here.
+  bool has(std::uint32_t peer) const {
+    const auto known = peers_.find(peer);
+    return known != peers_.end() && !known->second.memories.empty();
+  }
+
+  /// The slices of this rank's blocks that lie in blocks of that rank of `ranks`.
+  std::vector<KvSlice> slices_of(int rank, int ranks) const {
+    std::vector<KvSlice> slices = kv_slices(part_, ranks);
+    std::erase_if(slices, [rank](const KvSlice& slice) { return slice.rank != rank; });
+    return slices;
   }
 
   /// All that fills the blocks of a peer_in. Empty: the instance's memory of that life is not mapped
@@ -79,7 +97,7 @@ class PeerSources {
 
  private:
   struct RankMemory {
-    std::shared_ptr<const Memory> memory;
+    std::shared_ptr<Memory> memory;
     std::size_t blocks = 0;
     std::uint64_t life = 0;
   };

@@ -7,7 +7,7 @@
 namespace troupe::model {
 
 SwapCopier::SwapCopier(std::unique_ptr<SwapStore> store, const RemotePeers& remotes)
-    : store_(std::move(store)), remotes_(remotes), fetches_(remotes.count) {
+    : store_(std::move(store)), remotes_(remotes), remote_copies_(remotes.count) {
   for (std::size_t lane = 0; lane <= remotes.count; ++lane)
     threads_.emplace_back([this, lane] { run(lane); });
 }
@@ -51,8 +51,21 @@ bool SwapCopier::set_remote_peer(std::uint32_t peer, FetchBlocks fetch, PutBlock
       return true;
     };
   }
+  return set_remote_copies(
+      peer, [this, fetch = std::move(fetch), put = std::move(put)](
+                std::uint64_t life, std::span<const wire::BlockCopy> copies, const std::atomic<bool>& stop) {
+        bool all_put = true;
+        const auto take = [&](const wire::BlockCopy& copy, std::span<const std::byte> block) {
+          all_put = all_put && block.size() == block_bytes_ && put(copy.to, block);
+        };
+        return fetch && fetch(life, copies, take, stop) && all_put;
+      });
+}
+
+bool SwapCopier::set_remote_copies(std::uint32_t peer, CopyBlocks copy) {
+  if (!has_remote_peer(peer)) return false;
   const std::lock_guard lock(mutex_);
-  fetches_[peer - remotes_.first] = {std::move(fetch), std::move(put)};
+  remote_copies_[peer - remotes_.first] = std::move(copy);
   return true;
 }
 
@@ -133,11 +146,12 @@ void SwapCopier::run(std::size_t lane) {
     jobs_.erase(at);
     std::vector<Peers::Source> sources;
     if (job.op == wire::CacheOp::peer_in && lane == 0) sources = peers_.of(job.peer, job.memory, job.copies);
-    const Remote from = lane == 0 ? Remote() : fetches_[lane - 1];
+    const CopyBlocks remote = lane == 0 ? CopyBlocks() : remote_copies_[lane - 1];
     ++running_;
     lock.unlock();
     EndedCommand report{job.id, false, now_ns(), 0};
-    report.failed = lane == 0 ? !copy(job, sources) : !fetch(job, from);
+    report.failed =
+        lane == 0 ? !copy(job, sources) : !remote || !remote(job.memory, job.copies, stop_fetches_);
     report.finished_ns = now_ns();
     sources.clear();  // unmapping a memory takes time, too
     lock.lock();
@@ -166,15 +180,6 @@ bool SwapCopier::copy(const Job& job, std::span<const Peers::Source> sources) co
     }
   }
   return true;
-}
-
-/// Likewise.
-bool SwapCopier::fetch(const Job& job, const Remote& from) const {
-  bool put = true;
-  const auto take = [&](const wire::BlockCopy& copy, std::span<const std::byte> block) {
-    put = put && block.size() == block_bytes_ && from.put(copy.to, block);
-  };
-  return from.fetch && from.fetch(job.memory, job.copies, take, stop_fetches_) && put;
 }
 
 }  // namespace troupe::model

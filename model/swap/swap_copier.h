@@ -1,7 +1,7 @@
 #pragma once
 // Copies blocks between a CPU worker's KV memory and its swap store, and out of other instances' KV memory,
-// on threads beside the steps: one, and one for each instance on another machine, as the network may take its
-// time.
+// on threads beside the steps: one, and one for each instance whose copies may take their time, as those on
+// other machines do.
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
@@ -25,7 +25,8 @@
 
 namespace troupe::model {
 
-/// Which of the other instances are on other machines: `count` from index `first` on.
+/// Which of the other instances are on other machines, or are copied from like those: `count` from index
+/// `first` on.
 struct RemotePeers {
   std::uint32_t first = 0;
   std::uint32_t count = 0;
@@ -33,6 +34,11 @@ struct RemotePeers {
 
 /// Puts the bytes of a block into the KV memory. False: it could not. Called by one thread.
 using PutBlock = std::function<bool(BlockId to, std::span<const std::byte> block)>;
+
+/// Fills blocks of the KV memory with those of another instance, whose memory has this life. False when one
+/// cannot be had, or once `stop` is true. Waits for a bounded time. Called by one thread.
+using CopyBlocks = std::function<bool(std::uint64_t life, std::span<const wire::BlockCopy> copies,
+                                      const std::atomic<bool>& stop)>;
 
 /// All calls from one thread, which also runs the commands that only copy within the KV memory and reports
 /// them by end(). Commands wait for those named in `after`; copies in come before copies out.
@@ -56,6 +62,8 @@ class SwapCopier {
   /// it that is memory of the host. Before the first submit(). False: the instance is none of the
   /// constructor's.
   bool set_remote_peer(std::uint32_t peer, FetchBlocks fetch, PutBlock put = {});
+  /// Likewise, by any other way.
+  bool set_remote_copies(std::uint32_t peer, CopyBlocks copy);
   bool has_remote_peer(std::uint32_t peer) const {
     return peer >= remotes_.first && peer - remotes_.first < remotes_.count;
   }
@@ -84,17 +92,11 @@ class SwapCopier {
     std::vector<wire::BlockCopy> copies;
   };
 
-  struct Remote {
-    FetchBlocks fetch;
-    PutBlock put;
-  };
-
-  using Peers = PeerSources<SealedMemory>;
+  using Peers = PeerSources<const SealedMemory>;
   void run(std::size_t lane);
   std::size_t lane_of(const Job& job) const;
   std::deque<Job>::iterator next(std::size_t lane);
   bool copy(const Job& job, std::span<const Peers::Source> sources) const;
-  bool fetch(const Job& job, const Remote& from) const;
   std::byte* kv(BlockId block) const { return kv_ + static_cast<std::size_t>(block) * block_bytes_; }
 
   const std::unique_ptr<SwapStore> store_;  // used by the thread of lane 0
@@ -106,7 +108,7 @@ class SwapCopier {
   mutable std::mutex mutex_;  // guards the following
   std::condition_variable work_, progress_;
   Peers peers_{{}};
-  std::vector<Remote> fetches_;  // by remote peer
+  std::vector<CopyBlocks> remote_copies_;  // by remote peer
   std::deque<Job> jobs_;
   std::deque<EndedCommand> reports_;
   EndedCommands ended_;

@@ -19,6 +19,9 @@ TEST(Parse, RolesOfPrefillAndDecode) {
   EXPECT_EQ(option_error({"--splitwise-role", "router"}),
             "--splitwise-role: got \"router\", expected mixed, prefill or decode");
   option_error({"--prefill-min-tokens", "0"});
+  EXPECT_EQ(split.kv_transfer, KvTransfer::automatic);
+  EXPECT_EQ(parsed({"--kv-transfer", "nccl"}).split.kv_transfer, KvTransfer::nccl);
+  EXPECT_EQ(option_error({"--kv-transfer", "ipc"}), "--kv-transfer: got \"ipc\", expected auto or nccl");
 }
 
 TEST(Parse, PrefillPortsAreThoseOfOtherInstances) {

@@ -10,6 +10,7 @@ import sys
 import tempfile
 import unittest
 
+import embeddings_test
 import many_logprobs_test
 from cases import ServerCase
 from moe_twins_test import make_twins
@@ -60,6 +61,15 @@ class AnswersOfTheCpu(unittest.TestCase):
 class WholeVocabulary(many_logprobs_test.WholeVocabulary):
     flags = ("--device", "cuda", *many_logprobs_test.WholeVocabulary.flags)
     exact = False
+
+
+class Embeddings(embeddings_test.Embeddings):
+    flags = ("--device", "cuda", *embeddings_test.Embeddings.flags)
+    tolerance = 1e-4
+
+
+class EmbeddingsOfRanks(embeddings_test.Ranks):
+    flags = ("--device", "cuda", "--ranks-per-gpu", 3)
 
 
 class Serving(ServerCase):

@@ -127,7 +127,7 @@ class Quantization(unittest.TestCase):
             self.assertIn("fp8 in blocks", done.stdout)
             self.models["copy"] = copy
             self.addCleanup(self.models.pop, "copy")
-            self.assertIn("wint8", self.refused("copy", "needs a Hopper GPU"))
+            self.assertIn("wint8", self.refused("copy", "needs an Ada or Hopper GPU"))
 
     def test_contradictions_and_unknown_methods(self):
         self.refused("dense", "kv_cache_quant_type", "--quantization",

@@ -14,6 +14,8 @@ FLAGS = ("--dtype", "float32", "--max-model-len", 2048, "--max-num-batched-token
     "cuda": ("--batch-invariant", "--max-num-seqs", 32, "--num-gpu-blocks-override", 320),
 }[DEVICE])
 GPUS = {"CUDA_VISIBLE_DEVICES": os.environ["TROUPE_PREFILL_GPU"]} if "TROUPE_PREFILL_GPU" in os.environ else {}
+# How KV blocks are to come: TROUPE_TEST_KV_TRANSFER=nccl takes two GPUs.
+TRANSFER = ("--kv-transfer", os.environ["TROUPE_TEST_KV_TRANSFER"]) if "TROUPE_TEST_KV_TRANSFER" in os.environ else ()
 LEAST = 100  # tokens of a prompt that is handed over
 STORY = "Once upon a time there was a river that had never seen the sea, and it asked every stone on its way. "
 
@@ -85,7 +87,7 @@ class SplitPair:
         self.model, self.prefill_flags = model, (*flags, *prefill)
         self.queue_port = free_port()
         self.prefill = None
-        self.decode = Server(*flags, *decode, "--splitwise-role", "decode", "--innode-prefill-ports", self.queue_port,
+        self.decode = Server(*flags, *decode, *TRANSFER, "--splitwise-role", "decode", "--innode-prefill-ports", self.queue_port,
                              "--prefill-min-tokens", least, model=model)
         try:
             self.start_prefill()

@@ -117,7 +117,7 @@ class VisionRanks(unittest.TestCase):
         made = subprocess.run([BINARY, "quantize", self.model, f"{self.folder.name}/fp8", "--quantization", "block_wise_fp8"],
                               capture_output=True, text=True, check=False)
         self.assertNotEqual(made.returncode, 0)
-        self.assertIn("needs a Hopper GPU; on the CPU --quantization wint8 and wint4 work", made.stderr)
+        self.assertIn("needs an Ada or Hopper GPU; on the CPU --quantization wint8 and wint4 work", made.stderr)
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include "gpu/cuda.h"
+
 namespace troupe {
 namespace {
 
@@ -34,6 +36,7 @@ TEST(GpuLike, StaysUntilItIsSetAgain) {
   const std::optional<Card> before = gpu_like();
   ASSERT_TRUE(set_gpu_like("L20").ok());
   EXPECT_EQ(gpu_like()->multiprocessors, 92);
+  EXPECT_FALSE(cuda_reaches(0, 1)) << "no links are sold for an L20";
   EXPECT_FALSE(set_gpu_like("L21").ok());
   EXPECT_EQ(gpu_like()->multiprocessors, 92) << "a wrong name changes nothing";
   ASSERT_TRUE(set_gpu_like("").ok());

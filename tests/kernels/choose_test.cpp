@@ -4,7 +4,6 @@
 #include "kernels/cuda/attention/choose.h"
 #include "kernels/cuda/attention/working_memory.h"
 #include "kernels/cuda/moe/choose.h"
-#include "kernels/cuda/moe/layout.h"
 #include "kernels/cuda/product/choose.h"
 #include "kernels/cuda/sample/choose.h"
 #include "kernels/product_shapes.h"
@@ -86,6 +85,18 @@ TEST(ChooseLinear, Fp8StreamsAFewRowsAndTakesWgmmaForMany) {
   GpuTraits invariant = kH200;
   invariant.batch_invariant = true;
   EXPECT_EQ(way(s, invariant), LinearWay::stream);
+  EXPECT_EQ(way(s, ampere()), LinearWay::generic);
+  GpuTraits ada = ampere();
+  ada.features.fp8 = true;
+  ada.block_shared_bytes = 99 << 10;
+  const LinearChoice tiles = choose(s, ada);
+  ASSERT_EQ(tiles.way, LinearWay::stream);
+  EXPECT_TRUE(tiles.stream.many_rows);
+  EXPECT_EQ(tiles.stream.tile_rows, 64);
+  EXPECT_EQ(tiles.stream.stages, 2);
+  EXPECT_LE(2 * (tiles.stream.shared_bytes + 1024), 100 << 10) << "two blocks on a multiprocessor";
+  s.rows = 48;
+  EXPECT_FALSE(choose(s, ada).stream.many_rows) << "tiles would not be filled";
   s.format.activations = DType::f16;
   EXPECT_EQ(way(s), LinearWay::generic);
   EXPECT_FALSE(kWgmmaTiles[wgmma_plan(product(Ending::add, 2560, 2560, 512), kH200)].fp8);
@@ -458,35 +469,6 @@ TEST(ChooseSampling, ByVocabulary) {
   EXPECT_EQ(choice(1, 50257).block_logits % 4, 0);
   EXPECT_GE(8 * choice(1, 50257).block_logits, 50257);
   EXPECT_FALSE(choice(1, 1000, ampere()).resident);
-}
-
-// A rank that holds an eighth of the experts gets an eighth of the rows' choices: as many rows of each as
-// without ranks.
-TEST(ChooseMoe, ExpertParallelCountsTheRowsOfItsOwnExperts) {
-  const WeightFormat int4{WeightKind::int4, DType::bf16};
-  const auto layout = [&](int rows, int held, int shared) {
-    const auto stack = [&](int outputs, int inputs) {
-      return MatrixStack{{nullptr, int4, outputs, inputs}, held + shared};
-    };
-    return lay_out(Moe{.gate_up = stack(2 * 1792, 8192),
-                       .down = stack(8192, 1792),
-                       .experts = 64,
-                       .held = held,
-                       .shared = shared,
-                       .top_k = 8,
-                       .rows = rows},
-                   kH200, nullptr);
-  };
-  for (const int rows : {1, 8, 100, 380, 390, 1000, 4000}) {
-    const MoeLayout whole = layout(rows, 64, 0), part = layout(rows, 8, 0);
-    EXPECT_EQ(part.gate_up.way, whole.gate_up.way) << rows;
-    EXPECT_EQ(part.down.way, whole.down.way) << rows;
-    EXPECT_EQ(part.gate_up.stream.tile_rows, whole.gate_up.stream.tile_rows) << rows;
-  }
-  EXPECT_EQ(layout(100, 8, 0).gate_up.way, LinearWay::stream) << "12 rows each";
-  EXPECT_EQ(layout(1000, 8, 0).gate_up.way, LinearWay::unpacked) << "125 rows each";
-  EXPECT_EQ(expected_places(100, 8, 2, 8, 64), 100 + 2 * 100) << "the shared slices get all rows";
-  EXPECT_EQ(expected_places(1, 1, 0, 1, 64), 1);
 }
 
 }  // namespace

@@ -8,9 +8,8 @@ bool has_shapes();
 /// How often the calling thread loaded shapes.
 int shapes_loaded();
 
-enum class SpoiledProducts { none, bf16, bytes };
-/// From now on these products have a wrong sum, on all threads.
-void spoil(SpoiledProducts which);
+/// True: from now on products have a wrong sum, on all threads.
+void spoil_products(bool wrong);
 
 /// One product of tiles: sums (rows, 16) += operands (rows, inputs) · weights, which lie as a side of a panel
 /// does. inputs is even and at most 32, rows at most 16.

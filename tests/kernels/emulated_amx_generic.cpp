@@ -6,7 +6,7 @@ namespace troupe::kernels {
 
 bool has_shapes() { return false; }
 int shapes_loaded() { return 0; }
-void spoil(SpoiledProducts) {}
+void spoil_products(bool) {}
 void add_bf16_product(float*, const unsigned short*, const unsigned short*, int, int) {
   TROUPE_CHECK(false && "there is no emulation");
 }

@@ -75,26 +75,7 @@ class EmulatedTiles {
       }
       std::memcpy(sums, p.sums[m], sizeof sums);
       for (int n = 0; n < 16; ++n) sums[n] = flushed(flushed(sums[n]) + flushed(even[n] + odd[n]));
-      if (spoiled_ == SpoiledProducts::bf16) sums[3] *= 1.001f;
-      std::memcpy(p.sums[m], sums, p.sum_bytes);
-    }
-  }
-  template <int Half, int Side>
-  static void add_byte_products() {
-    const Product p = product(Half, Side);
-    for (int m = 0; m < p.rows; ++m) {
-      std::int32_t sums[16];
-      std::memcpy(sums, p.sums[m], sizeof sums);
-      for (int k = 0; k < p.steps; ++k) {
-        std::int8_t operands[4];
-        std::uint8_t weights[16][4];
-        std::memcpy(operands, p.operands[m] + 4 * k, sizeof operands);
-        std::memcpy(weights, p.weights[k], sizeof weights);
-        for (int n = 0; n < 16; ++n) {
-          for (int i = 0; i < 4; ++i) sums[n] += operands[i] * weights[n][i];
-        }
-      }
-      if (spoiled_ == SpoiledProducts::bytes) sums[3] ^= 1;
+      if (spoiled_) sums[3] *= 1.001f;
       std::memcpy(p.sums[m], sums, p.sum_bytes);
     }
   }
@@ -103,7 +84,7 @@ class EmulatedTiles {
   static bool configured() { return own().configured; }
   /// How often the calling thread configured shapes.
   static int configurations() { return own().configurations; }
-  static void spoil(SpoiledProducts which) { spoiled_ = which; }
+  static void spoil(bool wrong) { spoiled_ = wrong; }
 
  private:
   struct State {
@@ -120,7 +101,7 @@ class EmulatedTiles {
     std::size_t sum_bytes;
   };
 
-  static inline std::atomic<SpoiledProducts> spoiled_{SpoiledProducts::none};
+  static inline std::atomic<bool> spoiled_ = false;
 
   static State& own() {
     static thread_local State state;

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "kernels/cuda/attention/frame.h"
+#include "kernels/product_shapes.h"
 
 namespace troupe::kernels::cuda {
 namespace {
@@ -41,6 +42,39 @@ TEST(FrameLayout, TheLinesOfARankAreItsKeysAndValues) {
       }
     }
   }
+}
+
+// Eight rows are what ldmatrix reads at a time, and a half of a tile has the swizzle of the whole.
+TEST(FrameLayout, EightRowsOfAChunkLieInDifferentBanks) {
+  for (int row = 0; row < kFrameTile; row += 8) {
+    for (int chunk = 0; chunk < kFrameDim / 8; ++chunk) {
+      unsigned banks = 0;
+      for (int r = row; r < row + 8; ++r) banks |= 1u << frame_chunk_at(r, chunk) / 16 % 8;
+      EXPECT_EQ(banks, 0xffu) << row << " " << chunk;
+      EXPECT_EQ(frame_chunk_at(row % 64, chunk) + row / 64 * 64 * 32, frame_chunk_at(row, chunk));
+    }
+  }
+}
+
+TEST(FrameLayout, TensorCoresTakeTheReleasedModelsHeadsOfSixteenBits) {
+  FrameAttention op{.dtype = DType::bf16, .rows = 64, .heads = 16, .head_dim = kFrameDim};
+  for (GpuTraits gpu : {kH200, test::ampere()}) {
+    const bool hopper = gpu.features.wgmma;
+    for (const DType dtype : {DType::bf16, DType::f16}) {
+      op.dtype = dtype;
+      EXPECT_EQ(choose(op, gpu), hopper ? FrameWay::wgmma : FrameWay::mma);
+    }
+    op.dtype = DType::f32;
+    EXPECT_EQ(choose(op, gpu), FrameWay::plain);
+    op.dtype = DType::bf16;
+    op.head_dim = 64;
+    EXPECT_EQ(choose(op, gpu), FrameWay::plain);
+    op.head_dim = kFrameDim;
+    gpu.avoided.add(KernelWay::frame_packed);
+    EXPECT_EQ(choose(op, gpu), FrameWay::plain);
+    EXPECT_EQ(packed_bytes(op, gpu), 64 * plain_row_bytes(op));
+  }
+  EXPECT_EQ(packed_bytes(op, test::ampere()), packed_bytes(op, kH200)) << "sizing counts a Hopper's";
 }
 
 }  // namespace

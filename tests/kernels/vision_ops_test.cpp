@@ -38,6 +38,14 @@ class VisionOps : public OpTest {
 
 TROUPE_ALL_DEVICES(VisionOps);
 
+const auto kWithoutWgmma =
+    testing::Combine(testing::Values(Where{.cuda = true, .like = "A100"}, Where{.cuda = true, .like = "A10"}),
+                     testing::Values(DType::bf16, DType::f16));
+std::string name_of(const testing::TestParamInfo<std::tuple<Where, DType>>& info) {
+  return to_string(std::get<0>(info.param)) + "_" + to_string(std::get<1>(info.param));
+}
+INSTANTIATE_TEST_SUITE_P(Without, VisionOps, kWithoutWgmma, name_of);
+
 TEST_P(VisionOps, PixelsAreNormalisedByColour) {
   std::vector<float> table(kPixelTable);
   fill_pixel_table(table.data());
@@ -135,6 +143,7 @@ class VisionProducts : public VisionOps {
 };
 
 TROUPE_ALL_DEVICES(VisionProducts);
+INSTANTIATE_TEST_SUITE_P(Without, VisionProducts, kWithoutWgmma, name_of);
 
 TEST_P(VisionProducts, BiasAndEveryEnding) { check(37, 75, 45, 1); }
 
@@ -144,6 +153,12 @@ TEST_P(VisionProducts, FewRows) { check(3, 75, 45, 1); }
 TEST_P(VisionProducts, ManyTiles) {
   if (!where().cuda) GTEST_SKIP() << "of a GPU's tiles";
   check(300, 1096, 552, 59);
+}
+
+// As many tiles as the A100 has multiprocessors, the last ones cut, and an odd number of chunks of inputs.
+TEST_P(VisionProducts, TilesForEveryMultiprocessor) {
+  if (!where().cuda) GTEST_SKIP() << "of a GPU's tiles";
+  check(1100, 200, 1560, 97);
 }
 
 TEST_P(VisionOps, RowsAreJoinedWithoutPadding) {

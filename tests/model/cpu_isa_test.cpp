@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "kernels/best_isa.h"
+
 namespace troupe::model {
 namespace {
 
@@ -18,19 +20,19 @@ TEST(CpuIsa, TheOptionNamesTheSet) {
     if (usable(isa)) {
       ASSERT_TRUE(chosen.ok()) << chosen.status().message;
       EXPECT_TRUE(chosen->isa == isa || !chosen->slow_way.empty()) << to_string(isa);
-    } else if (isa != Isa::amx || cpu_features().amx_refused.empty()) {
+    } else if (isa != Isa::amx || !cpu_features().amx) {
       EXPECT_EQ(check_isa(asked).code, Code::invalid_argument) << to_string(isa);
       EXPECT_NE(check_isa(asked).message.find(to_string(isa)), std::string::npos);
     }
   }
 }
 
-TEST(CpuIsa, WithoutTheOptionItIsTheBestButAmx) {
+TEST(CpuIsa, WithoutTheOptionItIsTheBest) {
   const Result<ChosenIsa> chosen = choose_isa(config::CpuIsa::automatic);
   ASSERT_TRUE(chosen.ok());
-  EXPECT_EQ(chosen->isa, cpu_features().best);
-  EXPECT_NE(chosen->isa, Isa::amx);
-  EXPECT_EQ(chosen->slow_way, "");
+  EXPECT_EQ(chosen->isa, kernels::best_isa().isa);
+  EXPECT_EQ(chosen->isa == cpu_features().best, !cpu_features().amx || !chosen->slow_way.empty());
+  EXPECT_EQ(chosen->slow_way, kernels::best_isa().why_not_amx);
 }
 
 }  // namespace

@@ -3,8 +3,11 @@
 #include <sstream>
 
 #include "gpu/cuda.h"
+#include "gpu/gpu_like.h"
 #include "gpu/nccl.h"
+#include "gpu/peer_memory.h"
 #include "model/cuda/executor.h"
+#include "model/ranks/exchange_way.h"
 #include "model/ranks/part.h"
 #include "model/support/cuda_party.h"
 #include "model/support/engine.h"
@@ -161,7 +164,8 @@ INSTANTIATE_TEST_SUITE_P(All, QuantisedCudaRanks,
 
 constexpr int kSlots = 8;
 
-/// `what`: a checkpoint, and " nccl"; or " sized": the blocks are those that the ranks find room for.
+/// `what`: a checkpoint, and " nccl"; or " sized": the blocks are those that the ranks find room for; or
+/// " apart": take_for_cards_without_peers() was called.
 config::Options options_of(const std::string& what, int ranks) {
   config::Options options;
   options.model.directory = test::golden_directory(what.substr(0, what.find(' '))).string();
@@ -173,6 +177,17 @@ config::Options options_of(const std::string& what, int ranks) {
   options.scheduler.max_num_batched_tokens = 64;
   options.scheduler.max_model_len = 192;
   return options;
+}
+
+/// GPUs of this process, taken for cards that do not reach each other's memory. NCCL goes through the host's
+/// memory then, as it does between such cards. Nothing else differs: code for one capability samples with
+/// that one's number of blocks.
+void take_for_cards_without_peers() {
+  Result<Card> card = find_card("H200");
+  ASSERT_TRUE(card.ok());
+  card->reaches_peers = false;
+  set_gpu_like(*card);
+  ASSERT_EQ(::setenv("NCCL_P2P_DISABLE", "1", 1), 0);
 }
 
 std::unique_ptr<Executor> executor_of(const std::string& what, const RankPlace& place = {}) {
@@ -209,6 +224,7 @@ std::vector<TokenId> tokens_of(Executor& executor) {
 // The same asks in two epochs: graphs, chunks of prompts, steps in flight, draws.
 TEST_F(CudaRanks, DISABLED_RankOfAnExecutor) {
   const RankProcess process = RankProcess::mine();
+  if (process.what.ends_with("apart")) take_for_cards_without_peers();
   const auto executor = executor_of(process.what, {process.shard, process.memory});
   auto meeting = RankMeeting::attach(process.meeting, process.shard);
   auto memory = RankMemory::attach(process.memory);
@@ -225,6 +241,20 @@ TEST_F(CudaRanks, DISABLED_RankOfAnExecutor) {
   meet();
 }
 
+/// Ranks give the answers of `expected`, one GPU's, and in the second epoch the same as in the first.
+void expect_answers(const char* checkpoint, int ranks, const std::vector<TokenId>& expected) {
+  const auto answers =
+      test::run_ranks<TokenId>("CudaRanks.DISABLED_RankOfAnExecutor", ranks, false, checkpoint, kPatience);
+  for (const auto& answer : answers) EXPECT_EQ(answer, answers[0]) << checkpoint;
+  ASSERT_EQ(answers[0].size(), 2 * expected.size()) << checkpoint;
+  const auto second = answers[0].begin() + static_cast<std::ptrdiff_t>(expected.size());
+  EXPECT_TRUE(std::equal(answers[0].begin(), second, second)) << checkpoint;
+  // Sums over ranks round differently, so a close choice may fall differently, and what follows it.
+  std::size_t same = 0;
+  for (std::size_t i = 0; i < expected.size(); ++i) same += expected[i] == answers[0][i];
+  EXPECT_GE(same, expected.size() * 3 / 4) << checkpoint;
+}
+
 TEST_F(CudaRanks, AnswerAsOneDoes) {
   struct Ranks {
     const char* checkpoint;
@@ -238,18 +268,28 @@ TEST_F(CudaRanks, AnswerAsOneDoes) {
                                           {"gqa8_tied", 8},
                                           {"moe_ranks8", 8}}) {
     if (std::string_view(checkpoint).ends_with("nccl") && !nccl_version().ok()) continue;
-    const std::vector<TokenId> expected = tokens_of(*executor_of(checkpoint));
-    const auto answers =
-        test::run_ranks<TokenId>("CudaRanks.DISABLED_RankOfAnExecutor", ranks, false, checkpoint, kPatience);
-    for (const auto& answer : answers) EXPECT_EQ(answer, answers[0]) << checkpoint;
-    ASSERT_EQ(answers[0].size(), 2 * expected.size()) << checkpoint;
-    const auto second = answers[0].begin() + static_cast<std::ptrdiff_t>(expected.size());
-    EXPECT_TRUE(std::equal(answers[0].begin(), second, second)) << checkpoint;
-    // Sums over ranks round differently, so a close choice may fall differently, and what follows it.
-    std::size_t same = 0;
-    for (std::size_t i = 0; i < expected.size(); ++i) same += expected[i] == answers[0][i];
-    EXPECT_GE(same, expected.size() * 3 / 4) << checkpoint;
+    expect_answers(checkpoint, ranks, tokens_of(*executor_of(checkpoint)));
   }
+}
+
+// Two GPUs without peer access exchange over NCCL and the host's memory, without being told to.
+TEST_F(CudaRanks, AnswerAsOneDoesWithoutPeerAccess) {
+  if (cuda_devices() < 2) GTEST_SKIP() << "there is one GPU";
+  if (const auto nccl = nccl_version(); !nccl.ok()) GTEST_SKIP() << nccl.status().message;
+  const std::optional<Card> before = gpu_like();
+  take_for_cards_without_peers();
+  const ExchangeWay way = choose_exchange(options_of("gqa8_tied", 2).parallel, cuda_reaches);
+  EXPECT_TRUE(way.nccl);
+  EXPECT_EQ(way.why, "GPU 0 cannot use the memory of GPU 1");
+  {
+    Cuda device;
+    const auto opened = PeerMemory::open(device, {.process = ::getpid(), .ordinal = 1});
+    EXPECT_EQ(opened.status().code, Code::unavailable);
+  }
+  for (const char* checkpoint : {"gqa8_tied apart", "moe_shared2 apart"})
+    expect_answers(checkpoint, 2, tokens_of(*executor_of(checkpoint)));
+  set_gpu_like(before);
+  ::unsetenv("NCCL_P2P_DISABLE");
 }
 
 }  // namespace

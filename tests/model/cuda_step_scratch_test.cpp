@@ -130,7 +130,7 @@ TEST_F(CudaStepScratch, QuantisedWeights) {
 }
 
 TEST_F(CudaStepScratch, Fp8AndBatchInvariance) {
-  if (Cuda().features().wgmma)
+  if (Cuda().features().fp8)
     check("moe_gqa5", formats_of({WeightKind::fp8, DType::bf16}, KvFormat::plain), 700, 64);
   check("moe_gqa5", formats_of(DType::bf16, KvFormat::int8), 512, 64, true);
 }

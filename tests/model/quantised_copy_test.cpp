@@ -281,7 +281,7 @@ TEST_F(QuantisedCopyTest, Fp8IsStoredInBlocks) {
       ++checked;
     }
     EXPECT_GE(checked, 7 * original.files->spec.layers);
-    refused("needs a Hopper GPU; on the CPU use the one in bfloat16");
+    refused("needs an Ada or Hopper GPU; on the CPU use the one in bfloat16");
     refused("--quantization: got wint8", {.method = "wint8"}, config::Device::cuda);
   }
 }

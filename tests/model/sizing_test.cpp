@@ -247,6 +247,7 @@ TEST(CudaSizing, DefaultsTakeNineTenthsOfTheWhole) {
   EXPECT_EQ(capacity->max_slots, 512);
   EXPECT_EQ(capacity->max_tokens_per_step, 8192);
   EXPECT_EQ(capacity->max_model_len, 131072);
+  EXPECT_EQ(capacity->embedding_width, small_ernie().hidden);
   // 126 GiB in all: less 1 that others have, weights, activations and a share for what cannot be told.
   const std::uint64_t left = 125 * kGiB - cuda_fixed_bytes(*capacity, small_ernie(), DType::bf16);
   EXPECT_EQ(static_cast<std::uint64_t>(capacity->kv_blocks), left / 1'179'904);

@@ -26,6 +26,7 @@ wire::Capacity capacity() {
   made.max_model_len = 8192;
   made.vocab_size = 100'000;
   made.max_logprobs = 40;
+  made.embedding_width = 32;
   return made;
 }
 
@@ -154,6 +155,20 @@ TEST_F(StepPackerTest, ADecodeRowNamesWhereItsTokenWillBe) {
   EXPECT_EQ(samples[0].block_ids, 77);
   EXPECT_EQ(samples[0].known_tokens, 71);
   EXPECT_EQ(samples[1].logits_row, 1);
+}
+
+// All of its rows decode as far as their numbers tell: the hidden row is copied behind the graph.
+TEST_F(StepPackerTest, AStepWithAnEmbeddedPromptOfOneRowStillDecodes) {
+  plans.start(kPackedA, 70, 70).ids(kPackedA, 0, std::vector<TokenId>(70, 5)).blocks(kPackedA, 0, {9, 8});
+  plans.start(kPackedB, 2, 2, {.embeds = 1}).ids(kPackedB, 0, {5, 6}).blocks(kPackedB, 0, {7});
+  plans.row(kPackedA, 0, 70, true).row(kPackedB, 0, 1, false);
+  EXPECT_TRUE(pack().embeds.empty());
+  plans.row(kPackedA, 70, 1, true).row(kPackedB, 1, 1, true);
+  const PackedStep packed = pack();
+  EXPECT_TRUE(packed.decode);
+  EXPECT_EQ(std::vector(packed.embeds.begin(), packed.embeds.end()), std::vector<std::int32_t>{1});
+  plans.row(kPackedA, 71, 1, true);
+  EXPECT_TRUE(pack().embeds.empty());
 }
 
 TEST_F(StepPackerTest, RowsWithManyLogprobsArriveAndShareOneArray) {

@@ -110,6 +110,21 @@ TEST(StepScratch, AMixedStepWithEightBitKvFits) {
   EXPECT_EQ(scratch.most(), scratch.of({.rows = 512, .sequences = 511, .samples = 1}));
 }
 
+// Without clusters sampling keeps a row's logits in working memory; scoring reads them where they are.
+TEST(StepScratch, RowsThatAreScoredAreNotSampled) {
+  const ModelSpec dense = test::small_ernie();
+  const StepScratch scratch(dense, DType::bf16, ampere(), limits(512, 64));
+  const auto of = [&](int samples, int scores) {
+    return scratch.of({.rows = 512, .sequences = 64, .samples = samples, .scores = scores});
+  };
+  const std::size_t row = static_cast<std::size_t>(dense.vocab) * sizeof(float);
+  EXPECT_EQ(of(64, 0), 64 * row);
+  EXPECT_EQ(of(64, 512), 64 * row);
+  EXPECT_LT(of(0, 512), 64 * row);
+  EXPECT_EQ(of(0, 512), of(0, 0));
+  EXPECT_EQ(scratch.most(), 64 * row);
+}
+
 TEST(StepScratch, BothGroupsOfExpertsAreAsked) {
   const ModelSpec mixture = test::large_mixture();
   const auto most = [](const ModelSpec& spec) {

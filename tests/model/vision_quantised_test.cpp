@@ -208,8 +208,9 @@ TEST(QuantisedVision, Fp8IsRefusedOnTheCpu) {
   ASSERT_TRUE(files.ok());
   const Status refused = files->choose(config::Device::cpu, {.method = "block_wise_fp8"});
   EXPECT_EQ(refused.code, Code::unsupported);
-  EXPECT_NE(refused.message.find("needs a Hopper GPU; on the CPU --quantization wint8 and wint4 work"),
-            std::string::npos);
+  EXPECT_NE(
+      refused.message.find("needs an Ada or Hopper GPU; on the CPU --quantization wint8 and wint4 work"),
+      std::string::npos);
 }
 
 }  // namespace

@@ -83,6 +83,7 @@ TEST(WeightFormats, WhatADeviceLacksIsRefusedWithWhatWorks) {
   EXPECT_EQ(made->attention.kind, WeightKind::fp8);
   EXPECT_EQ(made->experts.kind, WeightKind::fp8);
   EXPECT_EQ(made->lm_head, DType::bf16);
+  EXPECT_TRUE(check_gpu(*made, 89).ok());
   EXPECT_TRUE(check_gpu(*made, 90).ok());
   EXPECT_TRUE(check_gpu(*made, 100).ok());
   expect_refused(check_gpu(*made, 86),
@@ -161,7 +162,7 @@ TEST(WeightFormats, SizesAreListedWithTheOneInUse) {
   ASSERT_EQ(on_hopper.size(), 5u);
   EXPECT_EQ(on_hopper[1].name, "block_wise_fp8");
   EXPECT_EQ(on_hopper[4].name, "wint2");
-  EXPECT_EQ(format_sizes(spec, chosen(spec, options), true, config::Device::cuda, options, 89).size(), 4u);
+  EXPECT_EQ(format_sizes(spec, chosen(spec, options), true, config::Device::cuda, options, 86).size(), 4u);
   const QuantizationOptions mixed{
       .method = R"({"quantization":"mix_quant","dense_quant_type":"wint4","moe_quant_type":"wint4"})"};
   const auto more = format_sizes(spec, chosen(spec, mixed), true, config::Device::cpu, mixed);

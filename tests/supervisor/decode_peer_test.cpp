@@ -30,8 +30,10 @@ class DecodePeerTest : public ::testing::Test {
   void make(std::string cannot = "", int ranks = 1) {
     peer.emplace(
         DecodePeer::Setup{facts_of(options), std::move(cannot), ranks, said.log(), said.tell(), said.warn()},
-        DecodePeer::Events{[this](DecodePeer::Offer one) { offers.push_back(std::move(one)); },
-                           [this] { ++lost; }, [this] { ++left; }, [this] { ++fronts_ended; }});
+        DecodePeer::Events{
+            [this](DecodePeer::Offer one) { offers.push_back(std::move(one)); }, [this] { ++lost; },
+            [this] { ++left; }, [this] { ++fronts_ended; },
+            [this](std::int64_t rank, ipc::Fd socket) { pair_ranks.push_back(socket ? rank : -2); }});
   }
 
   /// The decode instance's end of a new channel.
@@ -74,6 +76,7 @@ class DecodePeerTest : public ::testing::Test {
   std::optional<Resources> theirs;
   Said said;
   std::vector<DecodePeer::Offer> offers;
+  std::vector<std::int64_t> pair_ranks;  // of sockets that have come
   int lost = 0, left = 0, fronts_ended = 0;
   TimePoint now = Clock::now();
   std::optional<DecodePeer> peer;
@@ -351,6 +354,15 @@ TEST_F(DecodePeerTest, MemoriesAreToldWhenAllRanksHaveOne) {
   EXPECT_EQ(next(control).number("rank"), 0) << "the next decode instance is told, too";
   peer->set_memory(2, 7, memory(5));
   peer->set_memory(-1, 7, memory(5));
+}
+
+TEST_F(DecodePeerTest, ASocketForAWorkerIsGivenToItsOwner) {
+  Control control = accepted();
+  const ipc::Fd socket = memory_file(1);
+  ASSERT_TRUE(control.send({{"do", "kv_pair"}, {"rank", 3}}, socket.get()).ok());
+  ASSERT_TRUE(control.send({{"do", "kv_pair"}, {"rank", 3}}).ok());
+  run();
+  EXPECT_EQ(pair_ranks, std::vector<std::int64_t>{3}) << "one without a socket is none";
 }
 
 }  // namespace

@@ -356,5 +356,21 @@ TEST_F(PrefillPeersTest, EveryWorkerProcessIsToldOfTheMemoriesOfAllRanks) {
   EXPECT_EQ(orders_for(0, 101), std::vector<Json>{order(0, "11")});
 }
 
+TEST_F(PrefillPeersTest, AWorkersSocketGoesToTheInstance) {
+  open_port();
+  const ipc::Fd socket = memory_file(1);
+  peers->send_pair(0, 1, socket);  // it is not there yet
+  const ChildProcess engine = sleeper();
+  Control control = joined(engine);
+  peers->send_pair(1, 0, socket);  // there is no such instance
+  peers->send_pair(0, 0, {});
+  peers->send_pair(0, 1, socket);
+  const Packet packet = next(control);
+  EXPECT_EQ(packet.text("do"), "kv_pair");
+  EXPECT_EQ(packet.number("rank"), 1);
+  EXPECT_TRUE(packet.attached.valid());
+  EXPECT_EQ(control.receive(TimePoint{}).kind, Packet::Kind::timeout);
+}
+
 }  // namespace
 }  // namespace troupe::supervisor

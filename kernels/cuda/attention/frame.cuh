@@ -17,15 +17,6 @@ namespace troupe::kernels::cuda {
 inline constexpr int kFrameThreads = 384;
 inline constexpr int kFrameSlots = 4;
 
-struct FrameArgs {
-  const std::byte* packed;
-  void* out;
-  int stride;  ///< elements of a row of out
-  int rows, heads, tiles;
-  int first_tile, queries;
-  float scale_log2;  ///< scale * log2(e)
-};
-
 struct FrameShared {
   alignas(1024) std::byte queries[kFrameTileBytes];
   alignas(1024) std::byte keys[kFrameSlots][kFrameTileBytes];

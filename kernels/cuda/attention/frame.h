@@ -36,11 +36,31 @@ constexpr int frame_chunk_at(int row, int chunk) {
   return chunk / 2 * kFrameGroupBytes + row * 32 + (chunk % 2 ^ (row / 4 & 1)) * 16;
 }
 
-/// True if tensor cores run the op; else a plain kernel does, for any head_dim and type.
-constexpr bool frame_is_packed(const FrameAttention& op, const GpuTraits& gpu) {
-  return gpu.features.wgmma && gpu.may(KernelWay::frame_packed) && op.dtype != DType::f32 &&
-         op.head_dim == kFrameDim;
+enum class FrameWay {
+  plain,  ///< any head_dim and type; slow
+  mma,    ///< packed, mma.sync (frame_mma.cuh)
+  wgmma,  ///< packed, on Hopper (frame.cuh)
+};
+
+constexpr FrameWay choose(const FrameAttention& op, const GpuTraits& gpu) {
+  if (!gpu.may(KernelWay::frame_packed) || op.dtype == DType::f32 || op.head_dim != kFrameDim)
+    return FrameWay::plain;
+  return gpu.features.wgmma ? FrameWay::wgmma : FrameWay::mma;
 }
+
+constexpr bool frame_is_packed(const FrameAttention& op, const GpuTraits& gpu) {
+  return choose(op, gpu) != FrameWay::plain;
+}
+
+/// What the kernels of packed frames take.
+struct FrameArgs {
+  const std::byte* packed;
+  void* out;
+  int stride;  ///< elements of a row of out
+  int rows, heads, tiles;
+  int first_tile, queries;
+  float scale_log2;  ///< scale * log2(e)
+};
 
 constexpr std::size_t packed_bytes(const FrameAttention& op, const GpuTraits& gpu) {
   return frame_is_packed(op, gpu) ? frame_tile_at(3, 0, 0, op.heads, frame_tiles(op.rows))

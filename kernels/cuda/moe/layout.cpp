@@ -75,6 +75,10 @@ MoeLayout lay_out(const Moe& op, const GpuTraits& gpu, std::byte* memory) {
   made.down = choice_of(op.down, made.exact ? Ending::store_f32 : Ending::store_scaled, expected, gpu);
   made.interleaved = !w4a8 && made.gate_up.way == LinearWay::unpacked &&
                      made.down.way == LinearWay::unpacked && unpacked_interleaves(op.down.first.format, true);
+  const auto streams = [](const LinearChoice& choice) {
+    return choice.way == LinearWay::stream && !choice.stream.many_rows;
+  };
+  made.routing.shared_first = op.shared > 0 && !coded && streams(made.gate_up) && streams(made.down);
   made.coded_x = {.x = op.x, .dtype = dtype, .rows = coded ? op.rows : 0, .cols = op.gate_up.first.inputs};
   made.coded_activations = {.dtype = dtype, .rows = coded ? places : 0, .cols = width};
 

@@ -20,7 +20,8 @@ struct MoeLayout {
   bool exact = false;  ///< `outputs` are fp32 and not scaled yet
   /// Activations are written in the order in which an unpacked down product reads them.
   bool interleaved = false;
-  Routing routing{};
+  Routing routing{};  ///< shared_first if both products are streams, whose blocks of shared slices then run
+                      ///< beside the router
   std::byte* activations = nullptr;  ///< (most_places(), padded(intermediate)) of the experts' dtype; of
                                      ///< W4A8 as place_codes
   /// Of W4A8 experts (static_inputs.h), else null:

@@ -15,14 +15,16 @@
 namespace troupe::kernels::cuda {
 
 /// Device memory written by route(). The groups are the experts in the stacks, then the slices of the
-/// shared experts.
+/// shared experts; with `shared_first` these come first.
 struct Routing {
   std::int32_t* offsets = nullptr;  ///< (in_stacks() + shared + 1) the first place of each group
   std::int32_t* gather = nullptr;   ///< by place: the row
   float* scale = nullptr;           ///< by place: the weight of the row's expert
   std::int32_t* places = nullptr;   ///< (rows, top_k) in rising order of expert; -1 in padding rows and for
-                                   ///< experts that are not in the stacks. A row's place in shared slice s is
-                                   ///< offsets[in_stacks() + s] + row
+                                    ///< experts that are not in the stacks
+  /// The slices' places are known before: row r of `rows` has place s · rows + r in slice s, padding rows
+  /// too. Else it is offsets[in_stacks() + s] + r, for rows up to the last that is not padding.
+  bool shared_first = false;
   // Scratch:
   float* logits = nullptr;  ///< (rows, padded(experts))
   std::uint32_t* choices =

@@ -48,11 +48,17 @@ template <class Choices>
 __device__ inline void place_rows(const RoutingArgs& a, const ExpertColumns& columns, int first, int rows,
                                   Choices&& choices) {
   const int threads = static_cast<int>(blockDim.x);
-  const int counted = columns.total[a.experts];
-  const int shared_place = columns.first_place[a.experts];
+  const bool shared_first = a.to.shared_first;
+  const int counted = shared_first ? a.rows : columns.total[a.experts];
+  const int shared_place = shared_first ? 0 : columns.first_place[a.experts];
+  const int expert_place = shared_first ? a.shared * counted : 0;
+  const int first_shared = shared_first ? 0 : a.held, first_expert = shared_first ? a.shared : 0;
   if (first == 0) {
     for (int g = threadIdx.x; g <= a.held + a.shared; g += threads) {
-      a.to.offsets[g] = g < a.held ? columns.first_place[a.first + g] : shared_place + (g - a.held) * counted;
+      const int slice = g - first_shared, e = g - first_expert;
+      const bool of_slice = slice >= 0 && (!shared_first || slice < a.shared);
+      a.to.offsets[g] =
+          of_slice ? shared_place + slice * counted : expert_place + columns.first_place[a.first + e];
     }
   }
 #pragma unroll 4
@@ -60,7 +66,7 @@ __device__ inline void place_rows(const RoutingArgs& a, const ExpertColumns& col
     const PlacedChoice choice = choices(i);
     int place = -1;
     if (a.holds(choice.expert)) {
-      place = columns.first_place[choice.expert] + choice.before;
+      place = expert_place + columns.first_place[choice.expert] + choice.before;
       a.to.gather[place] = first + i / a.top_k;
       a.to.scale[place] = choice.weight;
     }

@@ -29,6 +29,9 @@ struct EndingArgs {
   int values_at = 0;  ///< keys_at + kv_heads * head_dim
   int end = 0;        ///< values_at + kv_heads * head_dim
   bool kv_swizzled = false;
+  // LinearBias, in kernels that end in BiasedFour
+  const float* bias = nullptr;
+  BiasEnding bias_ending = BiasEnding::store;
 };
 
 inline EndingArgs ending_of(const Linear& linear) {
@@ -37,7 +40,9 @@ inline EndingArgs ending_of(const Linear& linear) {
                .outputs = outputs,
                .out_stride = linear.ending == Ending::swiglu ? padded(linear.weight.outputs / 2) : outputs,
                .out = linear.out,
-               .scale = linear.scale};
+               .scale = linear.scale,
+               .bias = linear.bias,
+               .bias_ending = linear.bias_ending};
   if (linear.ending == Ending::qkv) {
     e.q = linear.q;
     e.rope = linear.rope;

@@ -93,11 +93,16 @@ int biased_rows_at_once(const LinearBias& op) {
   const std::size_t row = static_cast<std::size_t>(padded(op.weight.outputs)) * sizeof(float);
   return static_cast<int>(std::max<std::size_t>(kBiasedSums / row, 1));
 }
+LinearShape shape_of(const LinearBias& op) {
+  return {.ending = op.ending == BiasEnding::add ? Ending::add : Ending::store_f32,
+          .format = op.weight.format,
+          .outputs = op.weight.outputs,
+          .inputs = op.weight.inputs,
+          .rows = op.rows};
+}
 std::size_t scratch_bytes(const LinearBias& op, const GpuTraits& gpu) {
   const bool stays = op.ending == BiasEnding::set || op.ending == BiasEnding::add;
-  const LinearShape shape{
-      .format = op.weight.format, .outputs = op.weight.outputs, .inputs = op.weight.inputs, .rows = op.rows};
-  if (op.rows <= 0 || stays || choose(shape, gpu).way == LinearWay::wgmma) return 0;
+  if (op.rows <= 0 || stays || ends_in_bias(choose(shape_of(op), gpu))) return 0;
   return static_cast<std::size_t>(std::min(op.rows, biased_rows_at_once(op))) *
          static_cast<std::size_t>(padded(op.weight.outputs)) * sizeof(float);
 }

@@ -33,6 +33,18 @@ struct Groups {
   /// a grouped product of the same offsets, which holds the next kernel. So this one may fetch weights before
   /// its wait.
   bool settled = false;
+  /// Streams alone: the weight of group 0. Those of the next groups follow it; behind the last weight comes
+  /// the first.
+  int first_weight = 0;
+  /// Streams alone: the first `known` groups have `known_rows` rows each, which are rows 0 … of x, and x is
+  /// settled (launch.cuh). So their blocks need not wait for the kernel that writes the offsets; they write
+  /// `out` before it has ended, which no kernel since the one that made x touches.
+  int known = 0;
+  int known_rows = 0;
+
+  constexpr int weight_of(int group) const {
+    return group + first_weight < count ? group + first_weight : group + first_weight - count;
+  }
 };
 
 /// An RMS norm of the residual stream, made in two halves without a kernel of its own. The product that ends
@@ -81,7 +93,7 @@ struct Linear {
   int heads = 0;
   const KvSlot* slots =
       nullptr;  ///< rows whose block is kPaddingBlock write no key and value; null: row_slot()
-  /// LinearBias alone, whose tiles have an ending of their own (wgmma_biased.cuh). As there.
+  /// LinearBias alone, whose tiles have an ending of their own (wgmma_biased.cuh, biased_four.cuh). As there.
   const float* bias = nullptr;
   BiasEnding bias_ending = BiasEnding::store;
 };
@@ -123,6 +135,12 @@ std::size_t working_bytes(const Linear& linear, LinearWay way);
 /// What run() asks of the device: codes of x, then working memory if the product brings none.
 std::size_t scratch_bytes(const Linear& linear, LinearWay way);
 
+/// What choose() needs to know of a LinearBias, and whether its product ends in the bias then.
+LinearShape shape_of(const LinearBias& op);
+constexpr bool ends_in_bias(const LinearChoice& choice) {
+  return choice.way == LinearWay::wgmma || (choice.way == LinearWay::stream && choice.stream.many_rows);
+}
+
 /// Whether a dense layer's tail has halved norms, and the ways of its products then.
 DenseTailChoice choose(const DenseTail& op, const GpuTraits& gpu);
 
@@ -135,6 +153,8 @@ void run(Cuda& device, const Linear& linear, const LinearChoice& choice);
 void run_generic(Cuda& device, const Linear& linear);
 void run_stream(Cuda& device, const Linear& linear, const StreamPlan& plan);
 void run_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan);  ///< run_stream() of many rows
+/// The same, ending in `bias` and `bias_ending`; weights that are no codes.
+void run_biased_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan);
 void run_strips(Cuda& device, const Linear& linear, const StripPlan& plan);
 void run_slabs(Cuda& device, const Linear& linear, const SlabPlan& plan);
 void run_wgmma(Cuda& device, const Linear& linear, int tile);  ///< index into kWgmmaTiles

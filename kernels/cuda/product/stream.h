@@ -78,16 +78,13 @@ inline constexpr int kMaxStageBoxes = 8;
 inline constexpr int kResidentBoxes = 13;        ///< boxes of weights that a multiprocessor holds: 104 KiB
 inline constexpr int kMaxResidentInputs = 4096;  ///< of 8 rows of x in shared memory: 64 KiB
 
-/// Rows of a tile of many rows.
+/// Rows of a tile of many rows. Registers have to hold sums of a block of inputs beside fp8's.
 constexpr int many_rows_tile(bool codes) { return codes ? 64 : 128; }
 
 /// True if tiles of kWideOutputs × many_rows_tile() are filled, and are enough to keep a GPU busy that has no
 /// wgmma for such products.
 constexpr bool has_many_rows(const LinearShape& shape, const GpuTraits& gpu) {
-  if (gpu.features.wgmma || gpu.batch_invariant || shape.format.fp8() ||
-      shape.format.kind == WeightKind::wint2) {
-    return false;
-  }
+  if (gpu.features.wgmma || gpu.batch_invariant || shape.format.kind == WeightKind::wint2) return false;
   const int tile = many_rows_tile(shape.format.quantised()), rows = shape.average_rows();
   if (4 * rows <= 3 * tile) return false;
   const int row_tiles = (rows + tile - 1) / tile * std::max(shape.groups, 1);
@@ -150,7 +147,7 @@ constexpr int shared_bytes(const StreamPlan& plan) {
 }
 
 /// Three stages if a multiprocessor then still has room for two blocks, else two stages for two blocks, else
-/// as many as one block has room for.
+/// as many as one block has room for. Scales of fp8 lie in the header, a stage's behind each other.
 constexpr StreamPlan many_rows_plan(const LinearShape& shape, const GpuTraits& gpu) {
   StreamPlan plan{.outputs = kWideOutputs,
                   .tile_rows = many_rows_tile(shape.format.quantised()),

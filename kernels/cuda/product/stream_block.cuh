@@ -44,12 +44,12 @@ struct StreamBlock {
   const ptx::SharedAddress full = ptx::shared_address(shared), empty = full + 8 * kMaxStages;
   const ptx::SharedAddress got = empty + 8 * kMaxStages;  ///< sums of the cluster's blocks
   const ptx::SharedAddress ring = full + kHeaderBytes;
-  // The grid: blocks of a cluster, tiles of rows, tiles of outputs. So the row tiles of the same weights run
-  // at about the same time.
-  const int rank = static_cast<int>(blockIdx.x);
-  const int first_output = static_cast<int>(blockIdx.z) * kM;
+  // The grid: a cluster's blocks, row tiles, tiles of outputs. So row tiles of a weight run together.
+  const int rank = static_cast<int>(blockIdx.x), output_tile = static_cast<int>(blockIdx.z);
+  const int first_output = output_tile * kM;
   const int outputs = min(kM, a.ending.outputs - first_output);
   RowTile rows{};
+  int known_x = -1;  ///< row of x that the first of `rows` reads, of a known group; else -1
   // The block's inputs in chunks, and in pieces; a piece fills a stage.
   const int first_chunk = min(a.chunks, rank* a.block_boxes * 2);
   const int chunks = min(a.chunks - first_chunk, a.block_boxes * 2);
@@ -106,10 +106,11 @@ struct StreamBlock {
   __device__ __forceinline__ const char* weight() const {
     return a.weight + static_cast<std::size_t>(rows.group) * a.groups.weight_stride;
   }
+  __device__ __forceinline__ bool gathered() const { return a.groups.gather != nullptr; }
   /// Row of x that row r of the block reads.
   __device__ __forceinline__ std::size_t row_of_x(int r) const {
-    const int p = rows.first + r;
-    return static_cast<std::size_t>(a.groups.gather != nullptr ? a.groups.gather[p] : p);
+    if (known_x >= 0) return static_cast<std::size_t>(known_x + r);
+    return static_cast<std::size_t>(gathered() ? a.groups.gather[rows.first + r] : rows.first + r);
   }
   __device__ __forceinline__ int output_of(int four) const {
     return pairs ? four / 2 * 16 + four % 2 * 4 : four * 4;
@@ -165,14 +166,13 @@ struct StreamBlock {
   /// Brings x, and the weights that did not fit the ring.
   __device__ __forceinline__ void refill_ring_with_x(const CUtensorMap* map, const CUtensorMap* x_map) const {
     constexpr int kOfLane = (kN + 3) / 4;  // gathered: lane 8 q + c takes chunk c of rows q, q + 4, …
-    const bool gathered = a.groups.gather != nullptr;
     const int chunk16 = lane % 8, first_row = lane / 8;
     const char* from[kOfLane];
 #pragma unroll
     for (int q = 0; q < kOfLane; ++q) {
       const int r = first_row + 4 * q;
       from[q] = nullptr;
-      if (gathered && r < rows.count)
+      if (gathered() && r < rows.count)
         from[q] = a.x + row_of_x(r) * a.x_row_bytes + first_chunk * (kOperands * kChunkBytes) + chunk16 * 16;
     }
     Turn turn{a.stages, 1};
@@ -181,7 +181,7 @@ struct StreamBlock {
       const ptx::SharedAddress barrier = full + 8 * turn.stage, to = x_at + at_stage(turn.stage);
       ptx::mbarrier_wait(empty + 8 * turn.stage, turn.parity);
       if (i >= a.stages) bring_piece(map, i, turn.stage);
-      if (!gathered) {
+      if (!gathered()) {
         begin_boxes(barrier, boxes * kN * kRowBytes, lane);
         for (int b = 0; b < boxes; ++b) {
           const int chunk = (first_chunk + i * piece_chunks) * kOperands + b * 2;
@@ -328,14 +328,15 @@ struct StreamBlock {
     }
     return operands;
   }
-  /// Adds the product of a box, scaled, to chain 0 of `sums`. `box` counts the block's boxes.
-  __device__ __forceinline__ void multiply_scaled_box(Sums& sums, int box, const Halves& w,
-                                                      const Halves& x) const {
+  /// Adds the product of a box, scaled, to chain 0 of `sums`. The addresses are those of the box's scales.
+  __device__ __forceinline__ void multiply_scaled_box(Sums& sums, const Halves& w, const Halves& x,
+                                                      ptx::SharedAddress weight_scales,
+                                                      ptx::SharedAddress x_scales) const {
     Sums part;
     multiply_chunk(part, 0, w, x, 0, {});
     multiply_chunk(part, 1, w, x, 0, {});
-    const auto* of_x = floats(x_scales_at) + box * kN + n0() + t();
-    const auto* of_weight = floats(weight_scales_at) + (box * kM + m0()) / kFp8ScaleOutputs;
+    const auto* of_x = floats(x_scales) + n0() + t();
+    const auto* of_weight = floats(weight_scales) + m0() / kFp8ScaleOutputs;
 #pragma unroll
     for (int i = 0; i < kTilesM; ++i) {
       const float2 both = *reinterpret_cast<const float2*>(of_weight + 2 * i);
@@ -366,7 +367,9 @@ struct StreamBlock {
       for (int b = 0; b < here / 2; ++b) {
         const Halves w_box = w + b * (kM * kRowBytes), x_box = x + b * (kOperands * kN * kRowBytes);
         if constexpr (Codes::kBlockScales) {
-          multiply_scaled_box(sums, i * a.boxes + b, w_box, x_box);
+          const auto box = static_cast<ptx::SharedAddress>((i * a.boxes + b) * 4);
+          multiply_scaled_box(sums, w_box, x_box, weight_scales_at + box * (kM / kFp8ScaleOutputs),
+                              x_scales_at + box * kN);
           continue;
         }
         const ptx::SharedAddress lines =
@@ -468,14 +471,14 @@ struct StreamBlock {
     }
     return scales;
   }
-  __device__ __forceinline__ void finish(const Mine& first, Four<typename Tile::T>& first_four,
+  __device__ __forceinline__ void finish(const Mine& first, typename Tile::Finish& first_four,
                                          const OutputScales& first_scales) const {
     if (a.cluster > 1) {
       ptx::mbarrier_wait(got, 0);
     } else {
       ptx::barrier_sync(1, kWarps * 32);
     }
-    const auto end = [&](const Mine& it, Four<typename Tile::T>& four, const OutputScales& scales) {
+    const auto end = [&](const Mine& it, typename Tile::Finish& four, const OutputScales& scales) {
       float4 y = total(it.at), up = pairs ? total(it.at + 8 * 4) : y;
       if constexpr (Codes::kOutputScales) {
         y = scaled(y, scales.y);
@@ -487,7 +490,7 @@ struct StreamBlock {
     for (int i = static_cast<int>(threadIdx.x) + kWarps * 32; i >> log_fours < rows.count; i += kWarps * 32) {
       const Mine it = mine(i);
       if (!it.there) continue;
-      Four<typename Tile::T> four(a.ending, it.p, it.o);
+      typename Tile::Finish four(a.ending, it.p, it.o);
       four.read();
       end(it, four, output_scales(it.o));
     }

@@ -43,6 +43,7 @@ void launch_stream(Cuda& device, const Linear& linear, const StreamPlan& plan,
                      .cluster = plan.cluster,
                      .shared_bytes = plan.shared_bytes,
                      .first_blocks = device.multiprocessors() * blocks_together(plan),
+                     .known_tiles = linear.groups.known * ((linear.groups.known_rows + kN - 1) / kN),
                      .groups = linear.groups,
                      .ending = ending_of(linear)};
   CUtensorMap weight_map{}, x_map{};
@@ -61,6 +62,8 @@ void launch_stream(Cuda& device, const Linear& linear, const StreamPlan& plan,
     if (!Tile::kWholeX && linear.groups.gather == nullptr)
       x_map = map(x, a.x_row_bytes, linear.rows, 1, a.x_row_bytes, kN);
   }
+  const void* settled = linear.groups.settled ? linear.groups.offsets : nullptr;
+  if (linear.groups.known > 0) settled = x;
   const troupe::cuda::Shape shape{
       .grid = dim3(static_cast<unsigned>(plan.cluster), static_cast<unsigned>(most_row_tiles(linear, kN)),
                    static_cast<unsigned>((a.ending.outputs + kM - 1) / kM)),
@@ -69,7 +72,7 @@ void launch_stream(Cuda& device, const Linear& linear, const StreamPlan& plan,
       .cluster = plan.cluster,
       .overlap = {.holds_next = grouped && !linear.groups.settled,
                   .reads_constant = !grouped || linear.groups.settled ? weight.data : nullptr,
-                  .reads_settled = linear.groups.settled ? linear.groups.offsets : nullptr}};
+                  .reads_settled = settled}};
   troupe::cuda::allow_shared(kernel, shape.shared_bytes);
   troupe::cuda::launch(device, kernel, shape, a, weight_map, x_map);
 }

@@ -28,8 +28,8 @@ __device__ __forceinline__ WholeX place_whole_x(const Block& block) {
       .row = r,
       .sixteen = box * 8 + chunk16,
       .boxes_a_turn = Block::kWarps * 4 >> log_rows};
-  if (block.a.groups.gather == nullptr)
-    whole.from += static_cast<std::size_t>(block.rows.first + r) * block.a.x_row_bytes;
+  if (block.known_x >= 0 || block.a.groups.gather == nullptr)
+    whole.from += block.row_of_x(r) * block.a.x_row_bytes;
   ptx::materialize(whole.from);
   ptx::materialize(whole.to);
   return whole;
@@ -37,10 +37,8 @@ __device__ __forceinline__ WholeX place_whole_x(const Block& block) {
 template <class Block>
 __device__ __forceinline__ void bring_whole_x(const Block& block, WholeX whole) {
   if (whole.row < block.rows.count) {
-    if (block.a.groups.gather != nullptr) {
-      whole.from +=
-          static_cast<std::size_t>(block.a.groups.gather[block.rows.first + whole.row]) * block.a.x_row_bytes;
-    }
+    if (block.known_x < 0 && block.a.groups.gather != nullptr)
+      whole.from += block.row_of_x(whole.row) * block.a.x_row_bytes;
     const int left = block.x_sixteens - block.first_chunk * (Block::kOperands * 4);
     for (; whole.sixteen < block.chunks * Block::kOperands * 4; whole.sixteen += whole.boxes_a_turn * 8) {
       ptx::copy_async_16_or_zero(whole.to, whole.from, whole.sixteen < left);

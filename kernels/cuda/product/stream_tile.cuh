@@ -30,6 +30,7 @@ struct StreamArgs {
   int cluster = 1;
   int shared_bytes = 0;
   int first_blocks = 0;  ///< that may start before the previous kernel has ended
+  int known_tiles = 0;   ///< tiles of rows of the groups whose rows are known
   Groups groups{};
   EndingArgs ending{};
 };
@@ -39,6 +40,7 @@ struct StreamTile {
   using T = Element;
   using Codes = Codes_;
   using Operand = std::conditional_t<Codes::kBlockScales, __nv_fp8_e4m3, T>;  ///< of an instruction
+  using Finish = Four<T>;  ///< what finishes four outputs of a row
   static constexpr int kM = kM_, kN = kN_;
   static constexpr int kWarpsM = kWarpsM_, kWarpsN = kWarpsN_;  ///< warps that multiply
   static constexpr int kWarps = kWarpsM * kWarpsN;

@@ -1,19 +1,11 @@
 #pragma once
 // How a tile of LinearBias is finished: as wgmma_endings.cuh does, after a bias. The shapes of its tiles are
 // types of their own, so that kernels of other products have none of this.
+#include "kernels/cuda/product/biased_four.cuh"
 #include "kernels/cuda/product/wgmma_endings.cuh"
 #include "kernels/linear_bias.h"
 
 namespace troupe::kernels::cuda {
-
-/// y / (1 + exp(-1.702 y)).
-template <class T>
-__device__ __forceinline__ float quick_gelu(float y) {
-  if constexpr (sizeof(T) == 4) return y / (1.0f + expf(-1.702f * y));
-  return __fdividef(y, 1.0f + __expf(-1.702f * y));
-}
-
-__device__ __forceinline__ float gelu(float y) { return 0.5f * y * (1.0f + erff(y * 0.70710678f)); }
 
 template <class T, BiasEnding kEnding>
 __device__ __forceinline__ float ended(float y) {

@@ -34,6 +34,7 @@ inline std::unique_ptr<Executor> make_executor_of_four(config::Options options, 
   capacity.max_tokens_per_step = options.scheduler.max_num_batched_tokens = 320;
   capacity.max_model_len = options.scheduler.max_model_len = 256;
   capacity.vocab_size = files->spec.vocab;
+  capacity.embedding_width = files->spec.hidden;
   capacity.max_drafts = capacity.max_proposed = drafts;
   capacity.max_sampled = 4 * (1 + drafts);
   auto made = gpu ? make_cuda_executor(*files, options) : make_cpu_executor(*files, options, capacity);

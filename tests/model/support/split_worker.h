@@ -23,9 +23,9 @@ inline constexpr std::uint64_t kLife = 41;
 inline constexpr std::int32_t kBlocks = 16;
 
 /// `remotes`: so many prefill engines on other machines give it blocks; instances of this machine do not
-/// then.
+/// then. `gpu`: on which it is.
 struct SplitWorker {
-  SplitWorker(config::Device device, config::SplitRole role, int remotes = 0) {
+  SplitWorker(config::Device device, config::SplitRole role, int remotes = 0, int gpu = 0) {
     const bool on_gpu = device == config::Device::cuda;
     config::Options options;
     options.model.directory = golden_directory("gqa8_tied").string();
@@ -36,6 +36,8 @@ struct SplitWorker {
     options.scheduler.max_num_batched_tokens = 256;
     options.scheduler.max_model_len = 256;
     options.split.role = role;
+    if (gpu > 0) options.parallel.rank_devices = {gpu};
+    if (role == config::SplitRole::decode && remotes == 0) options.split.prefill_ports = {7013};
     for (int i = 0; i < remotes; ++i)
       options.remote.prefill_engines.push_back("127.0.0.1:" + std::to_string(i + 1));
     auto files = open_model(options.model);
