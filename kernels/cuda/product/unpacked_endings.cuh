@@ -17,8 +17,8 @@ class UnpackedTileSums {
   static constexpr int kEights = kUnpackedRows / 8;
 
   const UnpackedProduct& product;
-  const ProductTile& tile;  ///< its `end` is that of the tile's rows
-  const int first;          ///< output of the warp
+  const ProductTile& tile;
+  const int first;  ///< output of the warp
   const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
 
   __device__ __forceinline__ UnpackedTileSums(const UnpackedProduct& product, const ProductTile& tile,
