@@ -158,122 +158,60 @@ double seconds(Cuda& device, const Arena& arena, const Shape& shape, int rows) {
                     [&](int i) { run_wgmma(device, arena.linear(shape, rows, i), tile); });
 }
 
-/// Weights of a format, some copies of a product's, in the memory of its random numbers.
-class CodedWeights {
- public:
-  CodedWeights(Cuda& device, const WeightFormat& format, const Shape& shape) : device_(device) {
-    first_ = {nullptr, format, shape.outputs, shape.inputs};
-    groups_ = shape.experts ? kExperts + kShared : 1;
-    stride_ = matrix_bytes(format, shape.outputs, shape.inputs);
-    copies_ = shape.experts
-                  ? 1
-                  : static_cast<int>(std::min<std::size_t>((std::size_t{400} << 20) / stride_ + 1, 40));
-    first_.data = device.alloc(stride_ * static_cast<std::size_t>(groups_ * copies_));
-    if (first_.data == nullptr) throw CudaError("no memory for the codes that are timed");
-    for (int i = 0; i < groups_ * copies_; ++i) {
-      run(device, FillRandom{.into = at(i),
-                             .outputs = shape.outputs,
-                             .seed = static_cast<std::uint64_t>(i + 1),
-                             .deviation = 0.02f});
-    }
-  }
-  ~CodedWeights() {
-    device_.sync();
-    device_.free(first_.data);
-  }
-  CodedWeights(const CodedWeights&) = delete;
-
-  /// Puts those of product number `turn` in.
-  cuda::Linear in(cuda::Linear linear, int turn) const {
-    linear.weight = at(turn % copies_ * groups_);
-    if (groups_ > 1) linear.groups.weight_stride = stride_;
-    return linear;
-  }
-
- private:
-  Matrix at(int i) const {
-    Matrix matrix = first_;
-    matrix.data = static_cast<std::byte*>(first_.data) + static_cast<std::size_t>(i) * stride_;
-    return matrix;
-  }
-  Cuda& device_;
-  Matrix first_{};
-  std::size_t stride_ = 0;
-  int groups_ = 1, copies_ = 1;
-};
-
-/// One product with codes in all ways that take many rows, and what the chooser says.
+/// The experts' products with weights in codes, in both ways that take many rows.
 void measure_codes(Report& report, Cuda& device, const Arena& arena, const Shape& shape,
                    const WeightFormat& format, int rows, double peak) {
-  const CodedWeights weights(device, format, shape);
-  const double operations = operations_of(arena, shape, rows);
-  const auto linear = [&](int i) {
-    cuda::Linear l = weights.in(arena.linear(shape, rows, i), i);
-    if (shape.experts) l.x_rows = rows;
-    return l;
-  };
-  const cuda::LinearShape described = cuda::shape_of(linear(0));
+  constexpr int kMatrices = kExperts + kShared;
+  const std::size_t stride = matrix_bytes(format, shape.outputs, shape.inputs);
+  auto* const memory = static_cast<std::byte*>(device.alloc(stride * kMatrices));
+  if (memory == nullptr) throw CudaError("no memory for the codes that are timed");
+  for (std::size_t i = 0; i < kMatrices; ++i) {
+    run(device, FillRandom{.into = {memory + i * stride, format, shape.outputs, shape.inputs},
+                           .outputs = shape.outputs,
+                           .seed = i + 1,
+                           .deviation = 0.02f});
+  }
+  cuda::Linear l = arena.linear(shape, rows, 0);
+  l.weight = {memory, format, shape.outputs, shape.inputs};
+  l.groups.weight_stride = stride;
+  l.x_rows = rows;
+  const cuda::LinearShape described = cuda::shape_of(l);
   const cuda::GpuTraits gpu = cuda::traits_of(device);
-  std::string kind = format.kind == WeightKind::int8 ? "int8" : format.group == 0 ? "int4" : "int4_groups";
-  const std::string name =
-      "cuda.codes." + std::string(shape.name) + "." + kind + ".rows_" + std::to_string(rows);
+  const char* kind = format.kind == WeightKind::int8 ? ".int8" : format.group == 0 ? ".int4" : ".int4_groups";
+  const std::string name = std::string("cuda.codes.") + shape.name + kind + ".rows_" + std::to_string(rows);
+  const double operations = operations_of(arena, shape, rows);
   const auto row = [&](const char* way, auto&& run_it) {
-    const double taken = seconds_of(device, operations, run_it);
-    report.row({name + "." + way, operations / taken * 1e-12, "TFLOP/s", peak});
+    report.row({name + way, operations / seconds_of(device, operations, run_it) * 1e-12, "TFLOP/s", peak});
   };
-  std::fprintf(stderr, "%s: %s\n", name.c_str(), to_string(choose(described, gpu)).c_str());
   const int tile = cuda::wgmma_plan(described, gpu);
-  row("expanded", [&](int i) { run_expanded(device, linear(i), tile); });
-  row("unpacked", [&](int i) { run_unpacked(device, linear(i), {}); });
-  if (!shape.experts && rows < kMostRows)
-    row("unpacked_low",
-        [&](int i) { run_unpacked(device, linear(i), {.tile_rows = cuda::kUnpackedRows / 2}); });
-  if (format.group != 0) return;
-  row("unpacked_interleaving", [&](int i) { run_unpacked(device, linear(i), {.interleaves = true}); });
-  row("unpacked_interleaved", [&](int i) {
-    cuda::Linear l = linear(i);
-    l.x_is_interleaved = true;
-    run_unpacked(device, l, {});
-  });
+  row(".expanded", [&](int) { run_expanded(device, l, tile); });
+  row(".unpacked", [&](int) { run_unpacked(device, l); });
+  device.sync();
+  device.free(memory);
 }
 
-void measure_codes(Report& report, bool quick) {
+void measure_codes(Report& report) {
   Cuda device;
   const double peak = matrix_peak(device) * 1e-12;
   report.row({"gpu.matrix_peak", peak, "TFLOP/s"});
   Arena arena(device);
-  const Shape shapes[] = {
-      {.name = "21b.qkv", .ending = Ending::qkv, .outputs = 3584, .inputs = 2560, .heads = 20, .kv_heads = 4},
-      {.name = "21b.o", .ending = Ending::add, .outputs = 2560, .inputs = 2560},
-      {.name = "21b.shared_gate_up", .ending = Ending::swiglu, .outputs = 3072, .inputs = 2560},
-      {.name = "21b.shared_down", .ending = Ending::add, .outputs = 2560, .inputs = 1536},
-      {.name = "21b.gate_up_dense", .ending = Ending::swiglu, .outputs = 24576, .inputs = 2560},
-      {.name = "21b.down_dense", .ending = Ending::add, .outputs = 2560, .inputs = 12288},
-      {.name = "21b.experts_gate_up",
-       .ending = Ending::swiglu,
-       .outputs = 3072,
-       .inputs = 2560,
-       .experts = true},
-      {.name = "21b.experts_down",
-       .ending = Ending::store_scaled,
-       .outputs = 2560,
-       .inputs = 1536,
-       .experts = true},
-  };
-  for (const int rows : {kMostRows, 2048, 512}) {
-    if (quick && rows == 512) break;
+  const Shape shapes[] = {{.name = "21b.experts_gate_up",
+                           .ending = Ending::swiglu,
+                           .outputs = 3072,
+                           .inputs = 2560,
+                           .experts = true},
+                          {.name = "21b.experts_down",
+                           .ending = Ending::store_scaled,
+                           .outputs = 2560,
+                           .inputs = 1536,
+                           .experts = true}};
+  for (const int rows : {512, 2048, kMostRows}) {
     arena.route(rows);
     for (const Shape& shape : shapes) {
-      if (quick && shape.outputs * shape.inputs > 3584 * 2560) continue;
-      const double taken = seconds(device, arena, shape, rows);
-      report.row({"cuda.codes." + std::string(shape.name) + ".bf16.rows_" + std::to_string(rows),
-                  operations_of(arena, shape, rows) / taken * 1e-12, "TFLOP/s", peak});
       for (const WeightFormat& format :
            {WeightFormat(WeightKind::int8, DType::bf16), WeightFormat(WeightKind::int4, DType::bf16),
-            WeightFormat(WeightKind::int4, DType::bf16, 64)}) {
-        if (format.kind == WeightKind::int4 && format.group == 0 && !shape.experts) continue;
+            WeightFormat(WeightKind::int4, DType::bf16, 64)})
         measure_codes(report, device, arena, shape, format, rows, peak);
-      }
     }
   }
 }
@@ -354,7 +292,6 @@ int main(int argc, char** argv) {
     return 0;
   }
   bench::Report report(argc, argv);
-  bench::has_flag(argc, argv, "--codes") ? bench::measure_codes(report, bench::is_quick(argc, argv))
-                                         : bench::measure(report);
+  bench::has_flag(argc, argv, "--codes") ? bench::measure_codes(report) : bench::measure(report);
   return 0;
 }

@@ -254,7 +254,7 @@ void run(Cuda& device, const Linear& linear, const LinearChoice& choice) {
     case LinearWay::strips: return run_strips(device, linear, choice.strips);
     case LinearWay::slabs: return run_slabs(device, linear, choice.slabs);
     case LinearWay::wgmma: return run_wgmma(device, linear, choice.wgmma_tile);
-    case LinearWay::unpacked: return run_unpacked(device, linear, choice.unpacked);
+    case LinearWay::unpacked: return run_unpacked(device, linear);
     case LinearWay::expanded: return run_expanded(device, linear, choice.wgmma_tile);
     case LinearWay::unsupported: break;
   }

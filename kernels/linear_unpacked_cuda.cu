@@ -1,4 +1,4 @@
-// Launching products whose codes are unpacked in registers. How a block works:
+// Launching products of experts whose codes are unpacked in registers. How a block works:
 // kernels/cuda/product/unpacked_product.cuh.
 #include <algorithm>
 #include <bit>
@@ -41,18 +41,14 @@ const void* interleaved_x(Cuda& device, const Linear& linear) {
   return x;
 }
 
-UnpackedProduct product_of(const Linear& linear, const void* x, int tile_rows) {
+UnpackedProduct product_of(const Linear& linear, const void* x) {
   const Matrix& weight = linear.weight;
   const int outputs = padded(weight.outputs), group = weight.format.group;
-  const int width = linear.ending == Ending::swiglu ? weight.outputs / 2
-                    : linear.ending == Ending::qkv  ? linear.heads * linear.kv.head_dim
-                                                    : weight.outputs;
+  const int width = linear.ending == Ending::swiglu ? weight.outputs / 2 : weight.outputs;
   const std::size_t scales_at = weight_bytes(weight.format, weight.outputs, weight.inputs);
   return {.offsets = linear.groups.offsets,
           .gather = linear.groups.gather,
-          .groups = linear.groups.offsets != nullptr ? linear.groups.count : 1,
-          .rows = linear.rows,
-          .tile_rows = tile_rows,
+          .groups = linear.groups.count,
           .x = x,
           .row_chunks = row_stride(weight.inputs) * (linear.x_is_int8 ? 1 : 2) / 16,
           .codes = static_cast<const char*>(weight.data),
@@ -63,32 +59,23 @@ UnpackedProduct product_of(const Linear& linear, const void* x, int tile_rows) {
           .outputs = outputs,
           .group_shift = group > 0 ? std::countr_zero(static_cast<unsigned>(group / 32)) : 0,
           .last_group = group > 0 ? (weight.inputs - 1) / group : 0,
-          .finish = {.ending = linear.ending,
-                     .outputs = weight.outputs,
-                     .columns = outputs,
-                     .out = linear.out,
-                     .stride = static_cast<std::size_t>(padded(width)),
-                     .scale = linear.scale,
-                     .q = linear.q,
-                     .rope = linear.rope,
-                     .kv = linear.kv,
-                     .layer = linear.layer,
-                     .heads = linear.heads,
-                     .slots = linear.slots},
+          .ending = linear.ending,
+          .out = static_cast<Bf16*>(linear.out),
+          .stride = static_cast<std::size_t>(padded(width)),
+          .scale = linear.scale,
           .interleaves_out = linear.interleaves_out};
 }
 
 template <class Kind>
 void launch_unpacked(Cuda& device, const Linear& linear, const UnpackedProduct& product) {
   const Matrix& weight = linear.weight;
-  const bool grouped = product.offsets != nullptr;
   const auto codes_row = static_cast<std::uint64_t>(product.row_bytes);
   const auto x_row = static_cast<std::uint64_t>(product.row_chunks) * 16;
   const CUtensorMap codes_map =
       troupe::cuda::tensor_map({.data = weight.data,
                                 .sizes = {codes_row / 2, static_cast<std::uint64_t>(product.outputs),
                                           static_cast<std::uint64_t>(product.groups)},
-                                .strides = {codes_row, grouped ? product.group_bytes : codes_row},
+                                .strides = {codes_row, product.group_bytes},
                                 .box = {kUnpackedPieceBytes / 2, Kind::kWarpgroupColumns, 1},
                                 .swizzle = UnpackedOperands<Kind>::kSwizzled ? kUnpackedPieceBytes : 0});
   const CUtensorMap x_map =
@@ -98,47 +85,37 @@ void launch_unpacked(Cuda& device, const Linear& linear, const UnpackedProduct& 
                                       .sizes = {x_row / 2, static_cast<std::uint64_t>(linear.rows), 1},
                                       .strides = {x_row, x_row},
                                       .box = {kRowBytes / 2, 64, 1}});
-  const long long row_tiles = grouped ? linear.rows / product.tile_rows + product.groups
-                                      : (linear.rows + product.tile_rows - 1) / product.tile_rows;
+  const long long row_tiles = linear.rows / kUnpackedRows + product.groups;
   const long long tiles = row_tiles * ((product.outputs + kUnpackedOutputs - 1) / kUnpackedOutputs);
   const auto blocks = static_cast<unsigned>(std::min<long long>(tiles, device.multiprocessors()));
   const auto kernel = unpacked_kernel<Kind>;
   troupe::cuda::allow_shared(kernel, Kind::kSharedBytes);
-  troupe::cuda::launch(
-      device, kernel,
-      {.grid = dim3(blocks),
-       .block = dim3(kThreads),
-       .shared_bytes = Kind::kSharedBytes,
-       .overlap = {.holds_next = grouped, .reads_constant = grouped ? nullptr : weight.data}},
-      x_map, codes_map, product);
+  troupe::cuda::launch(device, kernel,
+                       {.grid = dim3(blocks),
+                        .block = dim3(kThreads),
+                        .shared_bytes = Kind::kSharedBytes,
+                        .overlap = {.holds_next = true}},
+                       x_map, codes_map, product);
 }
 
 }  // namespace
 
-void run_unpacked(Cuda& device, const Linear& linear, const UnpackedPlan& plan) {
+void run_unpacked(Cuda& device, const Linear& linear) {
   const WeightFormat& format = linear.weight.format;
-  const bool interleaves = plan.interleaves && !linear.x_is_interleaved && !linear.x_is_int8;
-  const UnpackedProduct product =
-      product_of(linear, interleaves ? interleaved_x(device, linear) : linear.x, plan.tile_rows);
-  const auto launch = [&]<class Kind>(Kind) { launch_unpacked<Kind>(device, linear, product); };
+  const bool ready = linear.x_is_interleaved || linear.x_is_int8 || !unpacked_interleaves(format);
+  const UnpackedProduct product = product_of(linear, ready ? linear.x : interleaved_x(device, linear));
+  const auto launch = [&](auto codes) {
+    using Codes = decltype(codes);
+    if constexpr (Codes::kOutputScales || Codes::kGroupScales)
+      launch_unpacked<UnpackedKind<Codes>>(device, linear, product);
+  };
   if (linear.x_is_int8) {
     TROUPE_CHECK(format.kind == WeightKind::int4 && format.group == 0);
-    return launch(UnpackedKind<Int4BesideInt8, true>{});
+    launch(Int4BesideInt8{});
+  } else {
+    TROUPE_CHECK(unpacked_takes(format) && (unpacked_interleaves(format) || !linear.x_is_interleaved));
+    TROUPE_CHECK(with_codes(format, launch));
   }
-  const bool interleaved = interleaves || linear.x_is_interleaved;
-  TROUPE_CHECK(unpacked_takes(format) && (plan.tile_rows == kUnpackedRows || product.offsets == nullptr));
-  TROUPE_CHECK(with_codes(format, [&](auto kind) {
-    using Codes = decltype(kind);
-    if constexpr (Codes::kLines) {
-      TROUPE_CHECK(interleaved);
-      launch(UnpackedKind<Codes, true>{});
-    } else if constexpr (Codes::kGroupScales) {
-      TROUPE_CHECK(!interleaved);
-      launch(UnpackedKind<Codes, false>{});
-    } else if constexpr (Codes::kOutputScales) {
-      interleaved ? launch(UnpackedKind<Codes, true>{}) : launch(UnpackedKind<Codes, false>{});
-    }
-  }));
 }
 
 }  // namespace troupe::kernels::cuda

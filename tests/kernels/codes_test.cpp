@@ -283,21 +283,15 @@ TEST_P(CodesTest, EveryWayEqualsSumsInDoublePrecision) {
     });
   }
   if (!gpu.features.wgmma) return;
-  ASSERT_TRUE(unpacked_takes(shape, gpu));
-  for (const int tile_rows : {kUnpackedRows, kUnpackedRows / 2}) {
-    if (shape.grouped() && tile_rows != kUnpackedRows) continue;
-    const auto unpacked = [&](Cuda& device, const Linear& l) {
-      run_unpacked(device, l, {.tile_rows = tile_rows});
-    };
+  if (unpacked_takes(shape, gpu)) {
+    const auto unpacked = [](Cuda& device, const Linear& l) { run_unpacked(device, l); };
     const std::vector<float> plain = check("unpacked", unpacked);
+    if (unpacked_interleaves(format())) {
+      EXPECT_EQ(check("unpacked, interleaved x", unpacked, true), plain);
+    }
     if (pairs()) {
       EXPECT_EQ(check("unpacked, interleaved out", unpacked, false, true), plain);
     }
-    if (!format().scales_outputs()) continue;
-    EXPECT_EQ(check("unpacked, interleaved x", unpacked, true),
-              check("unpacked, x interleaved by a kernel", [&](Cuda& device, const Linear& l) {
-                run_unpacked(device, l, {.tile_rows = tile_rows, .interleaves = true});
-              }));
   }
   for (int tile = 0; tile < static_cast<int>(std::size(kWgmmaTiles)); ++tile) {
     if (kWgmmaTiles[tile].fp8 || (format().scales_outputs() && !kWgmmaTiles[tile].scaled) ||

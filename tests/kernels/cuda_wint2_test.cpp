@@ -122,7 +122,7 @@ TEST_F(CudaWint2, EveryWeightToTheBit) {
     }
     if (gpu().features.wgmma)
       check("unpacked", false, Ending::store_scaled,
-            [](Cuda& device, const Linear& l) { run_unpacked(device, l, {.interleaves = true}); });
+            [](Cuda& device, const Linear& l) { run_unpacked(device, l); });
   }
 }
 
@@ -228,8 +228,7 @@ TEST_F(CudaWint2, GroupedProductsEqualSumsInDoublePrecision) {
     EXPECT_EQ(stream(small()), narrow) << "the order of additions is the same";
     check("chosen", [](Cuda& device, const Linear& l) { run(device, l); });
     if (gpu().features.wgmma)
-      check("unpacked",
-            [](Cuda& device, const Linear& l) { run_unpacked(device, l, {.interleaves = true}); });
+      check("unpacked", [](Cuda& device, const Linear& l) { run_unpacked(device, l); });
   }
 }
 

@@ -94,7 +94,7 @@ class LinearWgmmaTestBase : public testing::TestWithParam<WgmmaCase> {
   /// By wgmma, by tiles whose blocks may have so much shared memory, or unpacked.
   void multiply(const Linear& l) {
     GpuTraits gpu = traits_of(*device_);
-    if (unpacked_rows_ != 0) return run_unpacked(*device_, l, {.tile_rows = unpacked_rows_});
+    if (!codes_.empty()) return run_unpacked(*device_, l);
     if (tiles_shared_bytes_ == 0) return run_wgmma(*device_, l, wgmma_plan(shape_of(l), gpu));
     gpu.block_shared_bytes = tiles_shared_bytes_;
     run_stream(*device_, l, streaming::many_rows_plan(shape_of(l), gpu));
@@ -126,12 +126,11 @@ class LinearWgmmaTestBase : public testing::TestWithParam<WgmmaCase> {
     old_bits_.assign(size, 0x4242);
   }
 
-  /// The products that follow have random codes as weights, which bf16 holds exactly, scaled; and tiles of
-  /// so many rows. What belongs to no input is made NaN, where it is a scale.
-  void take_codes(const WeightFormat& format, int tile_rows) {
+  /// The products that follow have random codes as weights, which bf16 holds exactly, scaled. A scale that
+  /// belongs to no input is NaN.
+  void take_codes(const WeightFormat& format) {
     const WgmmaCase& c = GetParam();
     format_ = format;
-    unpacked_rows_ = tile_rows;
     const std::size_t stride = matrix_bytes(format, c.outputs, c.inputs);
     const int k = padded(c.inputs), outputs = padded(c.outputs), most = format.bits() == 4 ? 7 : 127;
     const auto row = static_cast<std::size_t>(row_bytes(format, c.inputs));
@@ -167,22 +166,6 @@ class LinearWgmmaTestBase : public testing::TestWithParam<WgmmaCase> {
                    static_cast<std::size_t>(i)] =
               float_to_bf16(static_cast<float>(code) * scale[static_cast<std::size_t>(group * outputs + o)]);
         }
-      }
-    }
-  }
-
-  /// Calls function() for each format of codes and each height of tiles.
-  template <class Function>
-  void for_each_unpacked(Function&& function) {
-    for (const WeightFormat& format :
-         {WeightFormat(WeightKind::int8, DType::bf16), WeightFormat(WeightKind::int4, DType::bf16),
-          WeightFormat(WeightKind::int4, DType::bf16, 32),
-          WeightFormat(WeightKind::int4, DType::bf16, 128)}) {
-      for (const int rows : {kUnpackedRows, kUnpackedRows / 2}) {
-        if (GetParam().group_rows.size() > 1 && rows != kUnpackedRows) continue;
-        SCOPED_TRACE(to_string(format) + ", tiles of " + std::to_string(rows) + " rows");
-        take_codes(format, rows);
-        function();
       }
     }
   }
@@ -254,7 +237,7 @@ class LinearWgmmaTestBase : public testing::TestWithParam<WgmmaCase> {
                   .count = static_cast<int>(c.group_rows.size()),
                   .weight_stride = matrix_bytes(c.dtype, c.outputs, c.inputs)};
     }
-    if (unpacked_rows_ != 0) {
+    if (!codes_.empty()) {
       codes_device_ = std::make_unique<Array<std::uint8_t>>(device, codes_);
       l.weight.data = codes_device_->data();
       l.weight.format = format_;
@@ -270,9 +253,8 @@ class LinearWgmmaTestBase : public testing::TestWithParam<WgmmaCase> {
 
   std::unique_ptr<Cuda> device_;
   int tiles_shared_bytes_ = 0;
-  int unpacked_rows_ = 0;  // of a tile; 0: weights are bf16
   WeightFormat format_{};
-  std::vector<std::uint8_t> codes_;
+  std::vector<std::uint8_t> codes_;  // empty: weights are bf16
   std::unique_ptr<Array<std::uint8_t>> codes_device_;
   int rows_ = 0, source_rows_ = 0, width_ = 0, failures_ = 0;
   std::vector<std::int32_t> offsets_, gather_;
@@ -343,10 +325,15 @@ TEST_P(LinearWgmmaTest, EqualsSumsInDoublePrecision) {
 TEST_P(LinearWgmmaTest, UnpackedCodesEqualSumsInDoublePrecision) {
   if (!device_->features().wgmma) GTEST_SKIP() << "wgmma needs a GPU of compute capability 9.0";
   if (GetParam().dtype != DType::bf16) GTEST_SKIP() << "codes become bfloat16";
-  for_each_unpacked([&] {
+  if (GetParam().group_rows.size() < 2) GTEST_SKIP() << "of experts";
+  for (const WeightFormat& format :
+       {WeightFormat(WeightKind::int8, DType::bf16), WeightFormat(WeightKind::int4, DType::bf16),
+        WeightFormat(WeightKind::int4, DType::bf16, 32), WeightFormat(WeightKind::int4, DType::bf16, 128)}) {
+    SCOPED_TRACE(to_string(format));
+    take_codes(format);
     ASSERT_TRUE(unpacked_takes(shape_of(linear(*device_)), traits_of(*device_)));
     expect_sums();
-  });
+  }
 }
 
 TEST_P(LinearWgmmaTest, TilesEqualSumsInDoublePrecision) {
@@ -364,12 +351,6 @@ class QkvWgmmaTest : public LinearWgmmaTestBase {
 TEST_P(QkvWgmmaTest, WritesKeysAndValuesToTheirSlots) {
   if (!device_->features().wgmma) GTEST_SKIP() << "wgmma needs a GPU of compute capability 9.0";
   expect_slots();
-}
-
-TEST_P(QkvWgmmaTest, UnpackedCodesWriteKeysAndValuesToTheirSlots) {
-  if (!device_->features().wgmma) GTEST_SKIP() << "wgmma needs a GPU of compute capability 9.0";
-  if (GetParam().dtype != DType::bf16) GTEST_SKIP() << "codes become bfloat16";
-  for_each_unpacked([&] { expect_slots(); });
 }
 
 TEST_P(QkvWgmmaTest, TilesWriteKeysAndValuesToTheirSlots) {

@@ -69,7 +69,7 @@ namespace cuda {
 void run(Cuda&, const Linear&) { TROUPE_CHECK(false); }
 void run_generic(Cuda&, const Linear&) { TROUPE_CHECK(false); }
 void run_generic_attention(Cuda&, const Attention&, DecodeRows) { TROUPE_CHECK(false); }
-void run_unpacked(Cuda&, const Linear&, const UnpackedPlan&) { TROUPE_CHECK(false); }
+void run_unpacked(Cuda&, const Linear&) { TROUPE_CHECK(false); }
 void run_expanded(Cuda&, const Linear&, int) { TROUPE_CHECK(false); }
 void run_stream(Cuda&, const Linear&, const StreamPlan&) { TROUPE_CHECK(false); }
 void run_wgmma(Cuda&, const Linear&, int) { TROUPE_CHECK(false); }

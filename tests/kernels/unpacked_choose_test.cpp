@@ -1,4 +1,4 @@
-// Which tiles products of unpacked codes have.
+// Up to how many rows experts of codes are unpacked in registers.
 #include <gtest/gtest.h>
 
 #include "kernels/cuda/product/choose.h"
@@ -7,24 +7,36 @@
 namespace troupe::kernels::cuda {
 namespace {
 
-using test::grouped, test::product;
+using test::grouped;
 
-TEST(ChooseUnpacked, TilesAreLowWhereHighOnesLeaveMultiprocessorsIdle) {
-  LinearShape s = product(Ending::qkv, 3584, 2560, 512);
-  s.head_dim = 128;
-  s.format = {WeightKind::int8, DType::bf16};
-  ASSERT_EQ(choose(s, kH200).way, LinearWay::unpacked);
-  EXPECT_EQ(choose(s, kH200).unpacked.tile_rows, 64) << "112 tiles of 132 instead of 56";
-  s.rows = 8192;
-  EXPECT_EQ(choose(s, kH200).unpacked.tile_rows, 128);
-  s.head_dim = 96;
-  EXPECT_EQ(choose(s, kH200).way, LinearWay::stream) << "whole swizzled halves of heads";
-  LinearShape experts = grouped(Ending::swiglu, 3072, 2560, 8192 * 8, 66);
-  for (const WeightFormat& format :
-       {WeightFormat(WeightKind::int4, DType::bf16), WeightFormat(WeightKind::int4, DType::bf16, 64)}) {
-    experts.format = format;
-    EXPECT_EQ(choose(experts, kH200).unpacked.tile_rows, 128);
+constexpr int kExperts = 66;
+
+LinearWay way(const WeightFormat& format, int rows_of_group, const GpuTraits& gpu = kH200) {
+  LinearShape s = grouped(Ending::swiglu, 3072, 2560, rows_of_group * kExperts, kExperts);
+  s.format = format;
+  return choose(s, gpu).way;
+}
+
+TEST(ChooseUnpacked, ManyRowsAreExpandedInMemoryExceptForInt4WithScalesOfOutputs) {
+  const WeightFormat int8(WeightKind::int8, DType::bf16), int4(WeightKind::int4, DType::bf16),
+      groups(WeightKind::int4, DType::bf16, 64);
+  for (const WeightFormat& format : {int8, int4, groups}) {
+    EXPECT_EQ(way(format, kManyRowsOfUnpacked), LinearWay::stream) << to_string(format);
+    EXPECT_EQ(way(format, kManyRowsOfUnpacked + 1), LinearWay::unpacked) << to_string(format);
+    EXPECT_EQ(way(format, kMostRowsOfUnpacked), LinearWay::unpacked) << to_string(format);
   }
+  EXPECT_EQ(way(int8, kMostRowsOfUnpacked + 1), LinearWay::expanded);
+  EXPECT_EQ(way(groups, kMostRowsOfUnpacked + 1), LinearWay::expanded);
+  EXPECT_EQ(way(int4, kMostRowsOfUnpacked + 1), LinearWay::unpacked);
+}
+
+TEST(ChooseUnpacked, OneWayReplacesTheOther) {
+  GpuTraits gpu = kH200;
+  gpu.avoided.add(KernelWay::product_expanded);
+  const WeightFormat groups(WeightKind::int4, DType::bf16, 64);
+  EXPECT_EQ(way(groups, 1000, gpu), LinearWay::unpacked);
+  gpu.avoided = {KernelWay::product_unpacked};
+  EXPECT_EQ(way(groups, 300, gpu), LinearWay::expanded);
 }
 
 }  // namespace

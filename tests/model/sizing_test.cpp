@@ -297,7 +297,10 @@ TEST(CudaSizing, WorkingMemoryOfFormatsIsCounted) {
   // A byte for each number, and four for 128: of the rows and of the activations.
   const std::uint64_t numbers = 2048 * 2560 + rows * 1536;
   EXPECT_EQ(fixed(fp8) - fixed(DType::bf16), numbers + numbers / 128 * 4);
+  // More than 256 rows of logits expand a head of codes.
   EXPECT_EQ(fixed(head), fixed(DType::bf16));
+  capacity.max_slots = 512;
+  EXPECT_GT(fixed(head) - fixed(DType::bf16) + experts, std::uint64_t{103424} * 2560 * 2 - experts / 16);
 }
 
 TEST(CudaSizing, FewerSequencesWhereBlocksAreFew) {

@@ -24,7 +24,7 @@ LinearChoice choice_of(const MatrixStack& stack, Ending ending, int rows, const 
 
 std::size_t working_bytes(const MatrixStack& stack, LinearWay way, int x_rows) {
   if (way == LinearWay::expanded) return expanded_bytes(stack.first, stack.count);
-  return way == LinearWay::unpacked && unpacked_interleaves(stack.first.format, true)
+  return way == LinearWay::unpacked && unpacked_interleaves(stack.first.format)
              ? interleaved_bytes(x_rows, stack.first.inputs)
              : 0;
 }
@@ -74,7 +74,7 @@ MoeLayout lay_out(const Moe& op, const GpuTraits& gpu, std::byte* memory) {
                (gpu.batch_invariant || op.rows <= kMostExactParts);
   made.down = choice_of(op.down, made.exact ? Ending::store_f32 : Ending::store_scaled, expected, gpu);
   made.interleaved = !w4a8 && made.gate_up.way == LinearWay::unpacked &&
-                     made.down.way == LinearWay::unpacked && unpacked_interleaves(op.down.first.format, true);
+                     made.down.way == LinearWay::unpacked && unpacked_interleaves(op.down.first.format);
   const auto streams = [](const LinearChoice& choice) {
     return choice.way == LinearWay::stream && !choice.stream.many_rows;
   };

@@ -12,31 +12,12 @@ constexpr int kManyRowsOfGroup = 12;
 constexpr int kManyRowsOfCodes = 256;
 constexpr int kManyRowsOfGroupOfCodes = 96;
 
-/// Cycles of wgmma_cycles() in which a dense product's codes are read and written as bf16: 14 bytes a cycle
-/// and multiprocessor are what copies in an H200's memory reach.
-double expanding_cycles(const LinearShape& s, const GpuTraits& gpu) {
-  constexpr double kStart = 3000, kBytesPerCycle = 14;
-  const double codes = static_cast<double>(padded(s.outputs)) * s.inputs;
-  return kStart + codes * (2 + s.format.bits() / 8.0) / (kBytesPerCycle * gpu.multiprocessors);
-}
-
-bool unpacks_dense(const LinearShape& s, const GpuTraits& gpu) {
-  const bool on = s.format.kind == WeightKind::int8 ? kUnpacksDenseInt8
-                  : s.format.group == 0             ? kUnpacksDenseInt4
-                                                    : kUnpacksDenseGroups;
-  if (!on || s.rows <= kManyRowsOfCodes) return false;
-  if (!gpu.may(KernelWay::product_expanded) || !wgmma_takes(s, gpu)) return true;
-  const double expanded = wgmma_cycles(kWgmmaTiles[wgmma_plan(s, gpu)], s, gpu.multiprocessors);
-  return unpacked_cycles(s, unpacked_plan(s, gpu).tile_rows, gpu.multiprocessors) <
-         expanded + expanding_cycles(s, gpu);
-}
-
 /// True if it is faster than any other way.
 bool unpacks(const LinearShape& s, const GpuTraits& gpu) {
   if (!unpacked_takes(s, gpu) || !gpu.may(KernelWay::product_unpacked)) return false;
-  if (!s.grouped()) return unpacks_dense(s, gpu);
-  const bool on = s.format.group == 0 || kUnpacksExpertsOfGroups;
-  return on && s.rows > kManyRowsOfUnpacked * s.groups;
+  const bool expands =
+      (s.format.kind == WeightKind::int8 || s.format.group != 0) && gpu.may(KernelWay::product_expanded);
+  return s.rows > kManyRowsOfUnpacked * s.groups && (!expands || s.rows <= kMostRowsOfUnpacked * s.groups);
 }
 
 bool many_rows(const LinearShape& s) {
@@ -56,11 +37,7 @@ LinearChoice with_tensor_cores(const LinearShape& s, const GpuTraits& gpu) {
   if (s.ending == Ending::qkv && s.head_dim % 4 != 0)
     return {.way = LinearWay::generic, .reason = "head_dim is not a multiple of 4"};
   if (gpu.batch_invariant) return streamed(s, gpu, "batch-invariant: the same sums whatever the rows");
-  if (unpacks(s, gpu)) {
-    return {.way = LinearWay::unpacked,
-            .reason = s.grouped() ? "many rows in an average group" : "many rows: bound by arithmetic",
-            .unpacked = unpacked_plan(s, gpu)};
-  }
+  if (unpacks(s, gpu)) return {.way = LinearWay::unpacked, .reason = "many rows in an average group"};
   if (!many_rows(s)) {
     return streamed(s, gpu,
                     s.grouped() ? "few rows in an average group" : "few rows: bound by reading the weights");
@@ -180,8 +157,6 @@ std::string to_string(const LinearChoice& c) {
     if (p.cluster > 1) text += ", clusters of " + number(p.cluster);
     text += ", " + number(p.stages) + (p.stages == 1 ? " stage of " : " stages of ") +
             number(p.boxes * streaming::kBox) + " inputs";
-  } else if (c.way == LinearWay::unpacked) {
-    text += ": tiles of " + number(kUnpackedOutputs) + " outputs × " + number(c.unpacked.tile_rows) + " rows";
   } else if (c.way == LinearWay::wgmma || c.way == LinearWay::expanded) {
     const WgmmaTile& t = kWgmmaTiles[c.wgmma_tile];
     text += ": tiles of " + number(t.columns) + " outputs × " + number(t.rows) + " rows";

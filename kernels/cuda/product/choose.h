@@ -22,7 +22,7 @@ enum class LinearWay {
   strips,       ///< bf16 on Hopper: up to eight rows, weights of some megabytes
   slabs,        ///< bf16 on Hopper: 9 to 64 rows, weights of some megabytes
   wgmma,        ///< 16-bit types on Hopper: many rows (prefill)
-  unpacked,  ///< int8, int4, and wint2 of experts on Hopper: many rows. Codes become bf16 in registers; wgmma
+  unpacked,  ///< int8, int4 and wint2 of experts on Hopper: many rows. Codes become bf16 in registers; wgmma
   expanded,  ///< int8 and int4 on Hopper: many rows. Codes become bf16 in memory, then wgmma
 };
 
@@ -34,7 +34,6 @@ struct LinearChoice {
   SlabPlan slabs{};
   StreamPlan stream{};
   int wgmma_tile = 0;  ///< index into kWgmmaTiles; of wgmma and expanded
-  UnpackedPlan unpacked{};
 };
 
 /// A product with rows.

@@ -65,7 +65,7 @@ std::size_t working_bytes(const Linear& linear, LinearWay way) {
   if (way == LinearWay::expanded)
     return expanded_bytes(linear.weight, linear.groups.offsets != nullptr ? linear.groups.count : 1);
   if (way != LinearWay::unpacked || linear.x_is_interleaved || linear.x_is_int8 ||
-      !unpacked_interleaves(linear.weight.format, linear.groups.offsets != nullptr))
+      !unpacked_interleaves(linear.weight.format))
     return 0;
   return interleaved_bytes(linear.groups.gather != nullptr ? linear.x_rows : linear.rows,
                            linear.weight.inputs);

@@ -159,7 +159,7 @@ void run_strips(Cuda& device, const Linear& linear, const StripPlan& plan);
 void run_slabs(Cuda& device, const Linear& linear, const SlabPlan& plan);
 void run_wgmma(Cuda& device, const Linear& linear, int tile);  ///< index into kWgmmaTiles
 void run_wgmma_fp8(Cuda& device, const Linear& linear, int tile);
-void run_unpacked(Cuda& device, const Linear& linear, const UnpackedPlan& plan);
+void run_unpacked(Cuda& device, const Linear& linear);
 void run_expanded(Cuda& device, const Linear& linear, int tile);  ///< the same for weights that are codes
 
 }  // namespace troupe::kernels::cuda

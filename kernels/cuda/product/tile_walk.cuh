@@ -29,12 +29,10 @@ template <int kTileRows, int kTileColumns>
 class TileWalk {
  public:
   /// Visits tiles first, first + step, … of all groups; `rows` are those of the one group where there are no
-  /// offsets. `tile_rows`: of tiles that have fewer.
-  __device__ TileWalk(const GroupOffsets& offsets, int groups, int rows, int columns, int first, int step,
-                      int tile_rows = kTileRows)
+  /// offsets.
+  __device__ TileWalk(const GroupOffsets& offsets, int groups, int rows, int columns, int first, int step)
       : offsets_(offsets),
         groups_(groups),
-        tile_rows_(tile_rows),
         column_tiles_((columns + kTileColumns - 1) / kTileColumns),
         step_(step),
         tile_(first - step) {
@@ -54,7 +52,7 @@ class TileWalk {
     const int height = min(kBand, row_tiles_ - band * kBand);
     const int column = in_band / height;
     tile.group = group_;
-    tile.row = begin_ + (band * kBand + in_band - column * height) * tile_rows_;
+    tile.row = begin_ + (band * kBand + in_band - column * height) * kTileRows;
     tile.end = end_;
     tile.column = column * kTileColumns;
     return true;
@@ -67,12 +65,12 @@ class TileWalk {
     group_ = group;
     begin_ = begin;
     end_ = end;
-    row_tiles_ = (end - begin + tile_rows_ - 1) / tile_rows_;
+    row_tiles_ = (end - begin + kTileRows - 1) / kTileRows;
     tiles_ = row_tiles_ * column_tiles_;
   }
 
   GroupOffsets offsets_;
-  int groups_, tile_rows_, column_tiles_, step_;
+  int groups_, column_tiles_, step_;
   int tile_;  ///< within the group
   int group_ = 0, begin_ = 0, end_ = 0, row_tiles_ = 0, tiles_ = 0;
 };

@@ -17,8 +17,8 @@ class UnpackedTileSums {
   static constexpr int kEights = kUnpackedRows / 8;
 
   const UnpackedProduct& product;
-  const ProductTile& tile;  ///< its `end` is that of the tile's rows
-  const int first;          ///< output of the warp
+  const ProductTile& tile;
+  const int first;  ///< output of the warp
   const int lane = static_cast<int>(threadIdx.x) % 32, g = lane / 4, t = lane % 4;
 
   __device__ __forceinline__ UnpackedTileSums(const UnpackedProduct& product, const ProductTile& tile,
@@ -55,7 +55,7 @@ class UnpackedRowScales {
 #pragma unroll
     for (int i = 0; i < kUnpackedRows / 32; ++i) {
       const int p = y.tile.row + 32 * i + y.lane;
-      scales_[i] = p < y.tile.end ? __ldcg(y.product.finish.scale + p) : 0.0f;
+      scales_[i] = p < y.tile.end ? __ldcg(y.product.scale + p) : 0.0f;
     }
   }
   /// Of row 8 j + 2 t + right. A whole warp.
@@ -77,34 +77,10 @@ __device__ __forceinline__ std::uint32_t transposed_pair(float left, float right
   return ptx::movmatrix_transposed(pack_two<Bf16>(left, right));
 }
 
-template <bool kAdd, class Sums>
-__device__ __forceinline__ void finish_unpacked_f32(const Sums& y) {
-  float* const out = static_cast<float*>(y.product.finish.out) + y.first + y.g;
-  const std::size_t stride = y.product.finish.stride;
-#pragma unroll
-  for (int j = 0; j < Sums::kEights; ++j) {
-    if (!y.has_eight(j)) break;
-#pragma unroll
-    for (int right = 0; right < 2; ++right) {
-      const int p = y.tile.row + 8 * j + 2 * y.t + right;
-      if (p >= y.tile.end) continue;
-      float* const row = out + static_cast<std::size_t>(p) * stride;
-#pragma unroll
-      for (int n = 0; n < 4; ++n) {
-        if constexpr (kAdd) {
-          atomicAdd(row + 8 * n, y.at(n, j, right));  // each element once: in no order that matters
-        } else {
-          row[8 * n] = y.at(n, j, right);
-        }
-      }
-    }
-  }
-}
-
 template <class Sums>
 __device__ __forceinline__ void finish_unpacked_scaled(const Sums& y) {
   const UnpackedRowScales scales(y);
-  Bf16* const out = static_cast<Bf16*>(y.product.finish.out) + y.first + 8 * y.t;
+  Bf16* const out = y.product.out + y.first + 8 * y.t;
 #pragma unroll
   for (int j = 0; j < Sums::kEights; ++j) {
     if (!y.has_eight(j)) break;
@@ -115,7 +91,7 @@ __device__ __forceinline__ void finish_unpacked_scaled(const Sums& y) {
     const uint4 line = transpose_quad(v[0], v[1], v[2], v[3]);
     const int p = y.tile.row + 8 * j + y.g;
     if (p < y.tile.end)
-      *reinterpret_cast<uint4*>(out + static_cast<std::size_t>(p) * y.product.finish.stride) = line;
+      *reinterpret_cast<uint4*>(out + static_cast<std::size_t>(p) * y.product.stride) = line;
   }
 }
 
@@ -128,8 +104,8 @@ __device__ __forceinline__ void finish_unpacked_swiglu(const Sums& y, const Scal
     const auto rounded = [&](float sum) { return to_float(from_float<Bf16>(scale * sum)); };
     return silu_times(rounded(gate), rounded(up));
   };
-  const std::size_t stride = y.product.finish.stride;
-  Bf16* const out = static_cast<Bf16*>(y.product.finish.out) + y.first / 2;
+  const std::size_t stride = y.product.stride;
+  Bf16* const out = y.product.out + y.first / 2;
 #pragma unroll
   for (int j = 0; j < Sums::kEights; j += 2) {
     if (!y.has_eight(j)) break;
@@ -142,8 +118,7 @@ __device__ __forceinline__ void finish_unpacked_swiglu(const Sums& y, const Scal
     }
     if (y.product.interleaves_out) {
       const int column = y.first / 2;
-      Bf16* const block =
-          static_cast<Bf16*>(y.product.finish.out) + column / 32 * 32 + 8 * y.t + column / 8 % 4 * 2;
+      Bf16* const block = y.product.out + column / 32 * 32 + 8 * y.t + column / 8 % 4 * 2;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const int p = y.tile.row + 8 * (j + i) + y.g;
@@ -160,80 +135,15 @@ __device__ __forceinline__ void finish_unpacked_swiglu(const Sums& y, const Scal
   }
 }
 
-/// head_dim is a multiple of 64: a warp's outputs lie in one head of q, of k or of v, and a block's value
-/// heads follow its key heads as if they were more of them. Lanes of outputs 2 i and 2 i + 1 exchange sums,
-/// so that each has both outputs of one row: the even lane of row 8 j + 2 t, the odd one of the next.
-template <class Sums>
-__device__ __forceinline__ void finish_unpacked_qkv(const Sums& y) {
-  const WgmmaEndingArgs& f = y.product.finish;
-  const int head_dim = f.kv.head_dim, head = y.first / head_dim, in_head = y.first - head * head_dim;
-  const bool rotated = head < f.heads + f.kv.kv_heads, query = head < f.heads;
-  const int i = y.g / 2;
-  const bool odd = y.g % 2 != 0;
-  const int row = y.tile.row + 2 * y.t + odd;  // with j = 0
-  const float* const rope = f.rope + in_head + 2 * i;
-  float2 turns[2][4];
-  const auto fetch = [&](float2(&to)[4], int j) {
-    const int p = min(row + 8 * j, y.tile.end - 1);
-#pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      to[n] = __ldcg(reinterpret_cast<const float2*>(
-          rope + static_cast<std::size_t>(p) * static_cast<std::size_t>(head_dim) + 8 * n));
-    }
-  };
-  const std::size_t block_bytes = f.kv.block_bytes(), first_key = f.kv.key_offset(0, f.layer, 0);
-  const int kv_at = (head - f.heads) * (kBlockTokens * head_dim) + in_head / 64 * (kBlockTokens * 64);
-  const int chunk = in_head % 64 / 8 + i;
-  if (rotated) fetch(turns[0], 0);
-#pragma unroll
-  for (int j = 0; j < Sums::kEights; ++j) {
-    if (!y.has_eight(j)) break;
-    if (rotated && j + 1 < Sums::kEights) fetch(turns[(j + 1) % 2], j + 1);
-    std::uint32_t v[4];
-#pragma unroll
-    for (int n = 0; n < 4; ++n) {
-      const float left = y.at(n, j, 0), right = y.at(n, j, 1);
-      const float other = __shfl_xor_sync(~0u, odd ? left : right, 4);
-      const float a = odd ? other : left, b = odd ? right : other;
-      const float2 turn = turns[j % 2][n];
-      v[n] =
-          rotated ? pack_two<Bf16>(a * turn.x - b * turn.y, b * turn.x + a * turn.y) : pack_two<Bf16>(a, b);
-    }
-    const uint4 line = transpose_quad<3>(v[0], v[1], v[2], v[3]);
-    const int p = row + 8 * j;
-    if (p >= y.tile.end) continue;
-    if (query) {
-      *reinterpret_cast<uint4*>(static_cast<Bf16*>(f.q) + static_cast<std::size_t>(p) * f.stride + y.first +
-                                8 * i) = line;
-      continue;
-    }
-    const KvSlot slot =
-        f.slots == nullptr ? row_slot(p) : KvSlot{__ldcg(&f.slots[p].block), __ldcg(&f.slots[p].offset)};
-    if (slot.block == kPaddingBlock) continue;
-    auto* const token = reinterpret_cast<Bf16*>(static_cast<std::byte*>(f.kv.data) + first_key +
-                                                static_cast<std::size_t>(slot.block) * block_bytes) +
-                        kv_index(true, head_dim, slot.offset, 0) / 64 * 64;
-    *reinterpret_cast<uint4*>(token + kv_at + (chunk ^ slot.offset % 8) * 8) = line;
-  }
-}
-
 /// Scales, ends and stores the sums of a tile. `first` is the warp's first output.
 template <class Kind>
 __device__ __forceinline__ void finish_unpacked(const UnpackedProduct& product, const ProductTile& tile,
                                                 int first, const typename Kind::Sums& sums) {
   if (first >= product.outputs) return;  // outputs are a multiple of 32
   const UnpackedTileSums<Kind> y(product, tile, first, sums);
-  const Ending ending = product.finish.ending;
-  if (ending == Ending::swiglu) {
-    if constexpr (Kind::kInt8) return finish_unpacked_swiglu(y, UnpackedRowScales(y));
-    return finish_unpacked_swiglu(y, NoRowScales());
-  }
-  if (ending == Ending::store_scaled) return finish_unpacked_scaled(y);
-  if constexpr (!Kind::kInt8 && !Kind::Codes::kLines) {  // dense products
-    if (ending == Ending::add) return finish_unpacked_f32<true>(y);
-    if (ending == Ending::store_f32) return finish_unpacked_f32<false>(y);
-    finish_unpacked_qkv(y);
-  }
+  if (product.ending == Ending::store_scaled) return finish_unpacked_scaled(y);
+  if constexpr (Kind::kInt8) return finish_unpacked_swiglu(y, UnpackedRowScales(y));
+  finish_unpacked_swiglu(y, NoRowScales());
 }
 
 }  // namespace troupe::kernels::cuda

@@ -174,16 +174,10 @@ class ScalesOfGroups {
   const int steps_;
   std::uint32_t both_[2][2], ahead_[2][2][2];
 };
-struct NoScalesOfGroups {
-  __device__ __forceinline__ NoScalesOfGroups(const UnpackedProduct&, const ProductTile&, int) {}
-  __device__ __forceinline__ void enter_slot(int) {}
-  __device__ __forceinline__ std::uint32_t scaled(std::uint32_t pair, int, int, int) const { return pair; }
-};
-
-/// Natural x: a lane has one pair of each eight inputs, and so reads the codes of all eight, as do the three
-/// lanes beside it. A piece is swizzled by 64 bytes: chunk c of 16 bytes of row r lies at c ^ (r / 2 % 4), so
-/// that eight rows' reads hit different banks. A quarter is 16 of the 32 inputs of both blocks of a slot.
-template <class Codes>
+/// Groups, with natural x: a lane has one pair of each eight inputs, and so reads the codes of all eight, as
+/// do the three lanes beside it. A piece is swizzled by 64 bytes: chunk c of 16 bytes of row r lies at c ^ (r
+/// / 2 % 4), so that eight rows' reads hit different banks. A quarter is 16 of the 32 inputs of both blocks
+/// of a slot.
 class NaturalOperands {
  public:
   static constexpr bool kSwizzled = true;
@@ -194,8 +188,7 @@ class NaturalOperands {
   __device__ __forceinline__ void enter_piece(std::uint32_t piece) {
     const std::uint32_t lane = threadIdx.x % 32;
 #pragma unroll
-    for (std::uint32_t c = 0; c < 4; ++c)
-      chunks_[c] = piece + ((c ^ (lane / 8)) * 16) + (kBits == 8 ? lane % 4 / 2 * 4 : 0);
+    for (std::uint32_t c = 0; c < 4; ++c) chunks_[c] = piece + ((c ^ (lane / 8)) * 16);
   }
   __device__ __forceinline__ void next_slot() {
 #pragma unroll
@@ -207,19 +200,13 @@ class NaturalOperands {
   }
   __device__ __forceinline__ void operands(int quarter, std::uint32_t (&a)[2][4]) {
     const int m = quarter % 2;
-    const std::uint32_t shift = kBits == 8 ? threadIdx.x % 2 * 8 : threadIdx.x % 4 * 4;
+    const std::uint32_t shift = threadIdx.x % 4 * 4;
 #pragma unroll
     for (int block = 0; block < 2; ++block) {
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int lower = i % 2;
-        const std::uint32_t word = words_[lower][i / 2][block] >> shift;
-        std::uint32_t pair;
-        if constexpr (kBits == 8)
-          pair = int8_pair(word);
-        else
-          pair = Codes::pair(word);
-        a[block][i] = scales_.scaled(pair, m, lower, block);
+        a[block][i] = scales_.scaled(Int4Codes::pair(words_[lower][i / 2][block] >> shift), m, lower, block);
       }
     }
     if (quarter < 3) load(quarter + 1);
@@ -227,8 +214,6 @@ class NaturalOperands {
   __device__ static constexpr int x_at(int quarter, int i) { return 64 * i + 32 * (quarter / 2); }
 
  private:
-  static constexpr int kBits = 16 / Codes::kOperands;
-
   /// The words of a quarter, ahead of its operands.
   __device__ __forceinline__ void load(int quarter) {
     const int m = quarter % 2;
@@ -237,26 +222,20 @@ class NaturalOperands {
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
         const std::uint32_t from = chunks_[quarter / 2 * 2 + i] + piece_row(m, lower);
-        auto& words = words_[lower][i];
-        if constexpr (kBits == 8) {
-          words[0] = load_shared<std::uint32_t>(from);
-          words[1] = load_shared<std::uint32_t>(from + 8);
-        } else {
-          const uint2 both = load_shared<uint2>(from);
-          words[0] = both.x;
-          words[1] = both.y;
-        }
+        const uint2 both = load_shared<uint2>(from);
+        words_[lower][i][0] = both.x;
+        words_[lower][i][1] = both.y;
       }
     }
   }
 
   std::uint32_t chunks_[4];       // addresses of the slot's codes in the four chunks of the first row
   std::uint32_t words_[2][2][2];  // [lower][chunk of two][block]
-  [[no_unique_address]] std::conditional_t<Codes::kGroupScales, ScalesOfGroups, NoScalesOfGroups> scales_;
+  ScalesOfGroups scales_;
 };
 
 template <class Kind>
-using UnpackedOperands = std::conditional_t<Kind::kInterleaved, InterleavedOperands<typename Kind::Codes>,
-                                            NaturalOperands<typename Kind::Codes>>;
+using UnpackedOperands =
+    std::conditional_t<Kind::Codes::kGroupScales, NaturalOperands, InterleavedOperands<typename Kind::Codes>>;
 
 }  // namespace troupe::kernels::cuda

@@ -1,5 +1,5 @@
 #pragma once
-// The kernel of a product on Hopper whose weights are codes, unpacked in registers.
+// The kernel of a product of experts on Hopper whose weights are codes, unpacked in registers.
 //
 // wgmma takes its operand A, 64 rows, from registers: here 64 outputs. Its operand B, in shared memory, is
 // rows of x. So codes become bf16 once for each tile of up to 128 rows, and no expanded weight goes through
@@ -69,7 +69,7 @@ struct UnpackedTurns {
 /// The named barrier at which the second warpgroup waits until it may begin.
 inline constexpr int kLagBarrier = 3;
 
-/// Sums up a tile of `rows` rows. `output` is the thread's first. Lets the second warpgroup begin after
+/// Sums up a tile. `output` is the thread's first. Lets the second warpgroup begin after
 /// `lag` slots; 0: it has begun.
 template <class Kind>
 __device__ __forceinline__ void multiply_tile(const UnpackedProduct& product,
@@ -119,7 +119,7 @@ __device__ __forceinline__ void multiply_tiles(const UnpackedProduct& product,
   const int warp = thread % 128 / 32 * 32;  // its first output of the warpgroup's
   const int row = warp + thread % 32 / 4;
   wait_for_previous();
-  let_next_start();  // not earlier in a grouped product: it holds the next kernel (Groups::settled)
+  let_next_start();  // not earlier: it holds the next kernel (Groups::settled)
   auto walk = walk_of_tiles<Kind>(product, copy_offsets(product, offset_copies));
   UnpackedTurns<Kind> turns{
       ptx::shared_address(shared.x(0)),
@@ -127,7 +127,6 @@ __device__ __forceinline__ void multiply_tiles(const UnpackedProduct& product,
       shared.codes_full + warpgroup * Kind::kPieces, shared.codes_empty + warpgroup * Kind::kPieces};
   int lag = min(product.gather != nullptr ? Kind::kGatheredLag : Kind::kLag, slots_of_row<Kind>(product));
   for (ProductTile tile; walk.next(tile); lag = 0) {
-    tile.end = min(tile.end, tile.row + product.tile_rows);
     const int first = tile.column + warpgroup * Kind::kWarpgroupColumns;
     if (warpgroup == 1 && lag > 0) ptx::barrier_sync(kLagBarrier, 256);
     typename Kind::Sums d;
@@ -178,13 +177,13 @@ __device__ __forceinline__ void fetch_gathered(const UnpackedProduct& product,
   flying.land_all();
 }
 
-/// One thread: the codes of a warpgroup. Those of a dense product are constants, and no reason to wait.
+/// One thread: the codes of a warpgroup.
 template <class Kind>
 __device__ __forceinline__ void fetch_codes(const UnpackedProduct& product,
                                             const UnpackedShared<Kind>& shared, const CUtensorMap* codes_map,
                                             int warpgroup) {
   const int steps = slots_of_row<Kind>(product);
-  if (product.offsets != nullptr) wait_for_previous();
+  wait_for_previous();
   auto walk = walk_of_tiles<Kind>(product, {product.offsets});
   Ring<Kind::kPieces> pieces;
   for (ProductTile tile; walk.next(tile);) {
@@ -193,7 +192,6 @@ __device__ __forceinline__ void fetch_codes(const UnpackedProduct& product,
       fetch_piece<Kind>(shared, codes_map, warpgroup, pieces.slot, step, tile);
     }
   }
-  if (product.offsets == nullptr) wait_for_previous();
 }
 
 /// One thread: the rows of x. A box has 64.
@@ -205,7 +203,7 @@ __device__ __forceinline__ void fetch_rows(const UnpackedProduct& product, const
   auto walk = walk_of_tiles<Kind>(product, {product.offsets});
   Ring<Kind::kSlots> slots;
   for (ProductTile tile; walk.next(tile);) {
-    const int boxes = min(tile.end - tile.row, product.tile_rows) > 64 ? 2 : 1;
+    const int boxes = tile.end - tile.row > 64 ? 2 : 1;
     for (int step = 0; step < steps; ++step, slots.next()) {
       ptx::Barrier* full = &shared.full[slots.slot];
       ptx::mbarrier_wait(&shared.empty[slots.slot], slots.parity ^ 1);
@@ -242,7 +240,6 @@ __global__ void __launch_bounds__(kThreads, 1)
     ptx::fence_mbarrier_init();
   }
   __syncthreads();
-  if (product.offsets == nullptr) let_next_start();
   if (threadIdx.x < 128) {
     ptx::lower_registers<40>();
     if (gathered) {

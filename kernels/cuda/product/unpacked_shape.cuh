@@ -10,11 +10,9 @@
 namespace troupe::kernels::cuda {
 
 struct UnpackedProduct {
-  const std::int32_t* offsets = nullptr;  // null: one group of all rows
+  const std::int32_t* offsets = nullptr;
   const std::int32_t* gather = nullptr;
   int groups = 1;
-  int rows = 0;       // without offsets
-  int tile_rows = 0;  // 128, or 64
   const void* x = nullptr;
   int row_chunks = 0;  // 16-byte pieces of a row of x
   const char* codes = nullptr;
@@ -26,16 +24,17 @@ struct UnpackedProduct {
   // Scales of groups of int4:
   int group_shift = 0;  // a group is 32 << group_shift inputs
   int last_group = 0;
-  // swiglu of int8 has finish.scale too.
-  WgmmaEndingArgs finish{};
+  Ending ending = Ending::swiglu;
+  Bf16* out = nullptr;
+  std::size_t stride = 0;        // elements of a row of out
+  const float* scale = nullptr;  // (rows), store_scaled; swiglu of int8
   bool interleaves_out = false;  // swiglu
 };
 
-/// How a kernel runs. KindCodes: a type of codes.cuh. Interleaved: the order of x (unpacked.h).
-template <class KindCodes, bool kInterleavedX>
+/// How a kernel runs. KindCodes: a type of codes.cuh.
+template <class KindCodes>
 struct UnpackedKind {
   using Codes = KindCodes;
-  static constexpr bool kInterleaved = kInterleavedX;
   static constexpr bool kInt8 = std::is_same_v<Codes, Int4BesideInt8>;
   using Sum = std::conditional_t<kInt8, int, float>;
   /// A thread's sums: of both operands A, as wgmma leaves them.
@@ -85,13 +84,8 @@ __device__ __forceinline__ int slots_of_row(const UnpackedProduct& product) {
 template <class Kind>
 __device__ __forceinline__ typename Kind::Walk walk_of_tiles(const UnpackedProduct& product,
                                                              const GroupOffsets& offsets) {
-  return {offsets,
-          product.groups,
-          product.rows,
-          product.outputs,
-          static_cast<int>(blockIdx.x),
-          static_cast<int>(gridDim.x),
-          product.tile_rows};
+  return {
+      offsets, product.groups, 0, product.outputs, static_cast<int>(blockIdx.x), static_cast<int>(gridDim.x)};
 }
 
 }  // namespace troupe::kernels::cuda

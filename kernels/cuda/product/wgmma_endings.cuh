@@ -39,18 +39,16 @@ __device__ __forceinline__ std::uint32_t pack_singly(float low, float high) {
   return *reinterpret_cast<const std::uint32_t*>(two);
 }
 
-/// Lane q of four gives its piece of groups 0 … 3 and gets all four pieces of group q. The four are those
-/// whose numbers differ in bits kBit and kBit + 1.
-template <int kBit = 0>
+/// Lane q of four gives its piece of groups 0 … 3 and gets all four pieces of group q.
 __device__ __forceinline__ uint4 transpose_quad(std::uint32_t v0, std::uint32_t v1, std::uint32_t v2,
                                                 std::uint32_t v3) {
-  const bool odd = (threadIdx.x >> kBit & 1) != 0, high = (threadIdx.x >> kBit & 2) != 0;
-  const std::uint32_t a = __shfl_xor_sync(0xffffffffu, odd ? v0 : v1, 1 << kBit);
-  const std::uint32_t b = __shfl_xor_sync(0xffffffffu, odd ? v2 : v3, 1 << kBit);
+  const bool odd = (threadIdx.x & 1) != 0, high = (threadIdx.x & 2) != 0;
+  const std::uint32_t a = __shfl_xor_sync(0xffffffffu, odd ? v0 : v1, 1);
+  const std::uint32_t b = __shfl_xor_sync(0xffffffffu, odd ? v2 : v3, 1);
   const std::uint32_t low0 = odd ? a : v0, low1 = odd ? v1 : a;    // group odd, of the lane pair
   const std::uint32_t high0 = odd ? b : v2, high1 = odd ? v3 : b;  // group 2 + odd
-  const std::uint32_t c = __shfl_xor_sync(0xffffffffu, high ? low0 : high0, 2 << kBit);
-  const std::uint32_t d = __shfl_xor_sync(0xffffffffu, high ? low1 : high1, 2 << kBit);
+  const std::uint32_t c = __shfl_xor_sync(0xffffffffu, high ? low0 : high0, 2);
+  const std::uint32_t d = __shfl_xor_sync(0xffffffffu, high ? low1 : high1, 2);
   return high ? make_uint4(c, d, high0, high1) : make_uint4(low0, low1, c, d);
 }
 

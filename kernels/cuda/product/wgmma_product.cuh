@@ -19,21 +19,21 @@
 
 namespace troupe::kernels::cuda {
 
-/// Multiplies the sums by the scales of their outputs.
+/// The sums times the scales of their outputs. In registers of their own: where others than products write
+/// those of sums, the assembler waits for each product (C7515).
 template <int kSums>
 __device__ __forceinline__ void scale_outputs(const Product& product, const ProductTile& tile, int column,
-                                              float (&d)[kSums]) {
+                                              const float (&d)[kSums], float (&scaled)[kSums]) {
   const auto* scales = reinterpret_cast<const float*>(product.scales + static_cast<std::size_t>(tile.group) *
-                                                                           product.scales_stride) +
-                       column + threadIdx.x % 4 * 2;
+                                                                           product.scales_stride);
+  const int first = column + threadIdx.x % 4 * 2, last = product.finish.columns - 2;
 #pragma unroll
   for (int j = 0; j < kSums / 4; ++j) {
-    if (column + 8 * j >= product.finish.columns) continue;
-    const float2 s = *reinterpret_cast<const float2*>(scales + 8 * j);
+    const float2 s = *reinterpret_cast<const float2*>(scales + min(first + 8 * j, last));
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
-      d[4 * j + 2 * half] *= s.x;
-      d[4 * j + 2 * half + 1] *= s.y;
+      scaled[4 * j + 2 * half] = d[4 * j + 2 * half] * s.x;
+      scaled[4 * j + 2 * half + 1] = d[4 * j + 2 * half + 1] * s.y;
     }
   }
 }
@@ -264,12 +264,15 @@ __device__ __forceinline__ void multiply(const Product& product, const WgmmaShar
     if constexpr (Shape::kFp8) x_scales.enter(product, next_rows, steps);
     if (!mine) continue;
     if constexpr (Shape::kSplit == 1) {
-      if constexpr (Shape::kScales == WgmmaScales::outputs)
-        scale_outputs(product, tile, tile.column + column, d);
-      if constexpr (requires { Shape::kBiased; }) {
-        finish_biased(product.finish, Sums<T, kN>{d, tile.row + row, tile.end, tile.column + column});
+      const Sums<T, kN> sums{d, tile.row + row, tile.end, tile.column + column};
+      if constexpr (Shape::kScales == WgmmaScales::outputs) {
+        float scaled[kN / 2];
+        scale_outputs(product, tile, sums.column, d, scaled);
+        finish(product.finish, Sums<T, kN>{scaled, sums.row, sums.end, sums.column});
+      } else if constexpr (requires { Shape::kBiased; }) {
+        finish_biased(product.finish, sums);
       } else {
-        finish(product.finish, Sums<T, kN>{d, tile.row + row, tile.end, tile.column + column});
+        finish(product.finish, sums);
       }
     } else {
       constexpr int kShare = kN / Shape::kSplit;
