@@ -147,7 +147,7 @@ PackedStep StepPacker::pack(const wire::RecordView& record, const wire::StepPlan
                     .score_tops = batch.score_tops,
                     .tops = batch.tops,
                     .embeds = batch.embeds};
-  if (finds_reads_) packed.reads = pack_reads(batch);
+  packed.reads = pack_reads(batch);
   if (!batch.positions.empty()) pack_media(batch, packed);
   pack_derived(batch, packed);
   packed.deltas = deltas_;

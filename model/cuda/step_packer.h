@@ -55,17 +55,12 @@ struct HeldGates {
   std::span<kernels::ProposingSequence> proposing;
 };
 
-/// Whether a GPU's last layer finishes only the rows that ReadRows finds. This has not run on a GPU.
-inline constexpr bool kFinishesReadRowsOnly = true;
-
 /// One thread. Does not allocate once the largest plan has passed.
 class StepPacker {
  public:
   /// `slots`: of the capacity. Scored rows are numbered within groups of so many (CudaSteps::score_group).
-  /// `finds_reads`: PackedStep::reads are looked for.
-  StepPacker(const SequenceMemory& memory, const kernels::PieceLayout& layout, int slots,
-             bool finds_reads = kFinishesReadRowsOnly)
-      : memory_(memory), layout_(layout), slots_(slots), finds_reads_(finds_reads) {}
+  StepPacker(const SequenceMemory& memory, const kernels::PieceLayout& layout, int slots)
+      : memory_(memory), layout_(layout), slots_(slots) {}
 
   /// The layout of pieces that any admitted plan fits into.
   static kernels::PieceLayout layout(const wire::Capacity& capacity);
@@ -106,7 +101,6 @@ class StepPacker {
   const SequenceMemory memory_;
   const kernels::PieceLayout layout_;
   const int slots_;
-  const bool finds_reads_;
   std::span<std::byte> piece_;  // of the current step
   std::uint32_t words_end_ = 0;
   std::int32_t deltas_ = 0;

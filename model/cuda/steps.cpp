@@ -130,8 +130,7 @@ void CudaSteps::warm_up(std::size_t scratch) {
     device_->upload(memory_.sequences.sample_tops, &padding, sizeof padding);
     run({.rows = 1, .sequences = 1, .samples = 1, .most_tokens = 1, .sample_tops = {&padding, 1}}, true);
   }
-  if (kFinishesReadRowsOnly)
-    run({.rows = 1, .sequences = 1, .samples = 1, .most_tokens = 1, .reads = 1}, true);
+  run({.rows = 1, .sequences = 1, .samples = 1, .most_tokens = 1, .reads = 1}, true);
   held_step_ = {.rows = 1,
                 .sequences = 1,
                 .samples = 1,

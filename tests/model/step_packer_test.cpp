@@ -56,7 +56,7 @@ class StepPackerTest : public ::testing::Test {
     const Status status = check.admit(view, plan);
     EXPECT_TRUE(status.ok()) << status.message;
     table.apply(view, plan, batch);
-    StepPacker packer(memory.sequences, layout, 3, true);
+    StepPacker packer(memory.sequences, layout, 3);
     const PackedStep packed = packer.pack(view, plan, table, batch, bytes());
     const auto* deltas = in_piece<kernels::Delta>(layout.deltas);
     for (int d = 0; d < packed.deltas; ++d) deliver(deltas[d]);
