@@ -19,8 +19,8 @@
 
 namespace troupe::kernels::cuda {
 
-/// The sums times the scales of their outputs. In registers of their own: where others than products write
-/// those of sums, the assembler waits for each product (C7515).
+/// The sums times the scales of their outputs. `scaled` may be `d`; but where others than products write the
+/// registers of sums, the assembler waits for each product (C7515).
 template <int kSums>
 __device__ __forceinline__ void scale_outputs(const Product& product, const ProductTile& tile, int column,
                                               const float (&d)[kSums], float (&scaled)[kSums]) {
@@ -265,7 +265,11 @@ __device__ __forceinline__ void multiply(const Product& product, const WgmmaShar
     if (!mine) continue;
     if constexpr (Shape::kSplit == 1) {
       const Sums<T, kN> sums{d, tile.row + row, tile.end, tile.column + column};
-      if constexpr (Shape::kScales == WgmmaScales::outputs) {
+      if constexpr (Shape::kScales == WgmmaScales::outputs && kN > 128) {
+        // With registers of their own scaled sums would spill, which costs more than the waits.
+        scale_outputs(product, tile, sums.column, d, d);
+        finish(product.finish, sums);
+      } else if constexpr (Shape::kScales == WgmmaScales::outputs) {
         float scaled[kN / 2];
         scale_outputs(product, tile, sums.column, d, scaled);
         finish(product.finish, Sums<T, kN>{scaled, sums.row, sums.end, sums.column});
