@@ -17,10 +17,12 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests" / "e2e"), str(ROOT / "tests" / "browser")]
 from browser_case import ENDLESS, FLAGS, SCRIPTS  # noqa: E402  (found by the line above)
 from chromium import Chromium, binary  # noqa: E402
-from scripted import scripted_model  # noqa: E402
+from scripted import THINKING_TEMPLATE, scripted_model  # noqa: E402
 from server import Server  # noqa: E402
 
 MESSAGES = 200
+# The model reads the last message alone: it has no room for such a chat.
+TEMPLATE = "{%- set messages = messages[-1:] -%}" + THINKING_TEMPLATE
 FIRST_PAINT_MS, KEY_MS = 300, 50
 FILL = """(async () => {
   const store = await import("/pages/chat_store.js"), tree = await import("/pages/chat_tree.js");
@@ -56,7 +58,7 @@ def main():
     if binary() is None:
         print("Chromium is missing: tools/test-pages installs it", file=sys.stderr)
         return 2
-    with scripted_model(SCRIPTS, endless=ENDLESS) as folder, Server(*FLAGS, model=f"{folder}/model") as server, Chromium() as browser:
+    with scripted_model(SCRIPTS, TEMPLATE, endless=ENDLESS) as folder, Server(*FLAGS, model=f"{folder}/model") as server, Chromium() as browser:
         page = browser.open(server.url)
         page.size(1100, 760)
         page.wait("document.getElementById('model').textContent !== ''")
@@ -83,7 +85,7 @@ def main():
     print(f"{MESSAGES} messages: first paint {min(paints):.0f} to {max(paints):.0f} ms (median {statistics.median(paints):.0f}, aim {FIRST_PAINT_MS}), "
           f"messages shown {min(shown):.0f} to {max(shown):.0f} ms (median {statistics.median(shown):.0f})")
     slowest = max(keys, default=0)
-    print(f"{given.keys} keys while an answer streams: {given.keys - len(keys)} below 16 ms, the slowest {slowest:.0f} ms (aim {KEY_MS})")
+    print(f"{given.keys} keys while an answer streams: {given.keys - len(keys)} below 16 ms, half of the others up to {statistics.median(keys or [0]):.0f} ms, the slowest {slowest:.0f} ms (aim {KEY_MS})")
     return 0 if statistics.median(paints) <= FIRST_PAINT_MS and slowest <= KEY_MS else 1
 
 
