@@ -12,6 +12,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/attention/frame.h"
+#include "kernels/cuda/attention/mma_softmax.cuh"
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
 #include "kernels/cuda/mma.cuh"
@@ -142,67 +143,14 @@ class FrameMmaBlock {
         }
       }
     }
-    float most[kTilesM][2];
-    bool grown = false;
-#pragma unroll
-    for (int m = 0; m < kTilesM; ++m) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        most[m][i] = maximum_[m][i];
-#pragma unroll
-        for (int n = 0; n < kFrameMmaKeys / 8; ++n)
-          most[m][i] = fmaxf(most[m][i], fmaxf(s_[m][n][2 * i], s_[m][n][2 * i + 1]));
-        most[m][i] = fmaxf(most[m][i], __shfl_xor_sync(~0u, most[m][i], 1));
-        most[m][i] = fmaxf(most[m][i], __shfl_xor_sync(~0u, most[m][i], 2));
-        grown = grown || most[m][i] > maximum_[m][i];
-      }
-    }
-    if (__any_sync(~0u, grown)) {
-#pragma unroll
-      for (int m = 0; m < kTilesM; ++m) {
-#pragma unroll
-        for (int i = 0; i < 2; ++i) {
-          const float shrink = ptx::exp2_approx((maximum_[m][i] - most[m][i]) * a_.scale_log2);
-          maximum_[m][i] = most[m][i];
-          sum_[m][i] *= shrink;
-#pragma unroll
-          for (int n = 0; n < kFrameDim / 8; ++n) {
-            o_[m][n][2 * i] *= shrink;
-            o_[m][n][2 * i + 1] *= shrink;
-          }
-        }
-      }
-    }
-#pragma unroll
-    for (int m = 0; m < kTilesM; ++m) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const float offset = maximum_[m][i] * a_.scale_log2;
-#pragma unroll
-        for (int n = 0; n < kFrameMmaKeys / 8; ++n) {
-#pragma unroll
-          for (int c = 2 * i; c < 2 * i + 2; ++c) {
-            s_[m][n][c] = ptx::exp2_approx(fmaf(s_[m][n][c], a_.scale_log2, -offset));
-            sum_[m][i] += s_[m][n][c];
-          }
-        }
-      }
-    }
+    stream_softmax(s_, maximum_, sum_, o_, a_.scale_log2);
   }
 
   __device__ void multiply_values(ptx::SharedAddress values_at) {
 #pragma unroll
     for (int k = 0; k < kFrameMmaKeys / 16; ++k) {
       std::uint32_t p[kTilesM][4];
-#pragma unroll
-      for (int m = 0; m < kTilesM; ++m) {
-        const float(&left)[4] = s_[m][2 * k];
-        const float(&right)[4] = s_[m][2 * k + 1];
-        p[m][0] = pack_two<T>(left[0], left[1]);
-        p[m][1] = pack_two<T>(left[2], left[3]);
-        p[m][2] = pack_two<T>(right[0], right[1]);
-        p[m][3] = pack_two<T>(right[2], right[3]);
-      }
+      pack_probabilities<T>(p, s_, k);
 #pragma unroll
       for (int group = 0; group < kFrameGroups; ++group) {
         std::uint32_t values[4];
