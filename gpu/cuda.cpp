@@ -90,7 +90,7 @@ int cuda_devices() {
 
 bool cuda_reaches(int from, int to) {
   if (from == to) return true;
-  if (const std::optional<Card> like = gpu_like(); like && !like->reaches_peers) return false;
+  if (keeps_gpus_apart()) return false;
   int can = 0;
   return cudaDeviceCanAccessPeer(&can, from, to) == cudaSuccess && can == 1;
 }

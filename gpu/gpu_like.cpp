@@ -51,4 +51,6 @@ void set_gpu_like(std::optional<Card> card) { current() = card; }
 
 std::optional<Card> gpu_like() { return current(); }
 
+bool keeps_gpus_apart() { return current() && !current()->reaches_peers; }
+
 }  // namespace troupe

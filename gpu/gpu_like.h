@@ -20,5 +20,7 @@ void set_gpu_like(std::optional<Card> card);
 
 /// What set_gpu_like() said last.
 std::optional<Card> gpu_like();
+/// True if that card does not reach its peers' memory.
+bool keeps_gpus_apart();
 
 }  // namespace troupe

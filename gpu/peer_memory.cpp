@@ -12,12 +12,6 @@
 namespace troupe {
 namespace {
 
-/// True if the GPUs are taken for cards without peers.
-bool kept_apart(const Cuda& device, const PeerAddress& address) {
-  const std::optional<Card> like = gpu_like();
-  return like && !like->reaches_peers && address.ordinal != device.ordinal();
-}
-
 Status unreachable(const PeerAddress& address, cudaError_t error) {
   (void)cudaGetLastError();  // it is told here, and must not fail a later call
   return failure(Code::unavailable, "the memory of GPU " + std::to_string(address.ordinal) +
@@ -44,7 +38,8 @@ SharedMemory::~SharedMemory() {
 }
 
 Result<PeerMemory> PeerMemory::open(Cuda& device, const PeerAddress& address) {
-  if (kept_apart(device, address)) return unreachable(address, cudaErrorPeerAccessUnsupported);
+  if (keeps_gpus_apart() && address.ordinal != device.ordinal())
+    return unreachable(address, cudaErrorPeerAccessUnsupported);
   PeerMemory opened;
   opened.address_ = address;
   if (address.process == ::getpid()) {
