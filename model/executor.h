@@ -138,8 +138,8 @@ class Executor {
   }
 
   /// The other side of attach_pair(): gives blocks to the receiver at the socket, beside the steps, for as
-  /// long as that is there. `life`: what this rank calls its KV memory by. The receiver is told of what
-  /// fails.
+  /// long as that is there. `life`: this rank's own id of its KV memory. Failures are told to the
+  /// receiver.
   virtual void give_pair(OwnedFd socket, std::uint64_t life) {
     static_cast<void>(socket), static_cast<void>(life);
   }

@@ -27,8 +27,7 @@
 //   {"event":"memory","life":"<decimal>","blocks":n,"block_bytes":n}
 //                                                        right before "ready", with the file of its KV memory
 //                                                        (kv_memory.h)
-//   {"event":"peer_unreadable","peer":n,"why":…}         no KV blocks come from the instance of a
-//   "peer_memory"
+//   {"event":"peer_unreadable","peer":n,"why":…}         no KV blocks come from that instance
 //   {"event":"kv_pair","peer":n,"rank":r}                with a socket for the worker of that rank of the
 //                                                        instance (model/swap/kv_pair_messages.h)
 //   {"event":"state","state":"ready"}                    weights are loaded, plans are served

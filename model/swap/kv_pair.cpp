@@ -18,7 +18,7 @@ constexpr Duration kIdleLook = std::chrono::minutes(1);  // a closed socket ends
 constexpr const char* kGone = "the other end has gone";
 constexpr const char* kStoodStill = "the other end has stood still";
 
-// A mover that waits for its other end must hold up nobody.
+// A mover's end may wait for the other end, so it has a thread of its own.
 void end_beside(std::unique_ptr<PairMover> mover) {
   if (mover == nullptr) return;
   std::thread([ending = std::move(mover)]() mutable {

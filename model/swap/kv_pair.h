@@ -38,8 +38,8 @@ struct PairTerms {
 /// As many blocks as move together well: up to 32 MiB, at least one block.
 std::size_t pair_batch(std::size_t bytes_of_block);
 
-/// One end of what moves the bytes. One thread at a time. Functions throw std::runtime_error when the end is
-/// of no further use; only the destructor, which may then take long, is called after that.
+/// Moves the bytes, at one end of a pair. One thread at a time. A function that throws std::runtime_error has
+/// ended the mover: only the destructor, which may then take long, is called after that.
 class PairMover {
  public:
   using Id = decltype(PairMeeting::id);
@@ -72,7 +72,7 @@ using MakeMover = std::function<std::unique_ptr<PairMover>(const PairTerms& term
 struct PairLimits {
   Duration meet = std::chrono::seconds(10);           ///< from the greeting to the first request
   Duration move = std::chrono::seconds(5);            ///< for a batch
-  Duration stopped = std::chrono::milliseconds(200);  ///< for a batch that nobody wants any more
+  Duration stopped = std::chrono::milliseconds(200);  ///< for a batch whose command was stopped
 };
 
 /// The decode rank's end. The mover's destructor runs on a thread of its own, so no function waits for it.
