@@ -193,7 +193,7 @@ TEST(Replay, ALaterTurnFindsTheEarlierOnes) {
 
 TEST(Replay, TheCostOfAStepIsAsMeasured) {
   const StepCost cost;
-  // docs/performance.md: steps of the 21B at 2,048 tokens of context, and prompts, in milliseconds.
+  // Steps of the 21B at 2,048 tokens of context, and prompts, in milliseconds: an H200 on 2026-11-22.
   for (const auto& [batch, ms] : {std::pair(1, 2.31),
                                   {2, 3.26},
                                   {4, 4.76},
