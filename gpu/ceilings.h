@@ -1,5 +1,6 @@
 #pragma once
 // The machine's limits, measured in the same run as the figures that are compared with them.
+#include <cstddef>
 #include <vector>
 
 #include "gpu/cpu.h"
@@ -7,9 +8,13 @@
 
 namespace troupe {
 
-/// Bytes per second that the device's threads read together from memory: the best of a few passes over
-/// `bytes`, which is more than the caches hold.
-double read_bandwidth(Cpu& device, std::size_t bytes = std::size_t{512} << 20);
+/// `least`, or twice the last-level caches of the processors in use if that is more, up to 4 GiB: who reads
+/// so much from front to back again and again finds little of it in a cache.
+std::size_t bytes_beyond_caches(std::size_t least);
+
+/// Bytes per second that the device's threads read together from memory: the best of a few passes over at
+/// least 512 MiB, more than the caches hold. 0 if there is no room for them.
+double read_bandwidth(Cpu& device);
 
 /// Floating-point operations per second of bf16 inner products with all threads and operands in
 /// registers: products of tiles or bf16 dot products if the instruction set has them, otherwise fused

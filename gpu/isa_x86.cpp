@@ -6,6 +6,7 @@
 #include <cstring>
 #include <system_error>
 
+#include "gpu/cpu_vendor.h"
 #include "gpu/isa.h"
 
 namespace troupe {
@@ -39,6 +40,11 @@ std::string ask_for_amx() {
   constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
   if (syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0) return {};
   return std::generic_category().message(errno);
+}
+
+CpuVendor detect_cpu_vendor() {
+  __builtin_cpu_init();
+  return __builtin_cpu_is("intel") ? CpuVendor::intel : CpuVendor::other;
 }
 
 CpuFeatures detect_cpu() {

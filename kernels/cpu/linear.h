@@ -84,11 +84,12 @@ class SharedOperands {
 struct Tile {
   void (*run)(const TileArgs&) = nullptr;
   TileRows rows{};
+  NearBytes near = near_bytes(cpu_vendor());
 
   /// How far ahead of its place in a panel it asks for memory when it is the first to read the panel.
   std::size_t bytes_ahead(int x_rows) const {
     if (x_rows > rows.near) return kFarBytes;
-    return x_rows == 1 ? kAloneBytes : kNearBytes;
+    return x_rows == 1 ? near.alone : near.few;
   }
 };
 Tile tile_of(const Routines& r, const WeightFormat& format);

@@ -5,17 +5,23 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "gpu/cpu_vendor.h"
 #include "gpu/dtype.h"
 #include "gpu/isa.h"
 #include "kernels/kv_format.h"
 
 namespace troupe::kernels {
 
-/// How far ahead a tile asks for memory. One of few rows reads as fast as the memory delivers, which the
-/// machine's own prefetchers do best, and stays close to them. One of many asks early enough for the whole
-/// latency. kernels/README.md has the measurements.
-inline constexpr std::size_t kAloneBytes = 2048;  // a single row
-inline constexpr std::size_t kNearBytes = 512;
+/// How far ahead a tile asks for memory. One of few rows reads as fast as the memory delivers: on most
+/// machines their own prefetchers do that best and it stays close to them, Intel's need the help. One of many
+/// asks early enough for the whole latency. kernels/README.md has the measurements.
+struct NearBytes {
+  std::size_t alone;  ///< a single row
+  std::size_t few;
+};
+constexpr NearBytes near_bytes(CpuVendor vendor) {
+  return vendor == CpuVendor::intel ? NearBytes{4096, 4096} : NearBytes{2048, 512};
+}
 inline constexpr std::size_t kFarBytes = 8192;
 
 /// Inputs of one integer dot product. So many numbers of x share a scale.
@@ -133,7 +139,7 @@ struct Peak {
 /// How many rows of x the calls of a tile have.
 struct TileRows {
   int most;    ///< of one call
-  int near;    ///< most for which it stays close: kAloneBytes, kNearBytes
+  int near;    ///< most for which it stays close: NearBytes
   bool equal;  ///< calls are cheaper if all of a product have as many rows, some of them computed twice
 };
 
