@@ -12,9 +12,9 @@
 
 namespace troupe::kernels {
 
-/// How far ahead a tile asks for memory. One of few rows reads as fast as the memory delivers: on most
-/// machines their own prefetchers do that best and it stays close to them, Intel's need the help. One of many
-/// asks early enough for the whole latency. kernels/README.md has the measurements.
+/// How far ahead of its place a tile asks for memory. One of few rows reads as fast as the memory delivers.
+/// On most machines their own prefetchers do that best, and the tile stays close; Intel's need a more distant
+/// request. One of many rows asks early enough for the whole latency. kernels/README.md has the measurements.
 struct NearBytes {
   std::size_t alone;  ///< a single row
   std::size_t few;
