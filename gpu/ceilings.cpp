@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t kPiece = std::size_t{256} << 10;
 constexpr int kPiecesTimed = 512;  // 128 MiB: a few milliseconds
 constexpr int kPasses = 7;
-constexpr std::size_t kMostBytes = std::size_t{4} << 30;
+constexpr std::size_t kMostBytes = std::size_t{1} << 30;  // a container may have little more
 
 template <class Pass>
 double best_seconds(int passes, Pass&& pass) {

@@ -8,7 +8,7 @@
 
 namespace troupe {
 
-/// `least`, or twice the last-level caches of the processors in use if that is more, up to 4 GiB: who reads
+/// `least`, or twice the last-level caches of the processors in use if that is more, up to 1 GiB: who reads
 /// so much from front to back again and again finds little of it in a cache.
 std::size_t bytes_beyond_caches(std::size_t least);
 

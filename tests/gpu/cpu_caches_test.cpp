@@ -63,7 +63,7 @@ TEST(ProcessorsInUse, AreThoseOfAllThreads) {
 
 TEST(BytesBeyondCaches, AreTwiceTheCachesUpToALimit) {
   const std::size_t caches = last_level_cache_bytes(processors_in_use());
-  EXPECT_EQ(bytes_beyond_caches(0), std::min(2 * caches, std::size_t{4} << 30));
+  EXPECT_EQ(bytes_beyond_caches(0), std::min(2 * caches, std::size_t{1} << 30));
   EXPECT_EQ(bytes_beyond_caches(std::size_t{5} << 30), std::size_t{5} << 30);
 }
 
