@@ -9,7 +9,7 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests" / "e2e"), str(ROOT / "tools" / "generate")]
 from chromium import Chromium  # noqa: E402  (found by the line above)
-from scripted import PARIS, THOUGHT, call_json, scripted_model  # noqa: E402
+from scripted import PARIS, THINKING_TEMPLATE, THOUGHT, call_json, scripted_model  # noqa: E402
 from server import Server  # noqa: E402
 
 KEY = "key-of-the-pages"
@@ -24,6 +24,8 @@ SCRIPTS = {
     "d": f"{THOUGHT}\n</think>\n\n<response>\n{HOSTILE}\n</response>\n",
     "e": "I never end.\n</think>\n\n<response>\n" + "word " * 40,
 }
+# The model reads the last message alone: it has no room for a long chat.
+LAST_ALONE = "{%- set messages = messages[-1:] -%}" + THINKING_TEMPLATE
 ENDLESS = ("e",)  # an answer that a test stops must not end by itself before
 FLAGS = ("--reasoning-parser", "ernie_x1", "--tool-call-parser", "ernie_x1", "--max-restarts", 5)
 DONE = "document.getElementById('stop').hidden && document.querySelector('article.assistant:last-child .figures-of-answer')?.textContent.includes('tokens')"
@@ -36,6 +38,21 @@ def answers(count):
 def picture(page, name):
     if folder := os.environ.get("TROUPE_PICTURES"):
         page.screenshot(pathlib.Path(folder, name + ".png"))
+
+
+def fill_chat(page, count):
+    """Keeps a chat of so many long messages, which the page opens when it is loaded again."""
+    page.eval("""(async () => {
+      const store = await import("/pages/chat_store.js"), tree = await import("/pages/chat_tree.js");
+      const chat = tree.newChat();
+      const text = (i) => `# Part ${i}\\n\\n` + "A paragraph with **bold** words, `code` and a [link](https://a.example/).\\n\\n".repeat(12) +
+        "```python\\n" + "def f(x):\\n    return x + 1  # one more\\n".repeat(12) + "```\\n\\n| a | b |\\n|---|---|\\n" + "| 1 | 2 |\\n".repeat(8) + "\\n- item\\n".repeat(8);
+      let last = null;
+      const all = [];
+      for (let i = 0; i < %d; ++i) all.push(last = tree.addMessage(chat, last, { role: i %% 2 ? "assistant" : "user", content: text(i), state: "whole" }));
+      await store.changeChat(chat, { title: "Long", used: Date.now() + 1e9 });
+      await store.keepMessages(...all);
+    })()""" % count)
 
 
 class BrowserCase(unittest.TestCase):

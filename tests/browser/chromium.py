@@ -106,6 +106,8 @@ class Page:
         self.dialogs = []   # texts of confirm(); they are accepted
         self.sent = []      # (request id, method, URL) of every request, for body_of
         self.choosers = []  # what the browser says of each file chooser that it would have shown
+        self.traced = []    # the events of the last trace
+        self.tracing = False
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
 
@@ -133,6 +135,10 @@ class Page:
             self.sent.append((parameters["requestId"], parameters["request"]["method"], parameters["request"]["url"]))
         elif method == "Page.fileChooserOpened":
             self.choosers.append(parameters)
+        elif method == "Tracing.dataCollected":
+            self.traced += parameters["value"]
+        elif method == "Tracing.tracingComplete":
+            self.tracing = False
         elif method == "Page.javascriptDialogOpening":
             self.dialogs.append(parameters["message"])
             self.last_id += 1
@@ -229,6 +235,19 @@ class Page:
         request = [identity for identity, method, url in self.sent if method == "POST" and url.endswith(path)][-1]
         return json.loads(self.call("Network.getRequestPostData", requestId=request)["postData"])
 
+    def trace(self, work, *categories):
+        """The events of these categories, as the browser writes them down for its own developers, while work() runs."""
+        self.traced, self.tracing = [], True
+        self.call("Tracing.start", transferMode="ReportEvents", traceConfig={"includedCategories": categories})
+        work()
+        self.call("Tracing.end")
+        end = time.monotonic() + PATIENCE
+        while self.tracing:
+            if time.monotonic() > end:
+                raise TimeoutError("the trace does not end")
+            self.eval("new Promise((done) => setTimeout(done, 20))")
+        return self.traced
+
     def screenshot(self, path):
         data = self.call("Page.captureScreenshot", format="png", optimizeForSpeed=False)["data"]
         pathlib.Path(path).write_bytes(base64.b64decode(data))
@@ -239,7 +258,8 @@ class Chromium:
 
     def __init__(self):
         self.profile = tempfile.TemporaryDirectory(prefix="troupe-chromium-", ignore_cleanup_errors=True)
-        command = [binary(), "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
+        # The window holds the pages whole: a page that is larger has parts that are never on a screen, so nothing waits for their paint.
+        command = [binary(), "--headless=new", "--window-size=1200,1000", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
                    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-extensions",
                    "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "--remote-debugging-port=0",
                    "--remote-allow-origins=*", f"--user-data-dir={self.profile.name}", "about:blank"]

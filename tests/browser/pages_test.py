@@ -13,6 +13,7 @@ from chats_test import Collection, Interrupted, Looks, Narrow, Tabs  # noqa: F40
 from chromium import Chromium, binary
 from images_test import SeeingModel, TextModel  # noqa: F401
 from model_choice_test import ModelChoice  # noqa: F401
+from paint_test import Paint  # noqa: F401
 from server import Server, wait_until
 
 

@@ -15,27 +15,13 @@ import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 sys.path[:0] = [str(ROOT / "tests" / "e2e"), str(ROOT / "tests" / "browser")]
-from browser_case import ENDLESS, FLAGS, SCRIPTS  # noqa: E402  (found by the line above)
+from browser_case import ENDLESS, FLAGS, LAST_ALONE, SCRIPTS, fill_chat  # noqa: E402  (found by the line above)
 from chromium import Chromium, binary  # noqa: E402
-from scripted import THINKING_TEMPLATE, scripted_model  # noqa: E402
+from scripted import scripted_model  # noqa: E402
 from server import Server  # noqa: E402
 
 MESSAGES = 200
-# The model reads the last message alone: it has no room for such a chat.
-TEMPLATE = "{%- set messages = messages[-1:] -%}" + THINKING_TEMPLATE
 FIRST_PAINT_MS, KEY_MS = 300, 50
-FILL = """(async () => {
-  const store = await import("/pages/chat_store.js"), tree = await import("/pages/chat_tree.js");
-  const chat = tree.newChat();
-  const text = (i) => `# Part ${i}\\n\\n` + "A paragraph with **bold** words, `code` and a [link](https://a.example/).\\n\\n".repeat(12) +
-    "```python\\n" + "def f(x):\\n    return x + 1  # one more\\n".repeat(12) + "```\\n\\n| a | b |\\n|---|---|\\n" + "| 1 | 2 |\\n".repeat(8) + "\\n- item\\n".repeat(8);
-  let last = null;
-  const all = [];
-  for (let i = 0; i < %d; ++i) all.push(last = tree.addMessage(chat, last, { role: i %% 2 ? "assistant" : "user", content: text(i), state: "whole" }));
-  await store.changeChat(chat, { title: "Long", used: Date.now() + 1e9 });
-  await store.keepMessages(...all);
-  return all.length;
-})()""" % MESSAGES
 # When the last message stands in a frame, and how long keys took, as the browser tells it.
 WATCH = """
   const watch = new MutationObserver(() => {
@@ -58,12 +44,11 @@ def main():
     if binary() is None:
         print("Chromium is missing: tools/test-pages installs it", file=sys.stderr)
         return 2
-    with scripted_model(SCRIPTS, TEMPLATE, endless=ENDLESS) as folder, Server(*FLAGS, model=f"{folder}/model") as server, Chromium() as browser:
+    with scripted_model(SCRIPTS, LAST_ALONE, endless=ENDLESS) as folder, Server(*FLAGS, model=f"{folder}/model") as server, Chromium() as browser:
         page = browser.open(server.url)
         page.size(1100, 760)
         page.wait("document.getElementById('model').textContent !== ''")
-        if page.eval(FILL) != MESSAGES:
-            raise RuntimeError("the chat could not be made")
+        fill_chat(page, MESSAGES)
         page.call("Page.addScriptToEvaluateOnNewDocument", source=WATCH)
         paints, shown = [], []
         for _ in range(given.rounds):
