@@ -282,10 +282,8 @@ bool Session::take(std::size_t place, const SequenceTokens& tokens, const StepTo
   if (tokens.attempt + 1 != attempts_ || !sequence.choice.continues_with(tokens, step)) return false;
   const bool failed = tokens.finish == Finish::error || tokens.finish == Finish::aborted ||
                       tokens.finish == Finish::too_complex;
-  if (failed && hands_over_) {
-    give_up(sequence, effects);
-    return true;
-  }
+  if (failed && !submitted_) return true;  // another sequence has failed before: all go on elsewhere
+  if (failed && hands_over_) return give_up(sequence, effects), true;
   const bool goes_on = sequence.capped && tokens.finish == Finish::length;
   if (goes_on) {
     sequence.handed_over = true;

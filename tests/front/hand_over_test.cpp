@@ -6,6 +6,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -109,8 +110,10 @@ class HandOverPlay {
   }
 
   bool refuses_ = false;  ///< the prefill instance
-  bool fails_ = false;    ///< likewise, in its first step
-  bool compiles_ = true;  ///< likewise
+  /// Of which sequences it yields a failure in place of tokens.
+  enum class Fails { none, last, all };
+  Fails fails_ = Fails::none;
+  bool compiles_ = true;  ///< the prefill instance
   const std::vector<Submit>& submits(std::uint32_t engine) const { return submits_[engine]; }
   const Effects& effects() const { return effects_; }
 
@@ -163,17 +166,23 @@ class HandOverPlay {
 
   void deliver(std::uint32_t engine, StepTokens step) {
     step.engine = engine;
-    if (engine == kPrefill && fails_ && !step.sequences.empty()) {
-      SequenceTokens& last = step.sequences.back();
-      last.tokens = last.scores = 0;
-      last.finish = Finish::aborted;
-      engines_[engine]->forget(last.key);
+    const std::size_t failing = engine != kPrefill || fails_ == Fails::none ? 0
+                                : fails_ == Fails::last                     ? 1
+                                                                            : step.sequences.size();
+    const auto failed = std::span(step.sequences).last(std::min(failing, step.sequences.size()));
+    for (SequenceTokens& tokens : failed) {
+      tokens.tokens = tokens.scores = 0;
+      tokens.finish = Finish::aborted;
     }
     book_.take(step, 20, Slice(), effects_);
+    for (const SequenceTokens& tokens : failed) {  // a cancellation comes too late for it
+      engines_[engine]->forget(tokens.key);
+      std::erase(effects_.cancel, CancelledSequence{engine, tokens.key});
+    }
     carry_out();
     for (const HandedOver& one : std::exchange(effects_.handed_over, {})) {
       EXPECT_EQ(one.engine, kPrefill);
-      EXPECT_EQ(one.failed, fails_);
+      EXPECT_EQ(one.failed, fails_ != Fails::none);
       bring();
     }
   }
@@ -350,13 +359,14 @@ TEST_P(HandOverTest, WithoutAnotherEngineAPrefillInstanceGoesOn) {
 TEST_P(HandOverTest, WhatAPrefillInstanceRefusesOrFailsAtIsComputedHere) {
   for (const AnswerCase& one : all_cases(GetParam())) {
     const std::string expected = undisturbed(one);
-    for (const bool refuses : {false, true}) {
+    using Fails = HandOverPlay::Fails;
+    for (const Fails fails : {Fails::none, Fails::last, Fails::all}) {
       HandOverPlay play(one);
-      play.refuses_ = refuses;
-      play.fails_ = !refuses;
+      play.refuses_ = fails == Fails::none;
+      play.fails_ = fails;
       play.up(kOwn);
       play.up(kPrefill);
-      ASSERT_EQ(play.run(), expected) << one.name << (refuses ? ", refused" : ", failed");
+      ASSERT_EQ(play.run(), expected) << one.name << ": " << static_cast<int>(fails);
       EXPECT_EQ(play.submits(kOwn).size(), 1u) << one.name;
       EXPECT_TRUE(play.effects().finished[0].stats.given_back) << one.name;
       EXPECT_FALSE(play.effects().finished[0].stats.handed_over) << one.name;
