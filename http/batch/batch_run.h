@@ -61,8 +61,8 @@ class BatchRun {
   const Status& status() const { return reader_.status(); }
 
   std::uint64_t in_flight() const { return in_flight_; }
-  /// True when every request has its line.
-  bool done() const { return exhausted_ && in_flight_ == 0 && again_.empty(); }
+  /// True when every request has its line. Never, if the input could not be read on.
+  bool done() const { return exhausted_ && status().ok() && in_flight_ == 0 && again_.empty(); }
   std::uint64_t completed() const { return completed_; }
   std::uint64_t failed() const { return failed_; }
   std::uint64_t result_bytes() const { return results_.bytes(); }

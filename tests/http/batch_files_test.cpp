@@ -250,6 +250,14 @@ TEST_F(BatchRunTest, WhatIsPutBackIsNextAndWhatIsGivenUpGetsAnError) {
   EXPECT_EQ(run->failed(), 3u);
 }
 
+TEST_F(BatchRunTest, IsNotDoneWhereItsInputCannotBeReadOn) {
+  std::filesystem::create_directory(folder_.path("in"));  // opens, and reading it fails
+  auto run = open();
+  EXPECT_FALSE(run->next());
+  EXPECT_FALSE(run->status().ok());
+  EXPECT_FALSE(run->done());
+}
+
 TEST_F(BatchRunTest, CountsRequests) {
   EXPECT_EQ(*BatchRun::count(folder_.file("two", request("a") + "\n" + request("b")), 1000), 2u);
   EXPECT_EQ(BatchRun::count(folder_.file("none", "\n\n"), 1000).status().reason, "empty_file");
