@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/product/biased.h"
 #include "kernels/cuda/product/wgmma_launch.cuh"
 #include "kernels/cuda/scratch.h"
 #include "kernels/linear_bias.h"
@@ -15,6 +16,15 @@ using cuda::BiasedTile;
 
 constexpr int kEndThreads = 256;
 constexpr int kColumns = 4;  // of a thread
+
+template <class T, int kTile>
+constexpr cuda::WgmmaRow row_of() {
+  constexpr cuda::WgmmaTile kAt = cuda::kWgmmaTiles[kTile];
+  return cuda::wgmma_row<T, BiasedTile<kAt.rows, kAt.columns>>();
+}
+constexpr cuda::WgmmaRow kRows[] = {row_of<cuda::Bf16, cuda::kBiasedWideTile>(),
+                                    row_of<cuda::Bf16, cuda::kBiasedNarrowTile>(),
+                                    row_of<cuda::F16, cuda::kBiasedNarrowTile>()};
 
 bool is_sum(BiasEnding ending) { return ending == BiasEnding::set || ending == BiasEnding::add; }
 
@@ -28,18 +38,9 @@ void run_tiles(Cuda& device, const LinearBias& op, const cuda::LinearShape& shap
                             .bias = op.bias,
                             .bias_ending = op.ending};
   if (choice.way == cuda::LinearWay::stream) return cuda::run_biased_tiles(device, linear, choice.stream);
-  constexpr int kWide = 0, kNarrow = cuda::kWgmmaF16Tile;
-  static_assert(cuda::kWgmmaTiles[kWide].rows == 128 && cuda::kWgmmaTiles[kWide].columns == 256);
-  if (op.weight.activations() == DType::f16)
-    return cuda::launch_product<cuda::F16, BiasedTile<128, 128>>(device, linear);
-  const auto cycles = [&](int tile) {
-    return cuda::wgmma_cycles(cuda::kWgmmaTiles[tile], shape, device.multiprocessors());
-  };
-  if (cycles(kWide) <= cycles(kNarrow)) {
-    cuda::launch_product<cuda::Bf16, BiasedTile<128, 256>>(device, linear);
-  } else {
-    cuda::launch_product<cuda::Bf16, BiasedTile<128, 128>>(device, linear);
-  }
+  const int tile = cuda::biased_wgmma_plan(shape, device.multiprocessors());
+  const int row = op.weight.activations() == DType::f16 ? 2 : tile == cuda::kBiasedWideTile ? 0 : 1;
+  cuda::launch_wgmma(device, linear, tile, kRows[row]);
 }
 
 struct EndArgs {
@@ -128,5 +129,7 @@ void run(Cuda& device, const LinearBias& op) {
     run_in_two(device, some, sums);
   }
 }
+
+std::vector<cuda::CompiledKernel> cuda::biased_kernels() { return compiled_of(kRows); }
 
 }  // namespace troupe::kernels

@@ -1,8 +1,6 @@
 // Products of many rows on Hopper whose weights are codes: codes become bf16 in working memory, some groups
 // at a time, and those are multiplied by wgmma. A bf16 holds every code; scales of outputs multiply the sums.
 #include <algorithm>
-#include <iterator>
-#include <utility>
 
 #include "base/check.h"
 #include "kernels/cuda/product/codes.cuh"
@@ -64,26 +62,19 @@ __global__ void __launch_bounds__(kExpandWarps * 32) expand_weights(const Expand
   }
 }
 
-template <bool kScaled, std::size_t kTile>
-void launch_if(Cuda& device, const Linear& linear, int tile, const ExpandedWeights& expanded) {
-  constexpr WgmmaTile kShape = kWgmmaTiles[kTile];
-  if constexpr (!kShape.fp8 && (!kScaled || kShape.scaled)) {
-    if (tile == static_cast<int>(kTile))
-      launch_product<Bf16, TileShape<kShape.rows, kShape.columns, kShape.cluster,
-                                     kScaled ? WgmmaScales::outputs : WgmmaScales::none>>(device, linear,
-                                                                                          &expanded);
-  }
-}
-template <bool kScaled, std::size_t... kTile>
-void launch_tile(Cuda& device, const Linear& linear, int tile, const ExpandedWeights& expanded,
-                 std::index_sequence<kTile...>) {
-  (launch_if<kScaled, kTile>(device, linear, tile, expanded), ...);
-}
+/// Of int8, int4 and int4 in groups.
+constexpr auto kExpandRows = make_table<3>([](auto index) {
+  using Codes = typename MultipliedAt<static_cast<int>(CodeKind::int8) + index>::Codes;
+  return KernelRow<ExpandWeightsArgs>{expand_weights<Codes>, kExpandWarps * 32};
+});
+constexpr auto kScaledRows = wgmma_table<WgmmaScales::outputs>();
 
 }  // namespace
 
 void run_expanded(Cuda& device, const Linear& linear, int tile) {
   const Matrix& weight = linear.weight;
+  const std::size_t kind = static_cast<std::size_t>(code_kind(weight.format)) - std::size_t(CodeKind::int8);
+  TROUPE_CHECK(kind < kExpandRows.size());
   const bool grouped = linear.groups.offsets != nullptr;
   const int groups = grouped ? linear.groups.count : 1, at_once = groups_expanded_at_once(weight, groups);
   void* memory = linear.working_memory != nullptr
@@ -111,19 +102,16 @@ void run_expanded(Cuda& device, const Linear& linear, int tile) {
       plain.groups.weight_stride = expanded_group_bytes(weight);
     }
     const ExpandedWeights expanded{.scales = codes + scales_at, .scales_stride = linear.groups.weight_stride};
-    TROUPE_CHECK(with_codes(weight.format, [&](auto kind) {
-      using Codes = decltype(kind);
-      if constexpr (Codes::kOperands > 1 && !Codes::kLines) {
-        troupe::cuda::launch(
-            device, expand_weights<Codes>,
-            {.grid = dim3(unsigned((arguments.outputs + kExpandWarps - 1) / kExpandWarps), unsigned(count)),
-             .block = kExpandWarps * 32},
-            arguments);
-        launch_tile<Codes::kOutputScales>(device, plain, tile, expanded,
-                                          std::make_index_sequence<std::size(kWgmmaTiles)>());
-      }
-    }));
+    launch(device, kExpandRows[kind],
+           {.x = (arguments.outputs + kExpandWarps - 1) / kExpandWarps, .y = count}, {}, arguments);
+    if (weight.format.scales_outputs()) {
+      launch_wgmma(device, plain, tile, kScaledRows[static_cast<std::size_t>(tile)], &expanded);
+    } else {
+      run_wgmma(device, plain, tile, &expanded);
+    }
   }
 }
+
+std::vector<CompiledKernel> expanded_kernels() { return compiled_of(kExpandRows, kScaledRows); }
 
 }  // namespace troupe::kernels::cuda

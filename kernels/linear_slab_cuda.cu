@@ -3,8 +3,7 @@
 #include <iterator>
 #include <utility>
 
-#include "base/check.h"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/product/kernel_row.cuh"
 #include "kernels/cuda/product/slab_block.cuh"
 #include "kernels/cuda/tensor_map.cuh"
 
@@ -49,13 +48,19 @@ __global__ void __launch_bounds__(kSlabThreads + 32, 2)
   slab.finish(items);
 }
 
-template <int kIndex>
-void launch_slabs(Cuda& device, const Linear& linear, const SlabPlan& plan) {
-  constexpr SlabKernel kKernel = kSlabKernels[kIndex];
+/// Of kSlabKernels, in their order.
+constexpr auto kRows = make_table<std::size(kSlabKernels)>([](auto row) {
+  return KernelRow<SlabArgs, CUtensorMap>{slab_kernel<row>, kSlabThreads + 32};
+});
+
+}  // namespace
+
+void run_slabs(Cuda& device, const Linear& linear, const SlabPlan& plan) {
+  const SlabKernel& kernel = plan.kernel;
   const int stride = row_stride(linear.weight.inputs);
   const HalvedNorm& consumed = linear.consumed_norm;
-  constexpr int kBoxBytes = SlabShape<kKernel>::kBoxBytes;
-  SlabArgs a{.x = static_cast<const char*>(kKernel.consumes_halved_norm ? consumed.weighted : linear.x),
+  const int box_bytes = kernel.outputs * kSlabRowBytes;
+  SlabArgs a{.x = static_cast<const char*>(kernel.consumes_halved_norm ? consumed.weighted : linear.x),
              .squares = consumed.squares,
              .square_sums = slab_square_sums(consumed.cols),
              .eps = consumed.eps,
@@ -63,40 +68,24 @@ void launch_slabs(Cuda& device, const Linear& linear, const SlabPlan& plan) {
              .rows = linear.rows,
              .chunks = (stride + kSlabChunkInputs - 1) / kSlabChunkInputs,
              .block_chunks = plan.block_chunks,
-             .copy_interval_cycles = static_cast<unsigned>(kBoxBytes * plan.copy_interval_cycles / 1024),
+             .copy_interval_cycles = static_cast<unsigned>(box_bytes * plan.copy_interval_cycles / 1024),
              .weights_offset = plan.weights_offset,
              .inbox_offset = plan.inbox_offset,
              .barriers_offset = plan.barriers_offset,
              .inbox_overwrites_inputs = plan.inbox_overwrites_inputs,
              .ending = ending_of(linear),
              .produced_norm = linear.produced_norm};
-  if constexpr (kKernel.consumes_halved_norm) a.inverse_cols = 1.0f / static_cast<float>(consumed.cols);
+  if (kernel.consumes_halved_norm) a.inverse_cols = 1.0f / static_cast<float>(consumed.cols);
   const auto row_elements = static_cast<std::uint64_t>(stride);
   const CUtensorMap weight_map =
       troupe::cuda::tensor_map({.data = linear.weight.data,
                                 .sizes = {row_elements, static_cast<std::uint64_t>(a.ending.outputs), 1},
                                 .strides = {row_elements * 2, row_elements * 2},
-                                .box = {kSlabChunkInputs, static_cast<std::uint32_t>(kKernel.outputs), 1}});
-  const auto kernel = slab_kernel<kIndex>;
-  const troupe::cuda::Shape shape{.grid = dim3(static_cast<unsigned>(plan.blocks)),
-                                  .block = dim3(kSlabThreads + 32),
-                                  .shared_bytes = static_cast<std::size_t>(plan.shared_bytes),
-                                  .cluster = kKernel.cluster,
-                                  .overlap = {.reads_constant = linear.weight.data}};
-  troupe::cuda::allow_shared(kernel, shape.shared_bytes);
-  troupe::cuda::launch(device, kernel, shape, a, weight_map);
+                                .box = {kSlabChunkInputs, static_cast<std::uint32_t>(kernel.outputs), 1}});
+  launch(device, kRows[index_of(kSlabKernels, kernel)], launch_size(plan),
+         {.reads_constant = linear.weight.data}, a, weight_map);
 }
 
-template <std::size_t... kIndex>
-bool launch_planned(Cuda& device, const Linear& linear, const SlabPlan& plan,
-                    std::index_sequence<kIndex...>) {
-  return ((plan.kernel == kSlabKernels[kIndex] && (launch_slabs<kIndex>(device, linear, plan), true)) || ...);
-}
-
-}  // namespace
-
-void run_slabs(Cuda& device, const Linear& linear, const SlabPlan& plan) {
-  TROUPE_CHECK(launch_planned(device, linear, plan, std::make_index_sequence<std::size(kSlabKernels)>()));
-}
+std::vector<CompiledKernel> slab_kernels() { return compiled_of(kRows); }
 
 }  // namespace troupe::kernels::cuda

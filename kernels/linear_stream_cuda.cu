@@ -1,8 +1,12 @@
 // Launching the streaming products. How they are cut: kernels/cuda/product/stream.h; how a block works:
 // stream_block.cuh.
-#include "base/check.h"
+#include <algorithm>
+#include <iterator>
+
 #include "kernels/cuda/product/stream_launch.cuh"
 #include "kernels/cuda/product/stream_resident.cuh"
+#include "kernels/cuda/tensor_map.cuh"
+#include "kernels/quantise_rows.h"
 
 namespace troupe::kernels::cuda {
 namespace {
@@ -110,44 +114,88 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   if (known) troupe::cuda::wait_for_previous();
 }
 
-template <class Tile>
-void launch_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
-  launch_stream<Tile>(device, linear, plan, stream<Tile>);
-}
+constexpr std::size_t kTiles = std::size(kStreamTiles);
 
-template <class T, class Codes, int kM>
-void start_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
-  switch (plan.tile_rows) {
-    case 16: return launch_tiles<StreamTile<T, Codes, kM, 16, 4, 1>>(device, linear, plan);
-    default: return launch_tiles<StreamTile<T, Codes, kM, 32, 4, 1>>(device, linear, plan);
+/// The tiles of a CodeKind lie one after the other.
+constexpr auto kRows = make_table<kCodeKinds * kTiles>([](auto row) {
+  constexpr int kKind = row / static_cast<int>(kTiles);
+  constexpr StreamTileSize kSize = kStreamTiles[row % static_cast<int>(kTiles)];
+  if constexpr (has_stream_kernel(static_cast<CodeKind>(kKind), kSize)) {
+    using Kind = MultipliedAt<kKind>;
+    using Tile = StreamTile<typename Kind::T, typename Kind::Codes, kSize.outputs, kSize.rows, 4,
+                            kSize.rows == 64 ? 2 : 1>;
+    return StreamRow{stream<Tile>, Tile::kThreads};
+  } else {
+    return StreamRow{};
   }
-}
+});
 
-template <class T, class Codes>
-void start(Cuda& device, const Linear& linear, const StreamPlan& plan) {
-  if constexpr (Codes::kOperands > 1) {
-    if (plan.outputs == kWideOutputs) return start_tiles<T, Codes, kWideOutputs>(device, linear, plan);
-  }
-  TROUPE_CHECK(plan.outputs == kOutputs);
-  switch (plan.tile_rows) {
-    case 8: return launch_tiles<StreamTile<T, Codes, kOutputs, 8, 4, 1>>(device, linear, plan);
-    case 64:
-      if constexpr (!Codes::kLines)  // experts alone are wint2
-        return launch_tiles<StreamTile<T, Codes, kOutputs, 64, 4, 2>>(device, linear, plan);
-      [[fallthrough]];
-    default: return start_tiles<T, Codes, kOutputs>(device, linear, plan);
-  }
-}
+/// Blocks of the plan that a multiprocessor runs together, at most.
+int blocks_together(const StreamPlan& plan) { return std::max(1, (228 << 10) / (plan.shared_bytes + 1024)); }
 
 }  // namespace
+
+void streaming::launch_stream(Cuda& device, const Linear& linear, const StreamPlan& plan,
+                              const StreamRow& row) {
+  const Matrix& weight = linear.weight;
+  const bool fp8 = weight.format.fp8(), whole_x = plan.tile_rows == 8;
+  const int x_row_bytes = fp8 ? coded_stride(weight.inputs) : row_stride(weight.inputs) * 2;
+  const auto* x = static_cast<const char*>(fp8 ? linear.x_codes : linear.x);
+  const bool grouped = linear.groups.offsets != nullptr, wint2 = weight.format.kind == WeightKind::wint2;
+  const int known_tiles = (linear.groups.known_rows + plan.tile_rows - 1) / plan.tile_rows;
+  const std::size_t scales_at = weight_bytes(weight.format, weight.outputs, weight.inputs);
+  const StreamArgs a{.weight = static_cast<const char*>(weight.data),
+                     .x = x,
+                     .x_scales = linear.x_scales,
+                     .row_bytes = static_cast<std::size_t>(row_bytes(weight.format, weight.inputs)),
+                     .x_row_bytes = static_cast<std::size_t>(x_row_bytes),
+                     .scales_at = scales_at,
+                     .groups_at = scales_at + (wint2 ? wint2_groups_at(padded(weight.outputs)) : 0),
+                     .chunks = chunks_of(row_bytes(weight.format, weight.inputs)),
+                     .rows = linear.rows,
+                     .boxes = plan.boxes,
+                     .scale_group = scale_line_inputs(weight.format),
+                     .block_boxes = plan.block_boxes,
+                     .stages = plan.stages,
+                     .cluster = plan.cluster,
+                     .shared_bytes = plan.shared_bytes,
+                     .first_blocks = device.multiprocessors() * blocks_together(plan),
+                     .known_tiles = linear.groups.known * known_tiles,
+                     .groups = linear.groups,
+                     .ending = ending_of(linear)};
+  CUtensorMap weight_map{}, x_map{};
+  if (device.capability() >= 90) {  // its code may have the copy engine, whatever choosers are told
+    const auto map = [&](const void* data, std::size_t row_bytes, int rows, int groups, std::size_t stride,
+                         int box_rows) {
+      return troupe::cuda::tensor_map(
+          {.data = data,
+           .dtype = weight.activations(),
+           .sizes = {row_bytes / 2, static_cast<std::uint64_t>(rows), static_cast<std::uint64_t>(groups)},
+           .strides = {row_bytes, stride},
+           .box = {kRowBytes / 2, static_cast<std::uint32_t>(box_rows), 1}});
+    };
+    weight_map = map(weight.data, a.row_bytes, a.ending.outputs, grouped ? linear.groups.count : 1,
+                     grouped ? linear.groups.weight_stride : a.row_bytes, plan.outputs);
+    if (!whole_x && linear.groups.gather == nullptr)
+      x_map = map(x, a.x_row_bytes, linear.rows, 1, a.x_row_bytes, plan.tile_rows);
+  }
+  const void* settled = linear.groups.settled ? linear.groups.offsets : nullptr;
+  if (linear.groups.known > 0) settled = x;
+  launch(device, row, launch_size(shape_of(linear), plan),
+         {.holds_next = grouped && !linear.groups.settled,
+          .reads_constant = !grouped || linear.groups.settled ? weight.data : nullptr,
+          .reads_settled = settled},
+         a, weight_map, x_map);
+}
 
 void run_stream(Cuda& device, const Linear& linear, const StreamPlan& plan) {
   if (linear.rows <= 0) return;
   if (plan.many_rows) return run_tiles(device, linear, plan);
-  if (linear.weight.format.fp8()) return start<Bf16, Fp8Codes>(device, linear, plan);
-  if (linear.weight.activations() == DType::f16) return start<F16, PlainCodes>(device, linear, plan);
-  TROUPE_CHECK(with_codes(linear.weight.format,
-                          [&](auto codes) { start<Bf16, decltype(codes)>(device, linear, plan); }));
+  const std::size_t tile = index_of(kStreamTiles, {plan.outputs, plan.tile_rows});
+  const auto kind = static_cast<std::size_t>(code_kind(linear.weight.format));
+  launch_stream(device, linear, plan, kRows[kind * kTiles + tile]);
 }
+
+std::vector<CompiledKernel> stream_kernels() { return compiled_of(kRows); }
 
 }  // namespace troupe::kernels::cuda

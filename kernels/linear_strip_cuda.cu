@@ -2,10 +2,8 @@
 // strip_block.cuh.
 #include <iterator>
 #include <type_traits>
-#include <utility>
 
-#include "base/check.h"
-#include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/product/kernel_row.cuh"
 #include "kernels/cuda/product/strip_block.cuh"
 
 namespace troupe::kernels::cuda {
@@ -103,19 +101,27 @@ __global__ void __launch_bounds__(kThreads, 2) strip_kernel(const StripArgs a) {
   if constexpr (kEnding == Ending::add) norm.store(out.added(y));
 }
 
-template <int kIndex, int kRowSets>
-void launch_strips(Cuda& device, const Linear& linear, const StripPlan& plan) {
-  constexpr StripKernel kKernel = kStripKernels[kIndex];
-  const int stride = row_stride(linear.weight.inputs), block_inputs = stride / kKernel.cluster;
-  const int weight_row_bytes = row_bytes(linear.weight.format, linear.weight.inputs);
-  const int block_row_bytes = weight_row_bytes / kKernel.cluster;
+constexpr int kRowSets = 2;
+
+/// kStripKernels[i] for one set of rows is row 2 i, for two sets the next.
+constexpr auto kRows = make_table<kRowSets * std::size(kStripKernels)>([](auto row) {
+  return KernelRow<StripArgs>{strip_kernel<row / kRowSets, row % kRowSets + 1>, kThreads};
+});
+
+}  // namespace
+
+void run_strips(Cuda& device, const Linear& linear, const StripPlan& plan) {
+  const StripKernel& kernel = plan.kernel;
   const HalvedNorm& consumed = linear.consumed_norm;
+  const int stride = row_stride(linear.weight.inputs);
+  const int weight_row_bytes = row_bytes(linear.weight.format, linear.weight.inputs);
+  const int block_row_bytes = weight_row_bytes / kernel.cluster;
   StripArgs a{.weight = static_cast<const char*>(linear.weight.data),
-              .x = static_cast<const char*>(kKernel.consumes_halved_norm ? consumed.weighted : linear.x),
+              .x = static_cast<const char*>(kernel.consumes_halved_norm ? consumed.weighted : linear.x),
               .squares = consumed.squares,
               .eps = consumed.eps,
               .stride = stride,
-              .block_inputs = block_inputs,
+              .block_inputs = stride / kernel.cluster,
               .row_bytes = weight_row_bytes,
               .block_row_bytes = block_row_bytes,
               .scales = static_cast<const char*>(scales_of(linear.weight)),
@@ -128,36 +134,11 @@ void launch_strips(Cuda& device, const Linear& linear, const StripPlan& plan) {
               .sums_overwrite_weights = plan.sums_overwrite_weights,
               .ending = ending_of(linear),
               .produced_norm = linear.produced_norm};
-  if constexpr (kKernel.consumes_halved_norm) a.inverse_cols = 1.0f / static_cast<float>(consumed.cols);
-  const auto kernel = strip_kernel<kIndex, kRowSets>;
-  const troupe::cuda::Shape shape{.grid = dim3(static_cast<unsigned>(plan.blocks)),
-                                  .block = dim3(kThreads),
-                                  .shared_bytes = static_cast<std::size_t>(plan.shared_bytes),
-                                  .cluster = kKernel.cluster,
-                                  .overlap = {.reads_constant = linear.weight.data}};
-  troupe::cuda::allow_shared(kernel, shape.shared_bytes);
-  troupe::cuda::launch(device, kernel, shape, a);
+  if (kernel.consumes_halved_norm) a.inverse_cols = 1.0f / static_cast<float>(consumed.cols);
+  const std::size_t row = kRowSets * index_of(kStripKernels, kernel) + (plan.row_sets == 1 ? 0 : 1);
+  launch(device, kRows[row], launch_size(plan), {.reads_constant = linear.weight.data}, a);
 }
 
-/// Launches kStripKernels[kIndex] if the plan asks for it. False if not.
-template <int kIndex>
-bool launch_if(Cuda& device, const Linear& linear, const StripPlan& plan) {
-  if (plan.kernel != kStripKernels[kIndex]) return false;
-  plan.row_sets == 1 ? launch_strips<kIndex, 1>(device, linear, plan)
-                     : launch_strips<kIndex, 2>(device, linear, plan);
-  return true;
-}
-
-template <std::size_t... kIndex>
-bool launch_planned(Cuda& device, const Linear& linear, const StripPlan& plan,
-                    std::index_sequence<kIndex...>) {
-  return (launch_if<static_cast<int>(kIndex)>(device, linear, plan) || ...);
-}
-
-}  // namespace
-
-void run_strips(Cuda& device, const Linear& linear, const StripPlan& plan) {
-  TROUPE_CHECK(launch_planned(device, linear, plan, std::make_index_sequence<std::size(kStripKernels)>()));
-}
+std::vector<CompiledKernel> strip_kernels() { return compiled_of(kRows); }
 
 }  // namespace troupe::kernels::cuda

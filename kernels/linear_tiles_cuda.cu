@@ -18,11 +18,12 @@ template <class T, class Codes>
 using TileOfManyRows =
     StreamTile<T, Codes, kWideOutputs, many_rows_tile(!std::is_same_v<Codes, PlainCodes>), 2, 2>;
 
+constexpr int kMostStages = 3;
+
 template <class T, class Codes, class Finish_ = Four<T>>
 struct ManyRowsTile : TileOfManyRows<T, Codes> {
   using Finish = Finish_;
   static constexpr int kThreads = ManyRowsTile::kWarps * 32;
-  static constexpr int kMostStages = 3;
   /// fp8: scales of a box of weights, a float for eight outputs, and behind them of its rows of x.
   static constexpr int kWeightScaleBytes = ManyRowsTile::kM / kFp8ScaleOutputs * 4;
   static constexpr int kScaleBytes = kWeightScaleBytes + ManyRowsTile::kN * 4;
@@ -185,28 +186,43 @@ __global__ void __launch_bounds__(Tile::kThreads, 2)
                first.there ? block.output_scales(first.o) : typename StreamBlock<Tile>::OutputScales{});
 }
 
-template <class T, class Codes, class Finish = Four<T>>
-void start(Cuda& device, const Linear& linear, const StreamPlan& plan) {
-  using Tile = ManyRowsTile<T, Codes, Finish>;
-  TROUPE_CHECK(plan.tile_rows == Tile::kN && plan.outputs == Tile::kM && plan.cluster == 1 &&
-               plan.boxes == 1 && plan.stages <= Tile::kMostStages);
-  launch_stream<Tile>(device, linear, plan, tiles<Tile>);
+template <int kKind, template <class> class Finish>
+constexpr StreamRow row_of() {
+  using Kind = MultipliedAt<kKind>;
+  using Tile = ManyRowsTile<typename Kind::T, typename Kind::Codes, Finish<typename Kind::T>>;
+  static_assert(Tile::kM == kWideOutputs &&
+                Tile::kN == many_rows_tile(kKind >= static_cast<int>(CodeKind::fp8)));
+  return {tiles<Tile>, Tile::kThreads};
+}
+constexpr auto kRows = make_table<kCodeKinds>([](auto kind) {
+  if constexpr (has_tile_kernel(static_cast<CodeKind>(kind()))) {
+    return row_of<kind, Four>();
+  } else {
+    return StreamRow{};
+  }
+});
+/// Of weights that are no codes.
+constexpr auto kBiasedRows = make_table<2>([](auto kind) { return row_of<kind, BiasedFour>(); });
+
+/// Launches the row of the weights' kind.
+template <class Table>
+void launch_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan, const Table& table) {
+  const auto kind = static_cast<std::size_t>(code_kind(linear.weight.format));
+  TROUPE_CHECK(kind < table.size() && plan.tile_rows == many_rows_tile(linear.weight.format.quantised()) &&
+               plan.outputs == kWideOutputs && plan.cluster == 1 && plan.boxes == 1 &&
+               plan.stages <= kMostStages);
+  launch_stream(device, linear, plan, table[kind]);
 }
 
 }  // namespace
 
 void run_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
-  if (linear.weight.format.fp8()) return start<Bf16, Fp8Codes>(device, linear, plan);
-  if (linear.weight.activations() == DType::f16) return start<F16, PlainCodes>(device, linear, plan);
-  TROUPE_CHECK(with_codes(linear.weight.format, [&](auto codes) {
-    if constexpr (!decltype(codes)::kLines) start<Bf16, decltype(codes)>(device, linear, plan);
-  }));
+  launch_tiles(device, linear, plan, kRows);
+}
+void run_biased_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
+  launch_tiles(device, linear, plan, kBiasedRows);
 }
 
-void run_biased_tiles(Cuda& device, const Linear& linear, const StreamPlan& plan) {
-  if (linear.weight.activations() == DType::f16)
-    return start<F16, PlainCodes, BiasedFour<F16>>(device, linear, plan);
-  start<Bf16, PlainCodes, BiasedFour<Bf16>>(device, linear, plan);
-}
+std::vector<CompiledKernel> tile_kernels() { return compiled_of(kRows, kBiasedRows); }
 
 }  // namespace troupe::kernels::cuda

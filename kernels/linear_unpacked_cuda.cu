@@ -1,10 +1,10 @@
 // Launching products of experts whose codes are unpacked in registers. How a block works:
 // kernels/cuda/product/unpacked_product.cuh.
-#include <algorithm>
 #include <bit>
 
 #include "base/check.h"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/product/kernel_row.cuh"
 #include "kernels/cuda/product/linear.h"
 #include "kernels/cuda/product/unpacked_product.cuh"
 #include "kernels/cuda/tensor_map.cuh"
@@ -66,9 +66,29 @@ UnpackedProduct product_of(const Linear& linear, const void* x) {
           .interleaves_out = linear.interleaves_out};
 }
 
-template <class Kind>
-void launch_unpacked(Cuda& device, const Linear& linear, const UnpackedProduct& product) {
+using UnpackedRow = KernelRow<CUtensorMap, CUtensorMap, UnpackedProduct>;
+
+template <class Codes>
+constexpr UnpackedRow row_of() {
+  using Kind = UnpackedKind<Codes>;
+  return {unpacked_kernel<Kind>, kThreads, Kind::kSharedBytes};
+}
+/// Of int8, int4, int4 in groups and wint2.
+constexpr auto kRows = make_table<4>([](auto index) {
+  return row_of<typename MultipliedAt<static_cast<int>(CodeKind::int8) + index>::Codes>();
+});
+constexpr UnpackedRow kInt8Rows[] = {row_of<Int4BesideInt8>()};
+
+}  // namespace
+
+void run_unpacked(Cuda& device, const Linear& linear) {
   const Matrix& weight = linear.weight;
+  const WeightFormat& format = weight.format;
+  const bool interleaves = unpacked_interleaves(format);
+  TROUPE_CHECK(linear.x_is_int8 ? format.kind == WeightKind::int4 && format.group == 0
+                                : unpacked_takes(format) && (interleaves || !linear.x_is_interleaved));
+  const bool ready = linear.x_is_interleaved || linear.x_is_int8 || !interleaves;
+  const UnpackedProduct product = product_of(linear, ready ? linear.x : interleaved_x(device, linear));
   const auto codes_row = static_cast<std::uint64_t>(product.row_bytes);
   const auto x_row = static_cast<std::uint64_t>(product.row_chunks) * 16;
   const CUtensorMap codes_map =
@@ -76,8 +96,8 @@ void launch_unpacked(Cuda& device, const Linear& linear, const UnpackedProduct& 
                                 .sizes = {codes_row / 2, static_cast<std::uint64_t>(product.outputs),
                                           static_cast<std::uint64_t>(product.groups)},
                                 .strides = {codes_row, product.group_bytes},
-                                .box = {kUnpackedPieceBytes / 2, Kind::kWarpgroupColumns, 1},
-                                .swizzle = UnpackedOperands<Kind>::kSwizzled ? kUnpackedPieceBytes : 0});
+                                .box = {kUnpackedPieceBytes / 2, kUnpackedOutputs / 2, 1},
+                                .swizzle = interleaves ? 0 : kUnpackedPieceBytes});
   const CUtensorMap x_map =
       product.gather != nullptr
           ? codes_map  // unused
@@ -85,37 +105,12 @@ void launch_unpacked(Cuda& device, const Linear& linear, const UnpackedProduct& 
                                       .sizes = {x_row / 2, static_cast<std::uint64_t>(linear.rows), 1},
                                       .strides = {x_row, x_row},
                                       .box = {kRowBytes / 2, 64, 1}});
-  const long long row_tiles = linear.rows / kUnpackedRows + product.groups;
-  const long long tiles = row_tiles * ((product.outputs + kUnpackedOutputs - 1) / kUnpackedOutputs);
-  const auto blocks = static_cast<unsigned>(std::min<long long>(tiles, device.multiprocessors()));
-  const auto kernel = unpacked_kernel<Kind>;
-  troupe::cuda::allow_shared(kernel, Kind::kSharedBytes);
-  troupe::cuda::launch(device, kernel,
-                       {.grid = dim3(blocks),
-                        .block = dim3(kThreads),
-                        .shared_bytes = Kind::kSharedBytes,
-                        .overlap = {.holds_next = true}},
-                       x_map, codes_map, product);
+  const auto kind = static_cast<std::size_t>(code_kind(format)) - static_cast<std::size_t>(CodeKind::int8);
+  launch(device, linear.x_is_int8 ? kInt8Rows[0] : kRows[kind],
+         unpacked_size(shape_of(linear), device.multiprocessors()), {.holds_next = true}, x_map, codes_map,
+         product);
 }
 
-}  // namespace
-
-void run_unpacked(Cuda& device, const Linear& linear) {
-  const WeightFormat& format = linear.weight.format;
-  const bool ready = linear.x_is_interleaved || linear.x_is_int8 || !unpacked_interleaves(format);
-  const UnpackedProduct product = product_of(linear, ready ? linear.x : interleaved_x(device, linear));
-  const auto launch = [&](auto codes) {
-    using Codes = decltype(codes);
-    if constexpr (Codes::kOutputScales || Codes::kGroupScales)
-      launch_unpacked<UnpackedKind<Codes>>(device, linear, product);
-  };
-  if (linear.x_is_int8) {
-    TROUPE_CHECK(format.kind == WeightKind::int4 && format.group == 0);
-    launch(Int4BesideInt8{});
-  } else {
-    TROUPE_CHECK(unpacked_takes(format) && (unpacked_interleaves(format) || !linear.x_is_interleaved));
-    TROUPE_CHECK(with_codes(format, launch));
-  }
-}
+std::vector<CompiledKernel> unpacked_kernels() { return compiled_of(kRows, kInt8Rows); }
 
 }  // namespace troupe::kernels::cuda

@@ -294,7 +294,7 @@ TEST_P(CodesTest, EveryWayEqualsSumsInDoublePrecision) {
     }
   }
   for (int tile = 0; tile < static_cast<int>(std::size(kWgmmaTiles)); ++tile) {
-    if (kWgmmaTiles[tile].fp8 || (format().scales_outputs() && !kWgmmaTiles[tile].scaled) ||
+    if (!is_compiled(kWgmmaTiles[tile], wgmma_scales(shape)) ||
         wgmma_cycles(kWgmmaTiles[tile], shape, gpu.multiprocessors) < 0)
       continue;
     const std::string name = "expanded, tile " + std::to_string(tile);

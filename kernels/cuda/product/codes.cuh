@@ -6,6 +6,7 @@
 // Expansion is exact: a bf16 holds every code. Codes are two's complement, so that zeroed padding is zero
 // weights.
 #include <cstdint>
+#include <tuple>
 
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/product/layout.h"
@@ -147,20 +148,16 @@ struct Wint2Codes {
   }
 };
 
-/// Calls function(Codes{}) with the codes of a format that tensor cores multiply by x in numbers. True if
-/// there are any.
-template <class Function>
-bool with_codes(const WeightFormat& format, Function&& function) {
-  switch (format.kind) {
-    case WeightKind::bf16:
-    case WeightKind::f16: function(PlainCodes{}); return true;
-    case WeightKind::int8: function(Int8Codes{}); return true;
-    case WeightKind::int4:
-      format.group == 0 ? function(Int4Codes{}) : function(GroupedInt4Codes{});
-      return true;
-    case WeightKind::wint2: function(Wint2Codes{}); return true;
-    default: return false;
-  }
-}
+/// The activations and the codes of a CodeKind, by its number.
+template <class Activations, class CodesOfKind>
+struct Multiplied {
+  using T = Activations;
+  using Codes = CodesOfKind;
+};
+template <int kKind>
+using MultipliedAt = std::tuple_element_t<
+    kKind, std::tuple<Multiplied<Bf16, PlainCodes>, Multiplied<F16, PlainCodes>, Multiplied<Bf16, Fp8Codes>,
+                      Multiplied<Bf16, Int8Codes>, Multiplied<Bf16, Int4Codes>,
+                      Multiplied<Bf16, GroupedInt4Codes>, Multiplied<Bf16, Wint2Codes>>>;
 
 }  // namespace troupe::kernels::cuda

@@ -255,11 +255,4 @@ __device__ __forceinline__ RowTile find_rows(const std::int32_t* offsets, int gr
   return {};
 }
 
-/// Upper bound of the tiles of `size` rows that a product has.
-inline int most_row_tiles(const Linear& linear, int size) {
-  if (linear.groups.offsets == nullptr) return (linear.rows + size - 1) / size;
-  const int partial = linear.rows < linear.groups.count ? linear.rows : linear.groups.count;
-  return partial + (linear.rows - partial) / size;
-}
-
 }  // namespace troupe::kernels::cuda

@@ -14,6 +14,20 @@ enum class Ending {
   qkv,           ///< rotated and sent to q and KV memory, as QkvRopeKvWrite says
 };
 
+/// How tensor cores take weights: a row of the tables of kernels (codes.cuh has a type for each).
+enum class CodeKind { bf16, f16, fp8, int8, int4, grouped_int4, wint2 };
+inline constexpr int kCodeKinds = 7;
+constexpr CodeKind code_kind(const WeightFormat& format) {
+  switch (format.kind) {
+    case WeightKind::f16: return CodeKind::f16;
+    case WeightKind::fp8: return CodeKind::fp8;
+    case WeightKind::int8: return CodeKind::int8;
+    case WeightKind::int4: return format.group == 0 ? CodeKind::int4 : CodeKind::grouped_int4;
+    case WeightKind::wint2: return CodeKind::wint2;
+    default: return CodeKind::bf16;
+  }
+}
+
 struct LinearShape {
   Ending ending = Ending::add;
   WeightFormat format{};

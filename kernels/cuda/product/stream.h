@@ -55,6 +55,23 @@ constexpr int log_slice_of(int m, int cluster) {
 
 }  // namespace streaming
 
+/// A tile of streams.
+struct StreamTileSize {
+  int outputs, rows;
+  constexpr bool operator==(const StreamTileSize&) const = default;
+};
+inline constexpr StreamTileSize kStreamTiles[] = {
+    {streaming::kOutputs, 8},  {streaming::kOutputs, 16},     {streaming::kOutputs, 32},
+    {streaming::kOutputs, 64}, {streaming::kWideOutputs, 16}, {streaming::kWideOutputs, 32}};
+/// True if streams are compiled for these weights in tiles of that size: wide ones for codes of integers, and
+/// wint2, which experts alone have, for few rows.
+constexpr bool has_stream_kernel(CodeKind kind, const StreamTileSize& tile) {
+  if (tile.outputs == streaming::kWideOutputs) return kind >= CodeKind::int8;
+  return kind != CodeKind::wint2 || tile.rows < 64;
+}
+/// True if tiles of many rows are compiled for them.
+constexpr bool has_tile_kernel(CodeKind kind) { return kind != CodeKind::wint2; }
+
 struct StreamPlan {
   int outputs = streaming::kOutputs;  ///< of a block, or kWideOutputs
   int tile_rows = 8;                  ///< 8, 16, 32, 64 or 128: rows of x that a block takes at once

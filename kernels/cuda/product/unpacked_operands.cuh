@@ -30,7 +30,6 @@ constexpr int piece_row(int m, int lower) { return (m * 16 + lower * 8) * kUnpac
 template <class Codes>
 class InterleavedOperands {
  public:
-  static constexpr bool kSwizzled = false;
   static constexpr int kLaneBytes = 16;  ///< of a piece, from a lane's codes to those of the next lane
 
   /// `output` is the thread's first.
@@ -71,8 +70,6 @@ class InterleavedOperands {
 template <>
 class InterleavedOperands<Wint2Codes> {
  public:
-  static constexpr bool kSwizzled = false;
-
   __device__ __forceinline__ InterleavedOperands(const UnpackedProduct& product, const ProductTile& tile,
                                                  int output)
       : product_(product), output_(output) {
@@ -180,8 +177,6 @@ class ScalesOfGroups {
 /// of a slot.
 class NaturalOperands {
  public:
-  static constexpr bool kSwizzled = true;
-
   __device__ __forceinline__ NaturalOperands(const UnpackedProduct& product, const ProductTile& tile,
                                              int output)
       : scales_(product, tile, output) {}

@@ -46,6 +46,28 @@ inline constexpr WgmmaTile kWgmmaTiles[] = {{128, 256, 1, 1100, true},
                                             {128, 128, 2, 680, false, true},
                                             {128, 128, 4, 680, false, true},
                                             {64, 128, 2, 400, false, true}};
+/// What is multiplied by the scales of weights.
+enum class WgmmaScales {
+  none,
+  outputs,  ///< the sums
+  blocks,   ///< fp8: what each step adds to them, by the scales of x too
+  pairs,    ///< the same where 128 columns have two scales: one the even eights, one the odd ones
+};
+/// Of the weights of a shape. fp8: in pairs where blocks of 128 outputs begin at multiples of 128, of gate|up
+/// one for the gates and one for the ups.
+constexpr WgmmaScales wgmma_scales(const LinearShape& shape) {
+  if (shape.format.scales_outputs()) return WgmmaScales::outputs;
+  if (!shape.format.fp8()) return WgmmaScales::none;
+  const bool pairs = shape.ending == Ending::qkv      ? shape.head_dim % kFp8Block == 0
+                     : shape.ending == Ending::swiglu ? shape.outputs / 2 % kFp8Block == 0
+                                                      : true;
+  return pairs ? WgmmaScales::pairs : WgmmaScales::blocks;
+}
+/// True if the tile is compiled for weights with these scales.
+constexpr bool is_compiled(const WgmmaTile& tile, WgmmaScales scales) {
+  return scales >= WgmmaScales::blocks ? tile.fp8
+                                       : !tile.fp8 && (tile.scaled || scales == WgmmaScales::none);
+}
 /// The only one that is compiled for float16.
 inline constexpr int kWgmmaF16Tile = 3;
 static_assert(kWgmmaTiles[kWgmmaF16Tile].rows == 128 && kWgmmaTiles[kWgmmaF16Tile].columns == 128 &&
@@ -83,8 +105,7 @@ constexpr int wgmma_plan(const LinearShape& shape, const GpuTraits& gpu) {
   int best = -1;
   double least = 0;
   for (int i = 0; i < static_cast<int>(std::size(kWgmmaTiles)); ++i) {
-    if (kWgmmaTiles[i].fp8 != shape.format.fp8()) continue;
-    if (shape.format.scales_outputs() && !kWgmmaTiles[i].scaled) continue;
+    if (!is_compiled(kWgmmaTiles[i], wgmma_scales(shape))) continue;
     const double cycles = wgmma_cycles(kWgmmaTiles[i], shape, gpu.multiprocessors);
     if (cycles < 0 || (best >= 0 && cycles >= least)) continue;
     best = i;

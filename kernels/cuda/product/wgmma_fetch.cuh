@@ -35,14 +35,6 @@ struct Product {
   WgmmaEndingArgs finish{};
 };
 
-/// What is multiplied by Product::scales.
-enum class WgmmaScales {
-  none,
-  outputs,  ///< the sums
-  blocks,   ///< fp8: what each step adds to them, by Product::x_scales too
-  pairs,    ///< the same where 128 columns have two scales: one the even eights, one the odd ones
-};
-
 /// kSplit: blocks that share a tile.
 template <int kTileRows, int kTileColumns, int kSplitBlocks = 1, WgmmaScales kScaling = WgmmaScales::none>
 struct TileShape {
