@@ -63,10 +63,11 @@ constexpr WgmmaScales wgmma_scales(const LinearShape& shape) {
                                                       : true;
   return pairs ? WgmmaScales::pairs : WgmmaScales::blocks;
 }
-/// True if the tile is compiled for weights with these scales.
+/// True if the tile is compiled for weights with these scales. No documented model takes fp8 in blocks whose
+/// inputs are shared.
 constexpr bool is_compiled(const WgmmaTile& tile, WgmmaScales scales) {
-  return scales >= WgmmaScales::blocks ? tile.fp8
-                                       : !tile.fp8 && (tile.scaled || scales == WgmmaScales::none);
+  if (scales >= WgmmaScales::blocks) return tile.fp8 && (tile.cluster == 1 || scales == WgmmaScales::pairs);
+  return !tile.fp8 && (tile.scaled || scales == WgmmaScales::none);
 }
 /// The only one that is compiled for float16.
 inline constexpr int kWgmmaF16Tile = 3;
