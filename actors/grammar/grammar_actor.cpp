@@ -38,7 +38,7 @@ Compiled admit(GrammarSelf self, std::shared_ptr<const grammar::CompiledForm> fo
   return {{}, state.grammars.add(std::move(spec))};
 }
 
-void begin_compile(GrammarSelf self, Compile& job, std::uint64_t ticket,
+void begin_compile(GrammarSelf self, Compile& job, std::uint64_t ticket, const caf::actor_addr& asked_by,
                    caf::typed_response_promise<Compiled>& promise) {
   GrammarState& state = self->state;
   if (job.form.kind == http::AnswerForm::Kind::free) {
@@ -46,8 +46,9 @@ void begin_compile(GrammarSelf self, Compile& job, std::uint64_t ticket,
     return;
   }
   state.compiling.emplace(
-      ticket, GrammarState::Request{
-                  promise, job.request_id, std::move(job.thinking), now_ns(), {job.io, job.exchange}});
+      ticket,
+      GrammarState::Request{
+          promise, job.request_id, std::move(job.thinking), now_ns(), {job.io, job.exchange}, asked_by});
   state.forms->submit(ticket,
                       {kind_of(job.form.kind), std::move(job.form.value), std::move(job.form.param),
                        std::move(job.form.places)},
@@ -56,10 +57,12 @@ void begin_compile(GrammarSelf self, Compile& job, std::uint64_t ticket,
 
 caf::typed_response_promise<Compiled> compile(GrammarSelf self, Compile& job) {
   GrammarState& state = self->state;
+  // Before the promise, which takes the sender away.
+  const auto asked_by = caf::actor_cast<caf::actor_addr>(self->current_sender());
   auto promise = self->make_response_promise<Compiled>();
   const std::uint64_t ticket = state.next_ticket++;
-  Status fault =
-      contain(state.parts.log, "grammar", job.request_id, [&] { begin_compile(self, job, ticket, promise); });
+  Status fault = contain(state.parts.log, "grammar", job.request_id,
+                         [&] { begin_compile(self, job, ticket, asked_by, promise); });
   if (fault.ok()) return promise;
   state.compiling.erase(ticket);
   if (promise.pending()) promise.deliver(Compiled{std::move(fault), 0});
@@ -69,8 +72,10 @@ caf::typed_response_promise<Compiled> compile(GrammarSelf self, Compile& job) {
 /// The request has ended: its form is compiled for others that wait for it, or not at all.
 void drop(GrammarSelf self, const CancelCompile& cancel) {
   GrammarState& state = self->state;
+  const auto asked_by = caf::actor_cast<caf::actor_addr>(self->current_sender());
   const auto is_it = [&](const auto& entry) {
-    return entry.second.exchange == std::pair(cancel.io, cancel.exchange);
+    const GrammarState::Request& request = entry.second;
+    return request.asked_by == asked_by && request.exchange == std::pair(cancel.io, cancel.exchange);
   };
   const auto it = std::find_if(state.compiling.begin(), state.compiling.end(), is_it);
   if (it == state.compiling.end()) return;

@@ -12,8 +12,11 @@
 #include "actors/link/message_codec.h"
 #include "actors/topology.h"
 #include "actors/worker/worker_loop.h"
+#include "base/json.h"
 #include "model/echo_executor.h"
+#include "support/byte_tokenizer.h"
 #include "support/patience.h"
+#include "tests/forms/support/form_gate.h"
 
 namespace troupe {
 namespace {
@@ -52,6 +55,23 @@ class PlayedFront {
   }
   void cancel(RequestKey key) { link_.send(MessageType::cancel, 0, encoded_view(Cancel{{key}})); }
 
+  /// Asks for the form of a request of this exchange; exchanges are tags, and 1 is another's.
+  void compile(std::uint64_t exchange, const std::string& regex) {
+    Compile job;
+    job.form = {http::AnswerForm::Kind::regex, json::to_text(regex), "guided_regex", {}};
+    job.exchange = exchange;
+    link_.send(MessageType::compile, exchange, encoded_view(job));
+  }
+  void cancel_compile(std::uint64_t exchange) {
+    link_.send(MessageType::cancel_compile, 0, encoded_view(CancelCompile{0, exchange}));
+  }
+  /// What has become of compile(); fails the test where nothing has.
+  Status compiled(std::uint64_t exchange) {
+    EXPECT_TRUE(wait([&] { return compiled_.contains(exchange); }));
+    const std::lock_guard lock(mutex_);
+    return compiled_[exchange].status;
+  }
+
   bool has(RequestKey key, std::size_t tokens) {
     return wait([&] { return tokens_[key].size() >= tokens; });
   }
@@ -74,15 +94,19 @@ class PlayedFront {
       const std::lock_guard lock(mutex_);
       running_.reset();
     }
-    link_.send(MessageType::ask_status, 1, encoded_view(Probe{}));
+    link_.send(MessageType::ask_status, kStatusTag, encoded_view(Probe{}));
     return wait([this] { return running_.has_value(); }) ? *running_ : -1;
   }
 
  private:
+  static constexpr std::uint64_t kStatusTag = 1;
+
   void take(const Arrival& arrival) {
     const std::lock_guard lock(mutex_);
     if (arrival.type == MessageType::link_up) up_ = true;
-    if (arrival.type == MessageType::answer) {
+    if (arrival.type == MessageType::answer && arrival.tag != kStatusTag) {
+      ASSERT_TRUE(decode(arrival.bytes, compiled_[arrival.tag]));
+    } else if (arrival.type == MessageType::answer) {
       EngineStatus status;
       ASSERT_TRUE(decode(arrival.bytes, status));
       running_ = status.scheduler.running;
@@ -118,6 +142,7 @@ class PlayedFront {
   bool up_ = false;  // guarded by mutex_, as the next
   std::map<RequestKey, std::vector<TokenId>> tokens_;
   std::map<RequestKey, Finish> finished_;
+  std::map<std::uint64_t, Compiled> compiled_;
   std::optional<std::int32_t> running_;
   std::jthread receiver_;
 };
@@ -133,6 +158,10 @@ class TwoFrontsTest : public ::testing::Test {
     EngineSetup setup;
     setup.options.scheduler.max_num_seqs = kSlots;
     setup.build = "test";
+    setup.texts = VocabularyImage::copy_of(testing::ByteTokenizer());
+    setup.eos_ids = {testing::ByteTokenizer::kEos};
+    setup.vocabulary = 258;
+    setup.executable = TROUPE_FAKE_FORM_CHILD;
     setup.log = [](const std::string&) { return Log(); };
     setup.links = {
         std::make_shared<ipc::UpperEnd>(*ipc::UpperEnd::attach(worker_.step.get(), worker_.cache.get()))};
@@ -229,6 +258,21 @@ TEST_F(TwoFrontsTest, OneThatTakesNothingHoldsUpNoOther) {
   ASSERT_TRUE(first.finished(a));
   EXPECT_EQ(first.tokens(a).size(), 1500u);
   EXPECT_EQ(first.running(), 1) << "the other's sequence is held";
+}
+
+// Each front counts its exchanges from 1 on.
+TEST_F(TwoFrontsTest, ARequestThatEndsTakesNoFormOfTheOthersWithItsNumber) {
+  PlayedFront first(fronts_[0]), second(fronts_[1]);
+  ASSERT_TRUE(first.served());
+  ASSERT_TRUE(second.served());
+  const testing::Gate gate;
+  first.compile(7, gate.regex());
+  gate.wait_for_one();
+  second.compile(7, gate.regex());
+  second.cancel_compile(7);
+  EXPECT_FALSE(second.compiled(7).ok());
+  gate.open();
+  EXPECT_TRUE(first.compiled(7).ok()) << first.compiled(7).message;
 }
 
 }  // namespace
