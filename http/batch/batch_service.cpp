@@ -19,6 +19,9 @@ constexpr std::size_t kSyncBytes = 4 << 20;                  // a larger group i
 constexpr auto kKeepEvery = std::chrono::seconds(1);         // the counts of a batch
 constexpr auto kPause = std::chrono::seconds(1);  // before a request is asked again that the server refused
 constexpr int kMostTries = 600;  // of a request for which the server has no part that answers
+// Batches whose files are open, three each: the others wait for their turn without, as connections need
+// descriptors, too.
+constexpr std::size_t kMostOpen = 32;
 // Requests with many sequences: one is read, and given to the engine, while another is computed.
 constexpr std::size_t kLeastAsked = 2;
 
@@ -121,11 +124,15 @@ void BatchService::loop() {
 }
 
 void BatchService::work() {
+  auto open = static_cast<std::size_t>(
+      std::ranges::count_if(active_, [](const auto& entry) { return entry.second.run != nullptr; }));
   for (const std::string& id : order_) {
     const Batch& batch = store_.batches().at(id);
     Active& active = active_.at(id);
     if (active.run == nullptr && !active.ending) {
-      begin(batch, active);
+      if (open >= kMostOpen && batch.status != BatchStatus::validating) continue;
+      begin(batch, active, open < kMostOpen);
+      open += active.run == nullptr ? 0 : 1;
     } else if (!active.ending && batch.expires_s <= now_s()) {
       withdraw(id, active);
       active.run->give_up(
@@ -138,8 +145,8 @@ void BatchService::work() {
   end_batches();
 }
 
-/// Counts the requests of a new batch, and opens its files.
-void BatchService::begin(Batch batch, Active& active) {
+/// Counts the requests of a new batch and, if it `opens` them, opens its files.
+void BatchService::begin(Batch batch, Active& active, bool opens) {
   const auto most_line = static_cast<std::size_t>(setup_.limits.max_body_bytes) + (64 << 10);
   const std::string input = store_.path_of(batch.input);
   if (batch.status == BatchStatus::cancelling) active.ending = BatchStatus::cancelled;
@@ -149,7 +156,7 @@ void BatchService::begin(Batch batch, Active& active) {
     status = total.status();
     if (total.ok()) batch.total = *total;
   }
-  if (status.ok()) {
+  if (status.ok() && opens) {
     auto run = BatchRun::open({input, store_.path_of(batch.results), store_.path_of(batch.faults)}, batch.id,
                               batch.endpoint, most_line);
     status = run.status();

@@ -87,7 +87,7 @@ class BatchService {
   Result<Batch> create(const StoreRequest& request);
   Output remove_file(const StoreRequest& request);
 
-  void begin(Batch batch, Active& active);
+  void begin(Batch batch, Active& active, bool opens);
   bool may_ask() const;
   void ask_more();
   void ask(const std::string& batch, Active& active, BatchRun::Next next);

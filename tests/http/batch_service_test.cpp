@@ -343,6 +343,22 @@ TEST_F(BatchServiceTest, ARequestThatFindsTheServerFullIsAskedAgain) {
   EXPECT_EQ(count(wait_for(id, "completed"), "completed"), 1);
 }
 
+TEST_F(BatchServiceTest, ManyBatchesKeepFewFilesOpen) {
+  const std::string input = file(1);
+  std::vector<std::string> ids;
+  for (int i = 0; i < 50; ++i) ids.push_back(text(create(input), "id"));
+  wait_for(ids.back(), "in_progress");
+  std::size_t open = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    open += std::filesystem::read_symlink(entry, gone).string().starts_with(folder_ + "/batches/files/");
+  }
+  EXPECT_GT(open, 0u);
+  EXPECT_LE(open, 3u * 32);
+  for (std::size_t i = 0; i < ids.size(); ++i) reply(engine_.next());
+  for (const std::string& id : ids) wait_for(id, "completed");
+}
+
 TEST_F(BatchServiceTest, AFileBelongsToItsKey) {
   const std::string input = file(1, "key-a");
   EXPECT_EQ(content(input, "key-b"), "status 404");
