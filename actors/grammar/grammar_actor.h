@@ -55,8 +55,8 @@ struct GrammarState {
     std::string request_id;
     grammar::ThinkingRule thinking;
     std::int64_t began_ns = 0;
-    std::pair<std::uint32_t, std::uint64_t> exchange;  ///< the request's I/O thread and exchange, and
-    caf::actor_addr asked_by;  ///< the FRONT LINK: each front counts its exchanges from 1 on
+    std::pair<std::uint32_t, std::uint64_t> exchange;  ///< the request's I/O thread and exchange
+    caf::actor_addr asked_by;  ///< its FRONT LINK: each front counts its exchanges from 1 on
   };
   GrammarParts parts;
   std::vector<TokenId> stop_ids;  ///< ascending
