@@ -19,14 +19,10 @@ constexpr int kPasses = 7;
 constexpr std::size_t kMostBytes = std::size_t{1} << 30;  // a container may have little more
 
 template <class Pass>
-double best_seconds(int passes, Pass&& pass) {
-  double best = 1e9;
-  for (int i = 0; i < passes; ++i) {
-    const std::int64_t start = now_ns();
-    pass();
-    best = std::min(best, static_cast<double>(now_ns() - start) * 1e-9);
-  }
-  return best;
+double seconds_of(Pass&& pass) {
+  const std::int64_t start = now_ns();
+  pass();
+  return static_cast<double>(now_ns() - start) * 1e-9;
 }
 
 }  // namespace
@@ -54,13 +50,14 @@ double read_bandwidth(Cpu& device) {
     for (std::size_t group = 0; group < best.size(); ++group) {
       const int first = static_cast<int>(group) * kPiecesTimed;
       const std::byte* from = memory + static_cast<std::size_t>(first) * kPiece;
-      best[group] = std::min(best[group], best_seconds(1, [&] {
-                               device.pool().for_each(
-                                   std::min(kPiecesTimed, pieces - first), 4, [&](int begin, int end, int) {
-                                     sink.fetch_xor(read(from + static_cast<std::size_t>(begin) * kPiece,
-                                                         static_cast<std::size_t>(end - begin) * kPiece));
-                                   });
-                             }));
+      const int count = std::min(kPiecesTimed, pieces - first);
+      const double seconds = seconds_of([&] {
+        device.pool().for_each(count, 4, [&](int begin, int end, int) {
+          sink.fetch_xor(read(from + static_cast<std::size_t>(begin) * kPiece,
+                              static_cast<std::size_t>(end - begin) * kPiece));
+        });
+      });
+      best[group] = std::min(best[group], seconds);
     }
   }
   double seconds = 0;
@@ -72,12 +69,15 @@ namespace {
 
 double peak(Cpu& device, const DotLoop& inner) {
   const int threads = device.pool().threads();
-  const double seconds = best_seconds(7, [&] {
-    device.pool().for_each(8 * threads, 1, [&](int begin, int end, int) {
-      for (int i = begin; i < end; ++i) inner.run();
-    });
-  });
-  return inner.operations * 8 * threads / seconds;
+  double best = 1e9;
+  for (int pass = 0; pass < kPasses; ++pass) {
+    best = std::min(best, seconds_of([&] {
+                      device.pool().for_each(8 * threads, 1, [&](int begin, int end, int) {
+                        for (int i = begin; i < end; ++i) inner.run();
+                      });
+                    }));
+  }
+  return inner.operations * 8 * threads / best;
 }
 
 }  // namespace

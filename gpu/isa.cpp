@@ -1,7 +1,5 @@
 #include "gpu/isa.h"
 
-#include "gpu/cpu_vendor.h"
-
 namespace troupe {
 
 const char* to_string(Isa isa) {
@@ -19,11 +17,6 @@ const char* to_string(Isa isa) {
 const CpuFeatures& cpu_features() {
   static const CpuFeatures features = detect_cpu();
   return features;
-}
-
-CpuVendor cpu_vendor() {
-  static const CpuVendor vendor = detect_cpu_vendor();
-  return vendor;
 }
 
 const std::string& amx_refused() {

@@ -26,6 +26,7 @@ struct CpuFeatures {
   bool amx = false;          ///< it has AMX; amx_refused() says whether this process may use it
   bool avx512_vnni = false;  ///< dot products of bytes
   bool avx_vnni = false;
+  bool intel = false;   ///< Intel made it
   std::string model{};  ///< brand string, "AMD EPYC 9355"
 };
 

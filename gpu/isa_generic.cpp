@@ -1,7 +1,6 @@
 // For CPUs other than x86-64: they have the baseline alone.
 #include <sys/utsname.h>
 
-#include "gpu/cpu_vendor.h"
 #include "gpu/isa.h"
 
 namespace troupe {
@@ -12,8 +11,6 @@ CpuFeatures detect_cpu() {
   found.model = uname(&system) == 0 ? system.machine : "unknown";
   return found;
 }
-
-CpuVendor detect_cpu_vendor() { return CpuVendor::other; }
 
 std::string ask_for_amx() { return "no such processor"; }
 

@@ -6,7 +6,6 @@
 #include <cstring>
 #include <system_error>
 
-#include "gpu/cpu_vendor.h"
 #include "gpu/isa.h"
 
 namespace troupe {
@@ -42,15 +41,11 @@ std::string ask_for_amx() {
   return std::generic_category().message(errno);
 }
 
-CpuVendor detect_cpu_vendor() {
-  __builtin_cpu_init();
-  return __builtin_cpu_is("intel") ? CpuVendor::intel : CpuVendor::other;
-}
-
 CpuFeatures detect_cpu() {
   __builtin_cpu_init();
   CpuFeatures found;
   found.model = brand();
+  found.intel = __builtin_cpu_is("intel") != 0;
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c")) {
     found.best = Isa::avx2;
     unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;

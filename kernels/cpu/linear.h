@@ -84,7 +84,7 @@ class SharedOperands {
 struct Tile {
   void (*run)(const TileArgs&) = nullptr;
   TileRows rows{};
-  NearBytes near = near_bytes(cpu_vendor());
+  NearBytes near = near_bytes(cpu_features().intel);
 
   /// How far ahead of its place in a panel it asks for memory when it is the first to read the panel.
   std::size_t bytes_ahead(int x_rows) const {

@@ -5,7 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "gpu/cpu_vendor.h"
 #include "gpu/dtype.h"
 #include "gpu/isa.h"
 #include "kernels/kv_format.h"
@@ -19,9 +18,7 @@ struct NearBytes {
   std::size_t alone;  ///< a single row
   std::size_t few;
 };
-constexpr NearBytes near_bytes(CpuVendor vendor) {
-  return vendor == CpuVendor::intel ? NearBytes{4096, 4096} : NearBytes{2048, 512};
-}
+constexpr NearBytes near_bytes(bool intel) { return intel ? NearBytes{4096, 4096} : NearBytes{2048, 512}; }
 inline constexpr std::size_t kFarBytes = 8192;
 
 /// Inputs of one integer dot product. So many numbers of x share a scale.

@@ -87,6 +87,11 @@ std::set<std::string> compiled() {
   return all;
 }
 
+/// The tile of a product that takes wgmma.
+const WgmmaTile& wgmma_tile(const ChosenProduct& p, const GpuTraits& gpu) {
+  return kWgmmaTiles[p.biased ? biased_wgmma_plan(p.shape, gpu.multiprocessors) : p.choice.wgmma_tile];
+}
+
 /// The kernels that a product launches.
 std::vector<std::string> launched(const ChosenProduct& p, const GpuTraits& gpu) {
   const LinearChoice& choice = p.choice;
@@ -102,14 +107,12 @@ std::vector<std::string> launched(const ChosenProduct& p, const GpuTraits& gpu) 
       return {name(kind, {choice.stream.outputs, choice.stream.tile_rows})};
     }
     case LinearWay::wgmma: {
-      if (p.biased)
-        return {name(kWgmmaTiles[biased_wgmma_plan(p.shape, gpu.multiprocessors)], WgmmaScales::none,
-                     f16 ? "biased f16, " : "biased, ")};
-      return {name(kWgmmaTiles[choice.wgmma_tile], wgmma_scales(p.shape), f16 ? "f16, " : "")};
+      const char* of = p.biased ? (f16 ? "biased f16, " : "biased, ") : f16 ? "f16, " : "";
+      return {name(wgmma_tile(p, gpu), wgmma_scales(p.shape), of)};
     }
     case LinearWay::unpacked: return {"unpacked: " + (p.int8_x ? "int4 beside int8" : name(kind))};
     case LinearWay::expanded:
-      return {"expanded: " + name(kind), name(kWgmmaTiles[choice.wgmma_tile], wgmma_scales(p.shape))};
+      return {"expanded: " + name(kind), name(wgmma_tile(p, gpu), wgmma_scales(p.shape))};
   }
   return {};
 }
@@ -120,8 +123,7 @@ LaunchSize size_of(const ChosenProduct& p, const GpuTraits& gpu) {
     case LinearWay::slabs: return launch_size(p.choice.slabs);
     case LinearWay::stream: return launch_size(p.shape, p.choice.stream);
     case LinearWay::wgmma:
-    case LinearWay::expanded:
-      return wgmma_size(p.shape, kWgmmaTiles[p.choice.wgmma_tile], gpu.multiprocessors);
+    case LinearWay::expanded: return wgmma_size(p.shape, wgmma_tile(p, gpu), gpu.multiprocessors);
     case LinearWay::unpacked: return unpacked_size(p.shape, gpu.multiprocessors);
     default: return generic_size(p.shape);
   }

@@ -33,7 +33,7 @@ constexpr auto make_table(Row row) {
   (std::make_index_sequence<kCount>());
 }
 
-/// Place of what a plan names in the list that a table follows.
+/// The index of `named`, which a plan chose, in the list whose order a table has.
 template <class Named, std::size_t kCount>
 std::size_t index_of(const Named (&list)[kCount], const Named& named) {
   const auto index = static_cast<std::size_t>(std::find(std::begin(list), std::end(list), named) - list);
