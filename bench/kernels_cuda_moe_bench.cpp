@@ -30,6 +30,7 @@ struct MoeShape {
 };
 constexpr WeightFormat kInt4{WeightKind::int4, DType::bf16}, kWint2{WeightKind::wint2, DType::bf16};
 constexpr MoeShape k21B{"cuda.moe", DType::bf16, 2560, 1536, 64, 2, 6},
+    k21BInt8{"cuda.moe.int8", {WeightKind::int8, DType::bf16}, 2560, 1536, 64, 2, 6},
     k21BInt4{"cuda.moe.int4", kInt4, 2560, 1536, 64, 2, 6},
     k21BWint2{"cuda.moe.wint2", kWint2, 2560, 1536, 64, 2, 6},
     kHalf300B{"cuda.moe.300b_half.int4", kInt4, 8192, 1792, 64, 0, 8},
@@ -133,7 +134,7 @@ void measure_decode(Report& report, Cuda& device, const MoeShape& shape, Layers&
       static_cast<double>(matrix_bytes(shape.format, gate_up_outputs(shape.intermediate), shape.hidden) +
                           matrix_bytes(shape.format, shape.hidden, shape.intermediate));
   const bool demanded = &shape == &k21B;
-  for (const int rows : {1, 8, 32, 64, 128, 256}) {
+  for (const int rows : {1, 2, 4, 8, 32, 64, 128, 256}) {
     const double touched = static_cast<double>(layers.touched(rows)) / kLayers;
     const double bytes = (touched + shape.shared) * expert_bytes;
     const double time = seconds(device, [&](int i) { run(device, layers.op(i, rows)); });
@@ -174,7 +175,7 @@ void measure(Report& report, bool quick, bool codes) {
   Cuda device;
   const double bandwidth = copy_bandwidth(device) * 1e-9;
   report.row({"gpu.copy", bandwidth, "GB/s"});
-  for (const MoeShape* shape : {&k21B, &k21BInt4, &k21BWint2, &kHalf300B, &kHalf300BWint2}) {
+  for (const MoeShape* shape : {&k21B, &k21BInt8, &k21BInt4, &k21BWint2, &kHalf300B, &kHalf300BWint2}) {
     if (codes && !shape->format.quantised()) continue;
     Layers layers(device, *shape);
     measure_decode(report, device, *shape, layers, bandwidth);

@@ -25,19 +25,20 @@ enum class KernelWay : std::uint8_t {
   attention_few,       ///< AttentionWay::few; without it flash and decode
   attention_flash,     ///< AttentionWay::flash; without it decode for each row
   frame_packed,        ///< frame attention by tensor cores; without it a plain kernel
+  moe_few,             ///< experts of a few rows; without it streams
   routing_wide_tiles,  ///< RoutingWay::tiles_32 and tiles_32_wide; without it tiles_16
   routing_clusters,    ///< RoutingWay::clusters_16; without it tiles_16
   routing_tiles,       ///< RoutingWay::tiles_16; without it generic
   sample_resident,     ///< a row's logits in the shared memory of a cluster; without it in memory
 };
-inline constexpr int kKernelWays = 14;
+inline constexpr int kKernelWays = 15;
 
 /// "product.stream".
 constexpr std::string_view to_string(KernelWay way) {
   constexpr std::string_view kNames[kKernelWays] = {
-      "product.stream",   "product.strips",   "product.slabs", "product.wgmma",   "product.unpacked",
-      "product.expanded", "attention.decode", "attention.few", "attention.flash", "frame.packed",
-      "routing.wide",     "routing.clusters", "routing.tiles", "sample.resident"};
+      "product.stream",   "product.strips",   "product.slabs",    "product.wgmma",   "product.unpacked",
+      "product.expanded", "attention.decode", "attention.few",    "attention.flash", "frame.packed",
+      "moe.few",          "routing.wide",     "routing.clusters", "routing.tiles",   "sample.resident"};
   return kNames[static_cast<int>(way)];
 }
 

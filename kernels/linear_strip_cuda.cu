@@ -105,7 +105,12 @@ constexpr int kRowSets = 2;
 
 /// kStripKernels[i] for one set of rows is row 2 i, for two sets the next.
 constexpr auto kRows = make_table<kRowSets * std::size(kStripKernels)>([](auto row) {
-  return KernelRow<StripArgs>{strip_kernel<row / kRowSets, row % kRowSets + 1>, kThreads};
+  constexpr int kIndex = row / kRowSets, kSets = row % kRowSets + 1;
+  if constexpr (kSets <= kStripKernels[kIndex].row_sets) {
+    return KernelRow<StripArgs>{strip_kernel<kIndex, kSets>, kThreads};
+  } else {
+    return KernelRow<StripArgs>{};
+  }
 });
 
 }  // namespace
@@ -136,7 +141,8 @@ void run_strips(Cuda& device, const Linear& linear, const StripPlan& plan) {
               .produced_norm = linear.produced_norm};
   if (kernel.consumes_halved_norm) a.inverse_cols = 1.0f / static_cast<float>(consumed.cols);
   const std::size_t row = kRowSets * index_of(kStripKernels, kernel) + (plan.row_sets == 1 ? 0 : 1);
-  launch(device, kRows[row], launch_size(plan), {.reads_constant = linear.weight.data}, a);
+  launch(device, kRows[row], launch_size(plan),
+         {.reads_constant = linear.weight.data, .writes_settled = linear.produced_norm.weighted}, a);
 }
 
 std::vector<CompiledKernel> strip_kernels() { return compiled_of(kRows); }

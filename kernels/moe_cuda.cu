@@ -5,6 +5,7 @@
 #include "base/check.h"
 #include "kernels/cuda/element.cuh"
 #include "kernels/cuda/launch.cuh"
+#include "kernels/cuda/moe/few_launch.h"
 #include "kernels/cuda/moe/routing.h"
 #include "kernels/cuda/moe/static_inputs.h"
 #include "kernels/cuda/norm.cuh"
@@ -243,6 +244,11 @@ void run(Cuda& device, const Moe& op) {
                         .known = known && !settled ? op.shared : 0,
                         .known_rows = op.rows};
   };
+  if (layout.few) {
+    cuda::run_few(device, op, layout);
+    if (op.next_norm.weight != nullptr) run(device, op.next_norm);
+    return;
+  }
   if (w4a8) cuda::gather_codes(device, op, layout);
   cuda::run(
       device,

@@ -204,6 +204,10 @@ __global__ void __launch_bounds__(32 * kWarps, kMs == 1 ? 1 : 2) tensor_route_ke
   troupe::cuda::let_next_start();
 #pragma unroll
   for (int h = 0; h < kHeld; ++h) fetch_x(begin + h, x[h]);
+  if (a.norm.squares != nullptr && warp < a.rows) {
+    const float factor = a.norm.factor(warp);
+    if (lane == 0) tile.factor[warp] = factor;
+  }
   for (int chunk = begin; chunk < end; chunk += kHeld) {
 #pragma unroll
     for (int h = 0; h < kHeld; ++h) {
@@ -254,6 +258,7 @@ __global__ void __launch_bounds__(32 * kWarps, kMs == 1 ? 1 : 2) tensor_route_ke
         a, a.to.logits + static_cast<std::size_t>(first_row) * a.stride, a.stride, index, tile);
   }
   if constexpr (kRows == kSmallTile) {
+    if (a.to.few) return publish_few(a, tile);
     if (a.tiles == 1) return place_tile(a, tile);
   }
   publish_tile(a, index, tile);
@@ -289,19 +294,20 @@ void launch_tensor_route(Cuda& device, RoutingArgs a) {
   }
   troupe::cuda::allow_shared(kernel, kBytes);
   const int blocks = (a.experts + 8 * kNs - 1) / (8 * kNs);
-  troupe::cuda::launch(
-      device, kernel,
-      {.grid = dim3(unsigned(blocks), unsigned(a.tiles)),
-       .block = 32 * kWarps,
-       .shared_bytes = kBytes,
-       .cluster = kCluster ? blocks : 1,
-       .overlap = {.holds_next = true, .reads_constant = a.router, .writes_settled = a.to.offsets}},
-      a);
+  troupe::cuda::launch(device, kernel,
+                       {.grid = dim3(unsigned(blocks), unsigned(a.tiles)),
+                        .block = 32 * kWarps,
+                        .shared_bytes = kBytes,
+                        .cluster = kCluster ? blocks : 1,
+                        .overlap = {.holds_next = true,
+                                    .reads_constant = a.router,
+                                    .writes_settled = a.to.few ? a.to.experts : a.to.offsets}},
+                       a);
   if (a.tile_rows == kSmallTile && a.tiles <= kTilesPlacedAtOnce) return;
   launch_place(device, a);
 }
 
-void route(Cuda& device, const Moe& op, const Routing& routing) {
+void route(Cuda& device, const Moe& op, const Routing& routing, const HalvedNorm& consumed) {
   const RoutingArgs a{.x = op.x,
                       .router = static_cast<const float*>(op.router.data),
                       .bias = op.bias,
@@ -318,7 +324,9 @@ void route(Cuda& device, const Moe& op, const Routing& routing) {
                       .stride = padded(op.experts),
                       .arrived = device.counters(),
                       .kinds = op.kinds,
-                      .kind = op.kind};
+                      .kind = op.kind,
+                      .norm = ConsumedNorm(consumed)};
+  TROUPE_CHECK(consumed.squares == nullptr || (routing.few && op.rows <= kSmallTile));
   const DType dtype = op.down.first.activations();
   const RoutingShape shape{.dtype = dtype, .experts = op.experts, .rows = op.rows};
   switch (choose(shape, traits_of(device)).way) {

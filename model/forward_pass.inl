@@ -26,6 +26,7 @@
 #include "kernels/add_rms_norm.h"
 #include "kernels/attention.h"
 #include "kernels/dense_tail.h"
+#include "kernels/moe_tail.h"
 #include "kernels/draft_rows.h"
 #include "kernels/embed.h"
 #include "kernels/lm_head.h"
@@ -219,11 +220,13 @@ void ForwardPass<D, R>::layers(const ForwardStep& s) const {
                        .kind = kTextRow,
                        .slots = batch.slots,
                        .largest = s.largest.of_layer(layer, spec.experts)};
+      const bool one_part = kinds == nullptr && w.shared_down.count == 0;
+      if (one_part && ranks == nullptr) {
+        run(device, kernels::MoeTail{.attention_out = attention_out, .moe = moe, .next = next});
+        continue;
+      }
       summed(attention_out, moe.norm);
-      if (kinds == nullptr && w.shared_down.count == 0) {
-        // Codes of x belong to the product that reads them, so that fp8 weights have the norm to themselves.
-        if (ranks == nullptr && next.norm.weight != nullptr && !next.weight.format.fp8())
-          moe.next_norm = std::exchange(next.norm, {});
+      if (one_part) {
         summed(moe, next.norm);
       } else {
         // Both kinds of experts, and shared ones of another format, add to one part.

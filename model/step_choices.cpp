@@ -105,16 +105,34 @@ class Choices {
                         choice.way == gpu::RoutingWay::generic});
     const bool apart = formats_.shared_apart(spec_.layers - 1) && spec_.shared_experts > 0;
     const int shared = apart ? 0 : spec_.shared_experts;
+    const int groups = spec_.experts_held() + shared;
     const auto grouped = [&](LinearShape shape) {
-      shape.groups = spec_.experts_held() + shared;
+      shape.groups = groups;
       shape.rows = gpu::expected_places(step_.rows, spec_.top_k, shared, spec_.experts_held(), spec_.experts);
       return shape;
     };
-    add("experts gate_up",
-        grouped(product(Ending::swiglu, formats_.experts, kernels::gate_up_outputs(spec_.expert_intermediate),
-                        spec_.hidden)));
-    add("experts down",
-        grouped(product(Ending::store_scaled, formats_.experts, spec_.hidden, spec_.expert_intermediate)));
+    const auto stack = [&](int outputs, int inputs) {
+      return kernels::MatrixStack{{nullptr, formats_.experts, outputs, inputs}, groups};
+    };
+    static const kernels::StaticInput any{};  // choosers compare pointers with null
+    const kernels::Moe op{.gate_up = stack(kernels::gate_up_outputs(spec_.expert_intermediate), spec_.hidden),
+                          .down = stack(spec_.hidden, spec_.expert_intermediate),
+                          .gate_up_inputs = formats_.w4a8 ? &any : nullptr,
+                          .experts = spec_.experts,
+                          .held = spec_.experts_held(),
+                          .shared = shared,
+                          .top_k = spec_.top_k,
+                          .rows = step_.rows};
+    if (gpu::lay_out(op, traits_, nullptr).few) {
+      choices_.push_back({"experts", std::to_string(groups) + " × " + to_string(formats_.experts),
+                          "gate_up, and down with the sum (few rows: each row reads its experts)", false});
+    } else {
+      add("experts gate_up",
+          grouped(product(Ending::swiglu, formats_.experts,
+                          kernels::gate_up_outputs(spec_.expert_intermediate), spec_.hidden)));
+      add("experts down",
+          grouped(product(Ending::store_scaled, formats_.experts, spec_.hidden, spec_.expert_intermediate)));
+    }
     if (!apart) return;
     add("shared gate_up", product(Ending::swiglu, *formats_.shared,
                                   kernels::gate_up_outputs(spec_.expert_intermediate), spec_.hidden));

@@ -1,9 +1,13 @@
-// Checks of mixtures of experts: every way of the router, and experts in every format at few and many rows.
+// Checks of mixtures of experts: every way of the router, experts in every format at few and many rows, and
+// the tail of a layer with experts.
 #include "kernels/moe.h"
 
 #include "kernels/check/side.h"
 #include "kernels/check/weights.h"
 #include "kernels/cuda/moe/choose.h"
+#include "kernels/cuda/moe/layout.h"
+#include "kernels/cuda/product/linear.h"
+#include "kernels/moe_tail.h"
 
 namespace troupe::kernels::check {
 namespace {
@@ -40,13 +44,31 @@ struct Experts {
   int stacked() const { return count + shared(); }
 };
 
+/// Sizes and formats, without memory.
+Moe shape_of(const Experts& mixed, const WeightFormat& stored, int rows) {
+  static const StaticInput any{};  // choosers compare pointers with null
+  const StaticInput* const inputs = mixed.w4a8 ? &any : nullptr;
+  return {.router = {nullptr, DType::f32, mixed.count, kMoeHidden},
+          .gate_up = {{nullptr, stored, gate_up_outputs(kMoeIntermediate), kMoeHidden}, mixed.stacked()},
+          .down = {{nullptr, stored, kMoeHidden, kMoeIntermediate}, mixed.stacked()},
+          .gate_up_inputs = inputs,
+          .down_inputs = inputs,
+          .experts = mixed.count,
+          .shared = mixed.shared(),
+          .top_k = kTopK,
+          .rows = rows};
+}
+
+/// With weights; without x and a residual stream.
 template <class D>
-MoeResult mixture(Side<D>& side, const Experts& mixed, int rows) {
+Moe experts_on(Side<D>& side, const Experts& mixed, int rows) {
   const WeightFormat& format = mixed.format;
   const WeightFormat stored = mixed.w4a8 ? format : stored_as(side, format);
   const int experts = mixed.count, stacked = mixed.stacked();
-  MatrixStack gate_up{side.matrix(stored, gate_up_outputs(kMoeIntermediate), kMoeHidden, stacked), stacked};
-  MatrixStack down{side.matrix(stored, kMoeHidden, kMoeIntermediate, stacked), stacked};
+  Moe op = shape_of(mixed, stored, rows);
+  MatrixStack &gate_up = op.gate_up, &down = op.down;
+  gate_up.first = side.matrix(stored, gate_up_outputs(kMoeIntermediate), kMoeHidden, stacked);
+  down.first = side.matrix(stored, kMoeHidden, kMoeIntermediate, stacked);
   for (int drawn = 0; drawn < std::min(stacked, kDrawnExperts); ++drawn) {
     const auto seed = static_cast<std::uint64_t>(100 + 3 * drawn);
     const Numbers gate = exact_weights(format, kMoeIntermediate, kMoeHidden, seed),
@@ -63,24 +85,48 @@ MoeResult mixture(Side<D>& side, const Experts& mixed, int rows) {
   };
   Numbers bias(static_cast<std::size_t>(experts), 0.0f);
   bias[1] = 0.0625f;
-  float* const residual =
-      side.floats(rows, kMoeHidden, draw(static_cast<std::size_t>(rows * kMoeHidden), 93));
-  std::int32_t* const chosen = side.template room<std::int32_t>(static_cast<std::size_t>(rows * kTopK));
-  run(side.device(), Moe{.residual = residual,
-                         .x = side.rows(format.activations, rows, kMoeHidden, routed_rows(rows)),
-                         .router = side.packed(DType::f32, experts, kMoeHidden, router_weights(experts)),
-                         .bias = side.floats(1, experts, bias),
-                         .gate_up = gate_up,
-                         .down = down,
-                         .gate_up_inputs = inputs({127.0f / 4, 0x1p-5f}),
-                         .down_inputs = inputs({127.0f / 16, 0x1p-3f}),
-                         .experts = experts,
-                         .shared = mixed.shared(),
-                         .top_k = kTopK,
-                         .rows = rows,
-                         .chosen = chosen});
-  return {side.get(chosen, static_cast<std::size_t>(rows * kTopK)),
-          side.numbers(DType::f32, residual, rows, kMoeHidden)};
+  op.router = side.packed(DType::f32, experts, kMoeHidden, router_weights(experts));
+  op.bias = side.floats(1, experts, bias);
+  op.gate_up_inputs = inputs({127.0f / 4, 0x1p-5f});
+  op.down_inputs = inputs({127.0f / 16, 0x1p-3f});
+  return op;
+}
+
+template <class D>
+MoeResult mixture(Side<D>& side, const Experts& mixed, int rows) {
+  Moe op = experts_on(side, mixed, rows);
+  op.residual = side.floats(rows, kMoeHidden, draw(static_cast<std::size_t>(rows * kMoeHidden), 93));
+  op.x = side.rows(mixed.format.activations, rows, kMoeHidden, routed_rows(rows));
+  op.chosen = side.template room<std::int32_t>(static_cast<std::size_t>(rows * kTopK));
+  run(side.device(), op);
+  return {side.get(op.chosen, static_cast<std::size_t>(rows * kTopK)),
+          side.numbers(DType::f32, op.residual, rows, kMoeHidden)};
+}
+
+/// The tail of a layer without a next one. Routing sees a norm of the sum that attention_out ends in.
+MoeTail tail_shape(const Experts& mixed, int rows) {
+  static const float any = 0;
+  MoeTail op{.attention_out = {.weight = {nullptr, mixed.format, kMoeHidden, kMoeHidden}, .rows = rows},
+             .moe = shape_of(mixed, mixed.format, rows)};
+  op.moe.norm = {.weight = &any, .rows = rows, .cols = kMoeHidden};
+  return op;
+}
+template <class D>
+Numbers tail(Side<D>& side, const Experts& mixed, int rows) {
+  const DType dtype = mixed.format.activations;
+  MoeTail op = tail_shape(mixed, rows);
+  const AddRmsNorm norm = op.moe.norm;
+  op.moe = experts_on(side, mixed, rows);
+  op.moe.norm = norm;
+  op.attention_out.residual = op.moe.residual = op.moe.norm.residual =
+      side.floats(rows, kMoeHidden, draw(static_cast<std::size_t>(rows * kMoeHidden), 94));
+  op.attention_out.x = exact_rows(side, mixed.format, rows, kMoeHidden, 95);
+  op.attention_out.weight = exact_matrix(side, mixed.format, kMoeHidden, kMoeHidden, 96);
+  op.moe.norm.out = side.rows(dtype, rows, kMoeHidden);
+  op.moe.norm.weight = side.floats(1, kMoeHidden, draw(static_cast<std::size_t>(kMoeHidden), 97));
+  op.moe.x = op.moe.norm.out;
+  run(side.device(), op);
+  return side.numbers(DType::f32, op.moe.residual, rows, kMoeHidden);
 }
 
 /// The choice of experts alone, so that it does not hang on their products.
@@ -138,8 +184,27 @@ void add_experts(Checks& checks, const WeightFormat& format, int rows, bool w4a8
                                   .rows = rows * (kTopK + experts.shared()),
                                   .groups = experts.stacked()};
   checks.push_back({"Moe", text_of(format, experts.count, rows) + (w4a8 ? " in int8" : ""), "Moe",
-                    way_of_product(gate_up),
+                    [=](const cuda::GpuTraits& gpu) {
+                      return cuda::lay_out(shape_of(experts, format, rows), gpu, nullptr).few
+                                 ? TakenWay{"experts of a few rows", KernelWay::moe_few}
+                                 : way_of_product(gate_up)(gpu);
+                    },
                     [=](Cpu& cpu, Cuda& cuda) { return check_experts(cpu, cuda, experts, rows); }});
+}
+
+void add_tail(Checks& checks, const WeightFormat& format, int rows) {
+  const Experts experts{format, 8};
+  checks.push_back({"MoeTail", text_of(format, experts.count, rows), "Moe",
+                    [=](const cuda::GpuTraits& gpu) -> TakenWay {
+                      if (cuda::choose(tail_shape(experts, rows), gpu).halved)
+                        return {"halved norms", KernelWay::moe_few};
+                      return {"its ops one by one", {}};
+                    },
+                    [=](Cpu& cpu, Cuda& cuda) -> Status {
+                      Side<Cuda> there(cuda);
+                      Side<Cpu> here(cpu);
+                      return compare(tail(there, experts, rows), tail(here, experts, rows), Bound{0, 0x1p-6});
+                    }});
 }
 
 }  // namespace
@@ -157,6 +222,9 @@ void add_moe_checks(Checks& checks) {
     for (const int rows : {4, 300}) add_experts(checks, format, rows);
   }
   for (const int rows : {4, 300}) add_experts(checks, int4, rows, true);
+  for (const WeightFormat& format : {WeightFormat(DType::bf16), int8, int4}) add_experts(checks, format, 2);
+  for (const int rows : {2, 4}) add_tail(checks, DType::bf16, rows);
+  add_tail(checks, int8, 2);
 }
 
 }  // namespace troupe::kernels::check

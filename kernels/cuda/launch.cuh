@@ -19,6 +19,7 @@
 //   - routing_cuda.cu, tensor_route_kernel: the router
 //   - linear_bias_cuda.cu, linear_slab_cuda.cu, linear_stream_cuda.cu, linear_strip_cuda.cu,
 //     linear_wgmma_cuda.cu: the weights of dense products; and of grouped ones, if their offsets are settled
+//   - moe_few_cuda.cu: the experts' weights, once the experts are known
 //   - product_chain_cuda.cu, which only the bench runs
 //
 // "Settled": an earlier kernel W wrote it, and W is complete before the reading kernel R can begin. That
@@ -32,6 +33,9 @@
 //   - Groups::settled, the experts' streamed down product: the groups' offsets. W is the last kernel of
 //     cuda::route(), M is the grouped gate|up product. Behind M stands QuantiseRows, if weights are fp8.
 //   - Groups::known, their streamed gate|up product: x. W is the norm before the router, M its last kernel.
+//   - experts of a few rows (moe_few_cuda.cu): gate|up of the shared slices as Groups::known, where W may be
+//     the strip that makes half of the norm, and then also its squares; down the experts that rows chose,
+//     where W is the router, M the gate|up product.
 // Settled memory is read past the L1 cache (__ldcg, the copy engine): an ordinary load may find a line from
 // before the kernel started on the multiprocessor. Nothing documents that there are none in overlapped
 // kernels. After wait_for_previous() ordinary loads are right; __ldg is not, since what it reads has to be

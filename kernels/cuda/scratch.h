@@ -18,6 +18,7 @@
 #include "kernels/embed.h"
 #include "kernels/linear_bias.h"
 #include "kernels/lm_head.h"
+#include "kernels/moe_tail.h"
 #include "kernels/place_rows.h"
 #include "kernels/rope_table.h"
 #include "kernels/sample.h"
@@ -29,6 +30,7 @@ AttentionShape shape_of(const Attention& op);
 std::size_t scratch_bytes(const Attention& op, const GpuTraits& gpu);
 std::size_t scratch_bytes(const Linear& linear, const GpuTraits& gpu);
 std::size_t scratch_bytes(const DenseTail& op, const GpuTraits& gpu);
+std::size_t scratch_bytes(const MoeTail& op, const GpuTraits& gpu);
 std::size_t scratch_bytes(const LinearAdd& op, const GpuTraits& gpu);
 std::size_t scratch_bytes(const LmHead& op, const GpuTraits& gpu);
 std::size_t scratch_bytes(const Mlp& op, const GpuTraits& gpu);

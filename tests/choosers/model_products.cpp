@@ -4,6 +4,7 @@
 #include <span>
 #include <utility>
 
+#include "kernels/cuda/moe/few.h"
 #include "kernels/cuda/moe/layout.h"
 #include "kernels/cuda/product/linear.h"
 #include "model/documented/documented_models.h"
@@ -107,6 +108,15 @@ class Products {
       if (!alone_ || !choice.halved_norms) continue;
       for (int i = 0; i < choice.count; ++i)
         visit_({.shape = shapes[i], .choice = choice.products[static_cast<std::size_t>(i)]});
+    }
+    if (alone_ && p.experts > 0 && rows_ <= kMostFewRows) {
+      LinearShape halved[] = {tail.attention_out, tail.next};
+      halved[0].produces_halved_norm = halved[1].consumes_halved_norm = true;
+      halved[0].squares_per_sum = kSquaresPerSmallSum;
+      for (const LinearShape& shape : halved) {
+        const LinearChoice choice = choose(shape, gpu_);
+        if (choice.way == LinearWay::strips) visit_({.shape = shape, .choice = choice});
+      }
     }
     visit(product(Ending::store_f32, format, p.tokens_held(), p.hidden));
     if (whole_.nextn_layers > 0) visit(product(Ending::add, format, whole_.hidden, 2 * whole_.hidden));

@@ -54,7 +54,7 @@ std::string generic_name(const WeightFormat& format) {
 std::set<std::string> compiled() {
   std::set<std::string> all;
   for (const StripKernel& kernel : kStripKernels) {
-    for (const int row_sets : {1, 2}) all.insert(name(kernel, row_sets));
+    for (int row_sets = 1; row_sets <= kernel.row_sets; ++row_sets) all.insert(name(kernel, row_sets));
   }
   for (const SlabKernel& kernel : kSlabKernels) all.insert(name(kernel));
   for (int i = 0; i < kCodeKinds; ++i) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "kernels/cuda/gpu_traits.h"
+#include "kernels/cuda/moe/few.h"
 #include "kernels/cuda/product/biased.h"
 #include "kernels/cuda/product/compiled.h"
 #include "kernels/cuda/product/launch_size.h"
@@ -22,7 +23,9 @@ std::size_t tiles_with(WgmmaScales scales) {
 
 TEST(ProductTables, HaveARowForEachKernelThatPlansName) {
   EXPECT_EQ(generic_kernels().size(), 12u) << "three types of activations, four kinds of weights";
-  EXPECT_EQ(strip_kernels().size(), 2 * std::size(kStripKernels));
+  std::size_t strips = 0;
+  for (const StripKernel& kernel : kStripKernels) strips += static_cast<std::size_t>(kernel.row_sets);
+  EXPECT_EQ(strip_kernels().size(), strips);
   EXPECT_EQ(slab_kernels().size(), std::size(kSlabKernels));
   std::size_t streams = 0, tiles = 2;  // with a bias: bf16 and f16
   for (int kind = 0; kind < kCodeKinds; ++kind) {
@@ -37,6 +40,9 @@ TEST(ProductTables, HaveARowForEachKernelThatPlansName) {
   EXPECT_EQ(biased_kernels().size(), 3u);
   EXPECT_EQ(unpacked_kernels().size(), 5u);
   EXPECT_EQ(expanded_kernels().size(), 3 + tiles_with(WgmmaScales::outputs));
+  std::size_t few = 0;
+  for (int kind = 0; kind < kCodeKinds; ++kind) few += has_few_kernel(static_cast<CodeKind>(kind));
+  EXPECT_EQ(few_kernels().size(), 2 * few);
 }
 
 TEST(ProductTables, RowsDifferAndFitTheirCards) {
@@ -45,7 +51,8 @@ TEST(ProductTables, RowsDifferAndFitTheirCards) {
   const auto expect_rows = [&](const std::vector<CompiledKernel>& rows, bool plans_shared_bytes) {
     for (const CompiledKernel& row : rows) {
       EXPECT_NE(row.kernel, nullptr);
-      EXPECT_TRUE(row.threads >= 128 && row.threads <= 1024 && row.threads % 32 == 0) << row.threads;
+      if (row.threads != 0)
+        EXPECT_TRUE(row.threads >= 128 && row.threads <= 1024 && row.threads % 32 == 0) << row.threads;
       EXPECT_EQ(row.shared_bytes == 0, plans_shared_bytes);
       EXPECT_LE(row.shared_bytes, kH200.block_shared_bytes);
       seen.insert(row.kernel);
@@ -53,7 +60,7 @@ TEST(ProductTables, RowsDifferAndFitTheirCards) {
     }
   };
   for (const auto& rows :
-       {generic_kernels(), strip_kernels(), slab_kernels(), stream_kernels(), tile_kernels()})
+       {generic_kernels(), strip_kernels(), slab_kernels(), stream_kernels(), tile_kernels(), few_kernels()})
     expect_rows(rows, true);
   for (const auto& rows : {wgmma_kernels(), wgmma_fp8_kernels(), biased_kernels(), unpacked_kernels()})
     expect_rows(rows, false);

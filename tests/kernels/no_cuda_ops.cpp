@@ -18,6 +18,7 @@
 #include "kernels/lm_head.h"
 #include "kernels/mlp.h"
 #include "kernels/moe.h"
+#include "kernels/moe_tail.h"
 #include "kernels/normalise_patches.h"
 #include "kernels/pack.h"
 #include "kernels/place_rows.h"
@@ -47,6 +48,7 @@ void run(Cuda&, const LinearBias&) { TROUPE_CHECK(false); }
 void run(Cuda&, const LmHead&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Mlp&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Moe&) { TROUPE_CHECK(false); }
+void run(Cuda&, const MoeTail&) { TROUPE_CHECK(false); }
 void run(Cuda&, const NormalisePatches&) { TROUPE_CHECK(false); }
 void run(Cuda&, const OpenGates&) { TROUPE_CHECK(false); }
 void run(Cuda&, const Pack&) { TROUPE_CHECK(false); }

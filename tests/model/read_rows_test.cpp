@@ -32,6 +32,10 @@ struct LayerRows {
   void note(const kernels::Attention& op) { attended.push_back(op.batch.rows); }
   void note(const kernels::Mlp& op) { finished.push_back(op.rows); }
   void note(const kernels::Moe& op) { finished.push_back(op.rows); }
+  void note(const kernels::MoeTail& op) {
+    note(op.moe);
+    if (op.next.weight.data != nullptr) note(op.next);
+  }
   void note(const kernels::DenseTail& op) {
     EXPECT_EQ(op.attention_out.rows, op.mlp.rows);
     note(op.mlp);

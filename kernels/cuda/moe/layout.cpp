@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "kernels/cuda/moe/choose.h"
+#include "kernels/cuda/moe/few.h"
 #include "kernels/cuda/product/expanded.h"
 #include "kernels/cuda/product/linear.h"
 
@@ -20,6 +21,21 @@ LinearChoice choice_of(const MatrixStack& stack, Ending ending, int rows, const 
                             .rows = rows,
                             .groups = stack.count},
                 gpu);
+}
+
+/// True if the experts run as those of a few rows (few.h), which is then faster than streams.
+bool takes_few(const Moe& op, const GpuTraits& gpu) {
+  const Matrix &gate_up = op.gate_up.first, &down = op.down.first;
+  const CodeKind kind = code_kind(gate_up.format);
+  if (op.rows > most_few_rows(kind) || gpu.batch_invariant || !gpu.may(KernelWay::moe_few) ||
+      op.gate_up_inputs != nullptr || code_kind(down.format) != kind || down.activations() != DType::bf16)
+    return false;
+  const RoutingWay way =
+      choose({.dtype = DType::bf16, .experts = op.experts, .rows = op.rows}, gpu).way;  // one tile of rows
+  if (way != RoutingWay::clusters_16 && way != RoutingWay::tiles_16) return false;
+  const few::GateUpPlan first = few::gate_up_plan(few::shape_of(op), gpu);
+  const few::DownPlan second = few::down_plan(down.format, down.inputs, op.top_k + op.shared);
+  return std::max(first.shared_bytes, second.shared_bytes) <= gpu.block_shared_bytes;
 }
 
 std::size_t working_bytes(const MatrixStack& stack, LinearWay way, int x_rows) {
@@ -45,6 +61,8 @@ std::size_t lay_out(Routing& routing, const Moe& op, std::byte* memory) {
   take(routing.gather, places);
   take(routing.scale, places);
   take(routing.places, choices);
+  take(routing.experts, choices);
+  take(routing.factors, rows);
   take(routing.logits, rows * static_cast<std::size_t>(padded(op.experts)));
   take(routing.choices, choices);
   take(routing.weights, choices);
@@ -79,6 +97,7 @@ MoeLayout lay_out(const Moe& op, const GpuTraits& gpu, std::byte* memory) {
     return choice.way == LinearWay::stream && !choice.stream.many_rows;
   };
   made.routing.shared_first = op.shared > 0 && !coded && streams(made.gate_up) && streams(made.down);
+  made.few = made.routing.few = takes_few(op, gpu);
   made.coded_x = {.x = op.x, .dtype = dtype, .rows = coded ? op.rows : 0, .cols = op.gate_up.first.inputs};
   made.coded_activations = {.dtype = dtype, .rows = coded ? places : 0, .cols = width};
 

@@ -17,6 +17,7 @@ int expected_places(int rows, int top_k, int shared, int held, int experts);
 
 struct MoeLayout {
   LinearChoice gate_up{}, down{};
+  bool few = false;    ///< the products and the sum run as those of a few rows (few_launch.h)
   bool exact = false;  ///< `outputs` are fp32 and not scaled yet
   /// Activations are written in the order in which an unpacked down product reads them.
   bool interleaved = false;

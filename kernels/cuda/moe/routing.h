@@ -10,6 +10,7 @@
 #include <cstdint>
 
 #include "gpu/cuda.h"
+#include "kernels/cuda/product/linear.h"
 #include "kernels/moe.h"
 
 namespace troupe::kernels::cuda {
@@ -25,6 +26,11 @@ struct Routing {
   /// The slices' places are known before: row r of `rows` has place s · rows + r in slice s, padding rows
   /// too. Else it is offsets[in_stacks() + s] + r, for rows up to the last that is not padding.
   bool shared_first = false;
+  /// route() writes `experts` and `weights` alone, of rows that one tile has.
+  bool few = false;
+  std::int32_t* experts = nullptr;  ///< (rows, top_k) groups of the chosen experts, in rising order; -1 as in
+                                    ///< `places`
+  float* factors = nullptr;         ///< (rows) of a halved norm: of the sums of products with op.x
   // Scratch:
   float* logits = nullptr;  ///< (rows, padded(experts))
   std::uint32_t* choices =
@@ -43,6 +49,8 @@ inline int most_places(const Moe& op) { return op.rows * (op.top_k + op.shared);
 /// it only computes the size.
 std::size_t lay_out(Routing& routing, const Moe& op, std::byte* memory);
 
-void route(Cuda& device, const Moe& op, const Routing& routing);
+/// `consumed`: op.x is the first half of that norm; only of rows that one tile has. Then `factors` are
+/// written.
+void route(Cuda& device, const Moe& op, const Routing& routing, const HalvedNorm& consumed = {});
 
 }  // namespace troupe::kernels::cuda

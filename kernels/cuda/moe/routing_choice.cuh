@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "kernels/cuda/moe/routing.h"
+#include "kernels/cuda/product/halved_norm.cuh"
 
 namespace troupe::kernels::cuda::routing {
 
@@ -27,6 +28,7 @@ struct RoutingArgs {
   std::uint32_t* arrived;     ///< (1 + tiles) counters
   const std::uint8_t* kinds;  ///< Moe::kinds; null in kernels compiled without kKinds, which do not look
   std::uint8_t kind;
+  ConsumedNorm norm{};
 
   __device__ bool holds(int expert) const { return expert >= first && expert < first + held; }
 };
@@ -58,7 +60,8 @@ struct RoutingTile {
   std::uint32_t mask[kMostTileRows / 32][kMostExperts];  ///< by expert: bit mask of the rows that chose it
   std::uint16_t expert[kMostTileRows * kMostChosen];     ///< (rows, top_k), rising; kNoExpert in padding rows
   float weight[kMostTileRows * kMostChosen];
-  int counted;  ///< rows up to the last that is not padding
+  int counted;               ///< rows up to the last that is not padding
+  float factor[kSmallTile];  ///< of the rows of a consumed norm
 
   static constexpr std::uint16_t kNoExpert = 0xffff;
 
@@ -111,6 +114,7 @@ __device__ inline void choose_rows(const RoutingArgs& a, const float* logits, in
       p[i][j] = -INFINITY;
       if (e < a.experts)
         p[i][j] = kLocal ? from[e] : __ldcg(from + e);  // other blocks may have written them: bypass L1
+      if (a.norm.squares != nullptr) p[i][j] *= tile.factor[there[i] ? row + i * step : row];
     }
     if (there[i]) there[i] = row_counts(a, first_row + row + i * step);
   }

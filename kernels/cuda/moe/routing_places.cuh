@@ -117,6 +117,16 @@ __device__ inline void place_all(const RoutingArgs& a) {
   });
 }
 
+/// Writes the groups and the weights of the choices of the only tile.
+__device__ inline void publish_few(const RoutingArgs& a, const RoutingTile& tile) {
+  for (int i = threadIdx.x; i < a.rows * a.top_k; i += blockDim.x) {
+    const int e = tile.expert[i];
+    a.to.experts[i] = e != RoutingTile::kNoExpert && a.holds(e) ? e - a.first : -1;
+    a.to.weights[i] = tile.weight[i];
+  }
+  if (a.norm.squares != nullptr && threadIdx.x < a.rows) a.to.factors[threadIdx.x] = tile.factor[threadIdx.x];
+}
+
 /// Places the rows of the only tile.
 __device__ inline void place_tile(const RoutingArgs& a, const RoutingTile& tile) {
   __shared__ ExpertColumns columns;

@@ -20,7 +20,7 @@ namespace troupe::kernels::cuda {
 template <class... Parameters>
 struct KernelRow {
   void (*kernel)(Parameters...) = nullptr;  ///< null: not compiled, so never chosen
-  int threads = 0;                          ///< of a block
+  int threads = 0;                          ///< of a block; 0: LaunchSize says
   int shared_bytes = 0;                     ///< dynamic, of a block; 0: LaunchSize says
 };
 
@@ -48,7 +48,7 @@ void launch(Cuda& device, const KernelRow<Parameters...>& row, const LaunchSize&
   const troupe::cuda::Shape shape{
       .grid =
           dim3(static_cast<unsigned>(size.x), static_cast<unsigned>(size.y), static_cast<unsigned>(size.z)),
-      .block = dim3(static_cast<unsigned>(row.threads)),
+      .block = dim3(static_cast<unsigned>(row.threads != 0 ? row.threads : size.threads)),
       .shared_bytes = static_cast<std::size_t>(row.shared_bytes != 0 ? row.shared_bytes : size.shared_bytes),
       .cluster = size.cluster,
       .overlap = overlap};

@@ -15,6 +15,7 @@ struct LaunchSize {
   int x = 1, y = 1, z = 1;  ///< blocks
   int shared_bytes = 0;     ///< dynamic, of a block; 0: the same in all launches of the kernel
   int cluster = 1;          ///< blocks along x
+  int threads = 0;          ///< of a block; 0: the same in all launches of the kernel
 };
 
 /// Outputs and rows of a block of the generic way.

@@ -86,6 +86,23 @@ DenseTailChoice choose(const DenseTail& op, const GpuTraits& gpu) {
                 gpu);
 }
 
+MoeTailChoice choose(const MoeTail& op, const GpuTraits& gpu) {
+  MoeTailChoice choice;
+  const auto halves = [](const AddRmsNorm& norm) { return is_plain(norm) && norm.codes == nullptr; };
+  if (!halves(op.moe.norm) || !lay_out(op.moe, gpu, nullptr).few) return choice;
+  LinearShape before = shape_of(linear_of(op.attention_out));
+  before.produces_halved_norm = true;
+  before.squares_per_sum = kSquaresPerSmallSum;
+  choice.attention_out = choose(before, gpu);
+  choice.halved = choice.attention_out.way == LinearWay::strips;
+  if (!choice.halved || op.next.weight.data == nullptr || !halves(op.next.norm)) return choice;
+  LinearShape after = shape_of(linear_of(op.next));
+  after.consumes_halved_norm = true;
+  choice.next = choose(after, gpu);
+  choice.next_halved = choice.next.way == LinearWay::strips;
+  return choice;
+}
+
 std::size_t scratch_bytes(const Linear& linear, const GpuTraits& gpu) {
   return linear.rows <= 0 ? 0 : scratch_bytes(linear, choose(shape_of(linear), gpu).way);
 }
@@ -130,6 +147,20 @@ std::size_t scratch_bytes(const DenseTail& op, const GpuTraits& gpu) {
            sizeof(float);
   return std::max({scratch_bytes(op.attention_out, gpu), scratch_bytes(op.mlp, gpu),
                    op.next.weight.data != nullptr ? scratch_bytes(op.next, gpu) : 0});
+}
+
+// Halved norms: the sums of squares of both norms' rows, behind the experts' memory.
+std::size_t scratch_bytes(const MoeTail& op, const GpuTraits& gpu) {
+  if (op.moe.rows == 0) return 0;
+  const std::size_t apart = std::max({scratch_bytes(op.attention_out, gpu), scratch_bytes(op.moe, gpu),
+                                      op.next.weight.data != nullptr ? scratch_bytes(op.next, gpu) : 0});
+  if (!choose(op, gpu).halved) return apart;
+  const int cols = op.moe.norm.cols;
+  const std::size_t squares =
+      static_cast<std::size_t>(op.moe.rows) *
+      static_cast<std::size_t>(sums_of_squares(cols, kSquaresPerSmallSum) + sums_of_squares(cols)) *
+      sizeof(float);
+  return std::max(apart, lay_out(op.moe, gpu, nullptr).bytes + squares);
 }
 
 }  // namespace troupe::kernels::cuda

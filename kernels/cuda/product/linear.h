@@ -19,6 +19,7 @@
 #include "kernels/lm_head.h"
 #include "kernels/matrix.h"
 #include "kernels/mlp.h"
+#include "kernels/moe_tail.h"
 #include "kernels/qkv_rope_kv_write.h"
 
 namespace troupe::kernels::cuda {
@@ -55,7 +56,8 @@ struct HalvedNorm {
   void* weighted = nullptr;  ///< (rows, padded(cols)) of the weights' dtype: h * weight; null: no norm
   float* squares = nullptr;  ///< of h: sums of the squares of neighbours, (rows, sums_of_squares(cols)) of
                              ///< strips, (rows, slab_square_sums(cols)) of slabs
-  const float* weight = nullptr;  ///< (padded(cols))
+  int squares_per_sum = kSquaresPerSum;  ///< or kSquaresPerSmallSum, which strips produce and do not consume
+  const float* weight = nullptr;         ///< (padded(cols))
   int cols = 0;
   float eps = 0;
 };
@@ -117,7 +119,8 @@ inline LinearShape shape_of(const Linear& linear) {
           .head_dim = linear.kv.head_dim,
           .kv = linear.kv.dtype,
           .consumes_halved_norm = linear.consumed_norm.weighted != nullptr,
-          .produces_halved_norm = linear.produced_norm.weighted != nullptr};
+          .produces_halved_norm = linear.produced_norm.weighted != nullptr,
+          .squares_per_sum = linear.produced_norm.squares_per_sum};
 }
 
 /// fp8 weights are multiplied by x in codes: blocks of kFp8Block inputs, rising,
@@ -143,6 +146,16 @@ constexpr bool ends_in_bias(const LinearChoice& choice) {
 
 /// Whether a dense layer's tail has halved norms, and the ways of its products then.
 DenseTailChoice choose(const DenseTail& op, const GpuTraits& gpu);
+
+/// How a MoeTail runs.
+struct MoeTailChoice {
+  /// Its experts are a few rows', and its norms are made in halves: the first by attention_out and by the
+  /// routing and the experts, the second by the experts and by the next product. Else op by op.
+  bool halved = false;
+  bool next_halved = false;  ///< else there is no next product, or its norm is a kernel
+  LinearChoice attention_out{}, next{};
+};
+MoeTailChoice choose(const MoeTail& op, const GpuTraits& gpu);
 
 /// Runs the norm if there is one, then the product as choose() says. Nothing without rows.
 void run(Cuda& device, const Linear& linear);

@@ -40,6 +40,7 @@ struct LinearShape {
   /// See HalvedNorm (linear.h). A dense layer's tail asks for them; only strips have them.
   bool consumes_halved_norm = false;
   bool produces_halved_norm = false;
+  int squares_per_sum = 8;  ///< HalvedNorm::squares_per_sum
 
   constexpr bool grouped() const { return groups > 0; }
   /// Rows of an average group; how many each has is known on the device alone.

@@ -28,9 +28,12 @@ inline constexpr int kStripMaxSharedBytes = 113 << 10;
 /// Rows of weights that are requested together.
 inline constexpr int kStripRowsPerCopy = 4;
 
-/// Neighbouring columns of the residual stream whose squares are added up to one float.
-inline constexpr int kSquaresPerSum = 8;
-constexpr int sums_of_squares(int cols) { return padded(cols) / kSquaresPerSum; }
+/// Neighbouring columns of the residual stream whose squares are added up to one float: as many as strips
+/// consume, or half as many, for other consumers.
+inline constexpr int kSquaresPerSum = 8, kSquaresPerSmallSum = 4;
+constexpr int sums_of_squares(int cols, int squares_per_sum = kSquaresPerSum) {
+  return padded(cols) / squares_per_sum;
+}
 
 /// A compiled kernel. It serves any product of this ending with at most so many outputs and inputs per block.
 struct StripKernel {
@@ -40,14 +43,14 @@ struct StripKernel {
   int slices;   ///< of strip_slice_inputs(kind) inputs, per block
   bool consumes_halved_norm;
   WeightKind kind = WeightKind::bf16;
+  int row_sets = 2;  ///< compiled for one set of four rows up to so many
 
   constexpr bool operator==(const StripKernel&) const = default;
 };
 
 /// Kernels exist for what the documented models and the demo model need, whole and cut for 2, 4 and 8 ranks,
 /// on the Hoppers that gpu/cards.h names (tests/choosers/reached_kernels_test.cpp). Other products are cut
-/// more finely if that gives one of these kernels, else they stream. Each is compiled for one and for two
-/// sets of four rows.
+/// more finely if that gives one of these kernels, else they stream.
 inline constexpr StripKernel kStripKernels[] = {
     {Ending::add, 1, 1, 2, false},
     {Ending::add, 1, 1, 4, false},
@@ -69,6 +72,7 @@ inline constexpr StripKernel kStripKernels[] = {
     {Ending::qkv, 2, 3, 3, false},
     {Ending::qkv, 2, 4, 3, false},
     {Ending::qkv, 2, 5, 3, false},
+    {Ending::qkv, 2, 5, 3, true, WeightKind::bf16, 1},  // behind experts of a few rows
     {Ending::swiglu, 1, 2, 2, false},
     {Ending::swiglu, 1, 4, 2, false},
     {Ending::swiglu, 1, 4, 2, true},
@@ -81,6 +85,7 @@ inline constexpr StripKernel kStripKernels[] = {
     {Ending::qkv, 1, 3, 2, false, WeightKind::int8},
     {Ending::qkv, 1, 3, 2, true, WeightKind::int8},
     {Ending::qkv, 2, 5, 3, false, WeightKind::int8},
+    {Ending::qkv, 2, 5, 3, true, WeightKind::int8, 1},
     {Ending::swiglu, 1, 6, 2, true, WeightKind::int8},
     {Ending::add, 2, 2, 1, false, WeightKind::int4},
     {Ending::add, 2, 2, 2, false, WeightKind::int4},
@@ -146,8 +151,7 @@ inline StripPlan strip_plan(const LinearShape& shape, const GpuTraits& gpu) {
   const bool ending = shape.ending == Ending::qkv ? shape.head_dim % 4 == 0 : pairs || (adds && !consumes);
   const int inputs = shape.stride(), outputs = padded(shape.outputs);
   const int cluster =
-      !pairs && !consumes && inputs >= 2048 && inputs % (2 * strip_warp_inputs(shape.format.kind)) == 0 ? 2
-                                                                                                        : 1;
+      !pairs && inputs >= 2048 && inputs % (2 * strip_warp_inputs(shape.format.kind)) == 0 ? 2 : 1;
   const int block_inputs = inputs / cluster;
   const WeightKind kind = shape.format.kind;
   const int warp_inputs = strip_warp_inputs(kind), slice_inputs = strip_slice_inputs(kind);
@@ -159,7 +163,7 @@ inline StripPlan strip_plan(const LinearShape& shape, const GpuTraits& gpu) {
   const int slices = (block_inputs + slice_inputs - 1) / slice_inputs;
   const int weights_offset = strip_weights_offset(cluster);
   for (const int half_blocks : {2, 3, 4}) {  // twice the blocks for each multiprocessor
-    const int unit = pairs ? 16 : (produces ? kSquaresPerSum : 4) * cluster;
+    const int unit = pairs ? 16 : (produces ? shape.squares_per_sum : 4) * cluster;
     const int strips = gpu.multiprocessors * half_blocks / 2 / cluster;
     const int share = (outputs + strips - 1) / strips;
     StripPlan plan{.outputs = std::max((share + unit - 1) / unit * unit, kStripTileOutputs * cluster),
@@ -175,6 +179,7 @@ inline StripPlan strip_plan(const LinearShape& shape, const GpuTraits& gpu) {
                                                            : slices,
                    .consumes_halved_norm = consumes,
                    .kind = kind};
+    if (plan.row_sets == 1 && !has_strip_kernel(plan.kernel)) plan.kernel.row_sets = 1;
     if (!has_strip_kernel(plan.kernel)) continue;
     const int weights = plan.outputs * (block_inputs * shape.format.bits() / 8 + kStripPaddingBytes);
     const int sums = kStripWarps * shape.rows * (plan.outputs + 4) * 4;

@@ -34,9 +34,10 @@ inline constexpr int kThreads = kWarps * 32;
 inline constexpr int kPeerBarrierOffset =
     56;                                    ///< in the header: barrier of the sums that the peer block sends
 inline constexpr int kSquaresOffset = 64;  ///< in the header: of each row, a sum of squares from each warp
-inline constexpr int kSquareSumsPerWarp = 16;  ///< sums of squares of a row that a warp adds up
+inline constexpr int kSquareSumsPerWarp = 16;  ///< sums of squares of a row that a warp loads at a time
 /// Tiles of outputs whose weights are in registers before the wait, in a product that consumes a halved norm.
 inline constexpr int kTilesPreloadedBehindNorm = 4;
+inline constexpr int kMostSlicesPreloadedBehindNorm = 2;  ///< more leave no registers for them
 /// Registers for operands that a lane expands from codes before the wait.
 inline constexpr int kWordsExpandedBeforeWait = 64;
 
@@ -69,6 +70,12 @@ struct Strip {
   static constexpr int kVectors = Codes::kOperands == 1 ? 2 : 1, kOperands = kVectors * Codes::kOperands;
   static constexpr int kWarpInputs = 32 * kOperands, kSliceInputs = kWarpInputs * kWarps;
   static constexpr int kWarpBytes = kVectors * 64;  ///< of a row of weights, that a warp takes of a slice
+  /// Loads of four sums of squares, of a lane: the blocks of a cluster each add up all of a row's.
+  static constexpr int kSquareSumsAtOnce = kSquareSumsPerWarp * kWarps;
+  static constexpr int kSquareLoads =
+      kConsumesNorm
+          ? (kSlices * kSliceInputs * kCluster / kSquaresPerSum + kSquareSumsAtOnce - 1) / kSquareSumsAtOnce
+          : 1;
   static constexpr int kScalesPerLane = Codes::kGroupScales ? kWarpInputs / kStripScaleInputs : 0;
 
   const StripArgs& a;
@@ -200,7 +207,7 @@ struct Strip {
 
   struct Loaded {
     uint4 words[kSlices][kOperands];
-    float4 squares{};
+    float4 squares[kSquareLoads]{};
   };
   __device__ __forceinline__ void load(Loaded& loaded, const Addresses& at) const {
 #pragma unroll
@@ -212,10 +219,13 @@ struct Strip {
       for (int o = 0; o < kOperands; ++o)
         loaded.words[p][o] = *reinterpret_cast<const uint4*>(at.x + p * kSliceInputs * 2 + o * 64);
     }
-    static_assert(!kConsumesNorm || kSlices * kSliceInputs <= kSquaresPerSum * kSquareSumsPerWarp * kWarps,
-                  "every sum of squares is loaded");
-    if (kConsumesNorm && square() < a.stride / kSquaresPerSum)
-      loaded.squares = *reinterpret_cast<const float4*>(at.squares);
+    if constexpr (kConsumesNorm) {
+#pragma unroll
+      for (int i = 0; i < kSquareLoads; ++i) {
+        if (square() + i * kSquareSumsAtOnce < a.stride / kSquaresPerSum)
+          loaded.squares[i] = *reinterpret_cast<const float4*>(at.squares + i * kSquareSumsAtOnce);
+      }
+    }
   }
 
   /// Index of the first of the four sums of squares that this lane loads.
@@ -226,7 +236,10 @@ struct Strip {
   }
   /// Visible to the block after store_sums().
   __device__ __forceinline__ void store_squares(const Loaded& loaded, const Addresses& at) const {
-    float sum = loaded.squares.x + loaded.squares.y + loaded.squares.z + loaded.squares.w;
+    float sum = 0;
+#pragma unroll
+    for (int i = 0; i < kSquareLoads; ++i)
+      sum += loaded.squares[i].x + loaded.squares[i].y + loaded.squares[i].z + loaded.squares[i].w;
     sum += __shfl_xor_sync(~0u, sum, 1);
     sum += __shfl_xor_sync(~0u, sum, 2);
     if (lane % 4 == 0) ptx::store_shared(at.warp_squares, sum);
@@ -243,8 +256,9 @@ struct Strip {
   /// Tiles whose weights are in registers before x arrives.
   static constexpr bool kExpands = Codes::kOperands > 1;
   static constexpr int kMostPreloadedTiles = kExpands ? kWordsExpandedBeforeWait / (4 * kSlices * kOperands)
-                                             : kConsumesNorm ? kTilesPreloadedBehindNorm
-                                                             : 0;
+                                             : kConsumesNorm && kSlices <= kMostSlicesPreloadedBehindNorm
+                                                 ? kTilesPreloadedBehindNorm
+                                                 : 0;
   static constexpr int kPreloadedTiles = kTiles < kMostPreloadedTiles ? kTiles : kMostPreloadedTiles;
   struct Preloaded {
     uint4 of[kPreloadedTiles > 0 ? kPreloadedTiles : 1][kSlices][kOperands];
