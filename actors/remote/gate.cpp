@@ -5,6 +5,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
+#include <cstring>
+#include <thread>
+#include <utility>
 
 #include "actors/remote/node_facts.h"
 #include "actors/remote/relay.h"
@@ -13,6 +17,8 @@ namespace troupe::remote {
 namespace {
 
 constexpr int kLookMs = 100;
+/// Until a connection is accepted again that could not be.
+constexpr auto kAcceptPause = std::chrono::milliseconds(100);
 /// Connections that are open at a time beyond those with a place: strangers must not take all threads.
 constexpr std::size_t kMostStrangers = 16;
 
@@ -25,6 +31,12 @@ std::string text_of(const sockaddr_storage& address, socklen_t size) {
     return "an unknown address";
   }
   return std::string(host.data()) + ":" + port.data();
+}
+
+/// True when accept4() has failed for a reason that stays: mostly the process has no descriptor left. The
+/// connection is in the queue still, and poll() returns for it at once.
+bool must_pause(int error) {
+  return error != EAGAIN && error != EWOULDBLOCK && error != EINTR && error != ECONNABORTED;
 }
 
 }  // namespace
@@ -50,6 +62,7 @@ Gate::Gate(RelaySetup setup, std::vector<ipc::UpperEnd> ends, const std::shared_
 Gate::~Gate() = default;
 
 void Gate::run(const std::stop_token& stop) {
+  bool paused = false;
   while (!stop.stop_requested()) {
     std::erase_if(visits_, [](const Visit& one) { return one.over->load(); });
     pollfd fd{listen_, POLLIN, 0};
@@ -58,6 +71,13 @@ void Gate::run(const std::stop_token& stop) {
     socklen_t size = sizeof address;
     ipc::Fd socket(
         ::accept4(listen_, reinterpret_cast<sockaddr*>(&address), &size, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (const int error = errno; !socket && must_pause(error)) {
+      if (!std::exchange(paused, true))
+        setup_.log.warning("accept_failed", {kv("why", std::strerror(error))});
+      std::this_thread::sleep_for(kAcceptPause);
+      continue;
+    }
+    paused = paused && !socket;
     // Beyond the limit a connection is closed at once: fronts try again.
     if (!socket || visits_.size() >= most_visits_) continue;
     Visit& visit = visits_.emplace_back();

@@ -57,7 +57,7 @@ struct Batch {
   std::uint64_t completed = 0;  ///< with an answer of 200
   std::uint64_t failed = 0;
   Json metadata;  ///< the client's; null: none
-  Status error;   ///< why it has failed
+  Status error;   ///< why it has failed, or why the next server does not know that it has ended
 
   std::int64_t created_s() const { return since_s[static_cast<std::size_t>(BatchStatus::validating)]; }
   void enter(BatchStatus next, std::int64_t now_s) {

@@ -1,5 +1,8 @@
 #include "http/batch/batch_run.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <functional>
 #include <utility>
 
@@ -44,6 +47,28 @@ Result<std::unique_ptr<BatchRun>> BatchRun::open(const BatchPaths& paths, std::s
   run->failed_ = finished.size() - completed;
   run->finished_ = std::move(finished);
   return run;
+}
+
+Result<BatchResults> BatchRun::stored(const BatchPaths& paths, const std::string& id) {
+  std::unordered_set<std::uint64_t> finished;
+  const auto note = [&](std::string_view text) {
+    const std::uint64_t line = line_of_result(id, text);
+    return line != 0 && finished.insert(line).second;
+  };
+  const auto read = [&](const std::string& path, std::uint64_t& lines, std::uint64_t& bytes) -> Status {
+    if (::access(path.c_str(), F_OK) != 0 && errno == ENOENT) return {};
+    const std::size_t before = finished.size();
+    const auto file = LineAppender::open(path, note);
+    if (!file.ok()) return file.status();
+    lines = finished.size() - before;
+    bytes = file->bytes();
+    return {};
+  };
+  BatchResults results;
+  Status status = read(paths.results, results.completed, results.result_bytes);
+  if (status.ok()) status = read(paths.faults, results.failed, results.fault_bytes);
+  if (!status.ok()) return status;
+  return results;
 }
 
 /// The next request that has no line yet. With `instead` each gets that error.

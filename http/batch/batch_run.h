@@ -25,6 +25,14 @@ struct BatchPaths {
   std::string faults;   ///< the others
 };
 
+/// What the two output files of a batch hold on the disk.
+struct BatchResults {
+  std::uint64_t completed = 0;  ///< lines
+  std::uint64_t failed = 0;
+  std::uint64_t result_bytes = 0;
+  std::uint64_t fault_bytes = 0;
+};
+
 class BatchRun {
  public:
   struct Next {
@@ -39,6 +47,10 @@ class BatchRun {
                                                 std::size_t most_line_bytes);
   /// Requests in a file; not ok (invalid_argument) for none, or more than may be in one batch.
   static Result<std::uint64_t> count(const std::string& path, std::size_t most_line_bytes);
+
+  /// Reads the output files of a batch that is not open; one that is not there has no lines. The end of a
+  /// line that was being written at a death is removed.
+  static Result<BatchResults> stored(const BatchPaths& paths, const std::string& id);
 
   /// The next request to ask for; those that cannot be asked for have got their lines. Nothing when none is
   /// left, or those that are left are in flight.
@@ -65,8 +77,8 @@ class BatchRun {
   bool done() const { return exhausted_ && status().ok() && in_flight_ == 0 && again_.empty(); }
   std::uint64_t completed() const { return completed_; }
   std::uint64_t failed() const { return failed_; }
-  std::uint64_t result_bytes() const { return results_.bytes(); }
-  std::uint64_t fault_bytes() const { return faults_.bytes(); }
+  /// As stored() would read them, if sync() was ok.
+  BatchResults results() const { return {completed_, failed_, results_.bytes(), faults_.bytes()}; }
 
  private:
   BatchRun(std::string id, std::string endpoint, LineReader reader, LineAppender results, LineAppender faults)

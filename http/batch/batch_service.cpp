@@ -20,7 +20,7 @@ constexpr auto kKeepEvery = std::chrono::seconds(1);         // the counts of a 
 constexpr auto kPause = std::chrono::seconds(1);  // before a request is asked again that the server refused
 constexpr int kMostTries = 600;  // of a request for which the server has no part that answers
 // Batches whose files are open, three each: the others wait for their turn without, as connections need
-// descriptors, too.
+// descriptors, too. One that ends while it waits has them open for that long.
 constexpr std::size_t kMostOpen = 32;
 // Requests with many sequences: one is read, and given to the engine, while another is computed.
 constexpr std::size_t kLeastAsked = 2;
@@ -31,6 +31,13 @@ std::size_t sequences_of(const Request& request) {
   const auto choices =
       static_cast<std::size_t>(std::max({1, request.generation.choices, request.generation.best_of}));
   return std::max<std::size_t>(1, prompts) * choices;
+}
+
+/// The first reason stays: others follow from it.
+void set_error(Batch& batch, const Status& why) {
+  if (!batch.error.ok()) return;
+  batch.error = why;
+  if (batch.error.reason.empty()) batch.error.reason = "storage";
 }
 
 std::string whole_body(const Output& output) {
@@ -130,13 +137,11 @@ void BatchService::work() {
     const Batch& batch = store_.batches().at(id);
     Active& active = active_.at(id);
     if (active.run == nullptr && !active.ending) {
-      if (open >= kMostOpen && batch.status != BatchStatus::validating) continue;
       begin(batch, active, open < kMostOpen);
       open += active.run == nullptr ? 0 : 1;
-    } else if (!active.ending && batch.expires_s <= now_s()) {
+    }
+    if (!active.ending && batch.expires_s <= now_s()) {
       withdraw(id, active);
-      active.run->give_up(
-          {Code::timeout, "the batch expired before this request was done", {}, "batch_expired"});
       active.ending = BatchStatus::expired;
     }
   }
@@ -145,28 +150,48 @@ void BatchService::work() {
   end_batches();
 }
 
-/// Counts the requests of a new batch and, if it `opens` them, opens its files.
+BatchPaths BatchService::paths_of(const Batch& batch) const {
+  return {store_.path_of(batch.input), store_.path_of(batch.results), store_.path_of(batch.faults)};
+}
+
+std::size_t BatchService::most_line_bytes() const {
+  return static_cast<std::size_t>(setup_.limits.max_body_bytes) + (64 << 10);
+}
+
+Status BatchService::open_files(const Batch& batch, Active& active) {
+  auto run = BatchRun::open(paths_of(batch), batch.id, batch.endpoint, most_line_bytes());
+  if (run.ok()) active.run = *std::move(run);
+  return run.status();
+}
+
+/// Counts the requests of a new batch and, if it `opens` them, opens its files. Of one that has to wait, the
+/// results of an earlier server are counted: the state that was kept may be a second older.
 void BatchService::begin(Batch batch, Active& active, bool opens) {
-  const auto most_line = static_cast<std::size_t>(setup_.limits.max_body_bytes) + (64 << 10);
-  const std::string input = store_.path_of(batch.input);
-  if (batch.status == BatchStatus::cancelling) active.ending = BatchStatus::cancelled;
+  if (batch.status == BatchStatus::cancelling) {
+    active.ending = BatchStatus::cancelled;
+    return;
+  }
+  const bool is_new = batch.status == BatchStatus::validating;
+  batch.error = {};  // of a server that could not keep its end
+  if (!is_new && !opens) {
+    if (std::exchange(active.counted, true)) return;
+    const auto results = BatchRun::stored(paths_of(batch), batch.id);
+    if (!results.ok()) return;  // what is wrong is said when its turn comes
+    batch.completed = results->completed;
+    batch.failed = results->failed;
+    return store_.remember(batch);
+  }
   Status status;
-  if (batch.status == BatchStatus::validating) {
-    const auto total = BatchRun::count(input, most_line);
+  if (is_new) {
+    const auto total = BatchRun::count(store_.path_of(batch.input), most_line_bytes());
     status = total.status();
     if (total.ok()) batch.total = *total;
   }
-  if (status.ok() && opens) {
-    auto run = BatchRun::open({input, store_.path_of(batch.results), store_.path_of(batch.faults)}, batch.id,
-                              batch.endpoint, most_line);
-    status = run.status();
-    if (run.ok()) active.run = *std::move(run);
-  }
+  if (status.ok() && opens) status = open_files(batch, active);
   if (!status.ok()) {
-    batch.error = status;
-    if (batch.error.reason.empty()) batch.error.reason = "storage";
+    set_error(batch, status);
     active.ending = BatchStatus::failed;
-  } else if (batch.status == BatchStatus::validating) {
+  } else if (is_new) {
     batch.enter(BatchStatus::in_progress, now_s());
   }
   put(batch);
@@ -280,8 +305,7 @@ void BatchService::keep_results(bool now) {
     if (!status.ok() && active.ending != BatchStatus::failed) {
       setup_.log.error("batch_failed", {kv("batch", id), kv("why", status.message)});
       withdraw(id, active);
-      batch.error = status;
-      batch.error.reason = "storage";
+      set_error(batch, status);
       active.ending = BatchStatus::failed;
       put(batch);
     } else if (active.changed && counts_due) {
@@ -308,44 +332,77 @@ void BatchService::end_batches() {
   order_ = std::move(left);
 }
 
-/// Shows the files with results, and the last state.
+/// Gives the requests of an expired batch their errors, and writes what waits for the disk. Not ok: the lines
+/// of some requests are missing.
+Status BatchService::write_last_lines(const Batch& batch, Active& active) {
+  const bool expired = active.ending == BatchStatus::expired;
+  if (expired && active.run == nullptr) {
+    if (Status status = open_files(batch, active); !status.ok()) return status;
+  }
+  if (active.run == nullptr) return {};
+  if (expired)
+    active.run->give_up(
+        {Code::timeout, "the batch expired before this request was done", {}, "batch_expired"});
+  if (Status status = active.run->sync(); !status.ok()) return status;
+  return active.run->status();
+}
+
+/// Shows the files that have lines. Not ok: one of them could not be shown; the batch does not name it, and
+/// its lines stay on the disk.
+Status BatchService::show_files(Batch& batch, const BatchResults& results) {
+  Status status;
+  const auto show = [&](const std::string& id, const char* what, std::uint64_t bytes) {
+    if (bytes == 0) {
+      store_.remove(id);
+      return false;
+    }
+    const Status adopted = store_.adopt({id, batch.owner, batch.id + what, "batch_output", bytes, now_s()});
+    if (!adopted.ok()) status = adopted;
+    return adopted.ok();
+  };
+  batch.completed = results.completed;
+  batch.failed = results.failed;
+  batch.has_results = show(batch.results, "_output.jsonl", results.result_bytes);
+  batch.has_faults = show(batch.faults, "_error.jsonl", results.fault_bytes);
+  return status;
+}
+
+/// Shows the files with results, and the last state. If a file or the state cannot be kept, this process
+/// shows the batch as ended, and the next ends it again.
 void BatchService::finish(Batch batch, Active& active) {
   BatchStatus last = active.ending.value_or(BatchStatus::completed);
-  if (active.run != nullptr) {
-    if (last == BatchStatus::completed) {
-      batch.enter(BatchStatus::finalizing, now_s());
-      put(batch);
-    }
-    Status status = active.run->sync();
-    batch.completed = active.run->completed();
-    batch.failed = active.run->failed();
-    const auto show = [&](const std::string& id, const char* what, std::uint64_t bytes) {
-      if (bytes == 0) {
-        store_.remove(id);
-        return false;
-      }
-      const Status adopted = store_.adopt({id, batch.owner, batch.id + what, "batch_output", bytes, now_s()});
-      if (!adopted.ok()) status = adopted;
-      return true;
-    };
-    batch.has_results = show(batch.results, "_output.jsonl", active.run->result_bytes());
-    batch.has_faults = show(batch.faults, "_error.jsonl", active.run->fault_bytes());
-    if (!status.ok()) {
-      batch.error = status;
-      batch.error.reason = "storage";
-      last = BatchStatus::failed;
-    }
+  if (last == BatchStatus::completed) {
+    batch.enter(BatchStatus::finalizing, now_s());
+    put(batch);
+  }
+  const Status written = write_last_lines(batch, active);
+  if (!written.ok()) active.run.reset();  // it counts lines that are not on the disk
+  const auto results = active.run != nullptr ? Result<BatchResults>(active.run->results())
+                                             : BatchRun::stored(paths_of(batch), batch.id);
+  const Status shown = results.ok() ? show_files(batch, *results) : results.status();
+  for (const Status& status : {written, shown}) {
+    if (status.ok()) continue;
+    set_error(batch, status);
+    last = BatchStatus::failed;
   }
   batch.enter(last, now_s());
-  put(batch);
+  const Status kept = shown.ok() ? store_.put(batch) : shown;
+  if (!kept.ok()) {
+    set_error(batch, kept);
+    keep_in_memory(batch, kept);
+  }
   setup_.log.info("batch_ended", {kv("batch", batch.id), kv("status", to_string(last)),
                                   kv("completed", batch.completed), kv("failed", batch.failed)});
 }
 
-/// What cannot be kept is known to this process all the same; the next begins with the last state kept.
 void BatchService::put(const Batch& batch) {
-  const Status status = store_.put(batch);
-  if (!status.ok()) setup_.log.error("batch_state_lost", {kv("batch", batch.id), kv("why", status.message)});
+  if (const Status status = store_.put(batch); !status.ok()) keep_in_memory(batch, status);
+}
+
+/// This process knows the state all the same; the next begins with the last that was kept.
+void BatchService::keep_in_memory(const Batch& batch, const Status& why) {
+  setup_.log.error("batch_state_lost", {kv("batch", batch.id), kv("why", why.message)});
+  store_.remember(batch);
 }
 
 }  // namespace troupe::http

@@ -65,9 +65,10 @@ class BatchService {
 
  private:
   struct Active {
-    std::unique_ptr<BatchRun> run;  ///< null: not opened yet
+    std::unique_ptr<BatchRun> run;  ///< null: its files are not open
     std::optional<BatchStatus> ending;
     bool changed = false;  ///< since its state was kept
+    bool counted = false;  ///< its results were, while it waits for its turn
   };
   struct Asked {
     std::string batch;
@@ -87,6 +88,9 @@ class BatchService {
   Result<Batch> create(const StoreRequest& request);
   Output remove_file(const StoreRequest& request);
 
+  BatchPaths paths_of(const Batch& batch) const;
+  std::size_t most_line_bytes() const;
+  Status open_files(const Batch& batch, Active& active);
   void begin(Batch batch, Active& active, bool opens);
   bool may_ask() const;
   void ask_more();
@@ -96,8 +100,11 @@ class BatchService {
   void withdraw(const std::string& batch, Active& active);
   void keep_results(bool now);
   void end_batches();
+  Status write_last_lines(const Batch& batch, Active& active);
+  Status show_files(Batch& batch, const BatchResults& results);
   void finish(Batch batch, Active& active);
   void put(const Batch& batch);
+  void keep_in_memory(const Batch& batch, const Status& why);
   std::int64_t now_s() const { return setup_.unix_seconds(); }
 
   BatchStore store_;

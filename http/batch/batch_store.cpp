@@ -156,9 +156,13 @@ Result<StoredFile> BatchStore::add(StoredFile file, const std::string& path) {
 }
 
 Status BatchStore::adopt(const StoredFile& file) {
+  if (::access(path_of(file.id).c_str(), F_OK) != 0)
+    return store_failure(path_of(file.id) + " cannot be found");
   if (Status status = replace_text(path_of(file.id) + ".json", file_record(file)); !status.ok())
     return status;
-  if (const auto [known, is_new] = files_.insert_or_assign(file.id, file); is_new) bytes_ += file.bytes;
+  StoredFile& known = files_[file.id];
+  bytes_ += file.bytes - known.bytes;
+  known = file;
   return {};
 }
 
@@ -181,7 +185,7 @@ const StoredFile* BatchStore::file(const std::string& id, const std::string& own
 Status BatchStore::put(const Batch& batch) {
   const std::string path = directory_ + "/batches/" + batch.id + ".json";
   if (Status status = replace_text(path, batch_record(batch)); !status.ok()) return status;
-  batches_.insert_or_assign(batch.id, batch);
+  remember(batch);
   return {};
 }
 

@@ -45,7 +45,8 @@ class BatchStore {
 
   /// Takes a file that lies at `path`, a path of upload_path(), written to the disk. Fills in id.
   Result<StoredFile> add(StoredFile file, const std::string& path);
-  /// Makes a file of the bytes that lie at path_of(file.id) already.
+  /// Makes a file of the bytes that lie at path_of(file.id) already. Not ok: they do not, or it cannot be
+  /// kept.
   Status adopt(const StoredFile& file);
   /// Removes a file, or the bytes of one that adopt() was not called for.
   void remove(const std::string& file_id);
@@ -53,8 +54,10 @@ class BatchStore {
   const StoredFile* file(const std::string& id, const std::string& owner) const;
   const std::map<std::string, StoredFile>& files() const { return files_; }
 
-  /// Adds a batch, or replaces the one of its id.
+  /// Adds a batch, or replaces the one of its id. Not ok: the former stays.
   Status put(const Batch& batch);
+  /// The same in memory alone: the disk keeps the former, with which the next server begins.
+  void remember(const Batch& batch) { batches_.insert_or_assign(batch.id, batch); }
   const Batch* batch(const std::string& id, const std::string& owner) const;
   const std::map<std::string, Batch>& batches() const { return batches_; }
 

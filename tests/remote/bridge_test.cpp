@@ -3,13 +3,17 @@
 #include "actors/remote/bridge.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <ctime>
 #include <filesystem>
 #include <future>
+#include <iostream>
 #include <optional>
 #include <thread>
 
@@ -18,6 +22,7 @@
 #include "actors/remote/cluster_keys.h"
 #include "actors/remote/relay.h"
 #include "ipc/block_names.h"
+#include "support/heard_log.h"
 #include "support/patience.h"
 #include "support/temp_directory.h"
 
@@ -31,6 +36,21 @@ bool wait(Condition condition) {
   const TimePoint end = Clock::now() + test::kPatience;
   while (!condition() && Clock::now() < end) std::this_thread::sleep_for(kTurn);
   return condition();
+}
+
+/// Counts the times that a gate says that it cannot accept.
+struct AcceptFaults final : LogObserver {
+  void event(std::string_view, std::string_view event, std::span<const LogField>) override {
+    if (event == "accept_failed") ++count;
+  }
+  std::atomic<int> count{0};
+};
+
+/// The processor time of this process.
+std::chrono::nanoseconds used_time() {
+  timespec now{};
+  ::clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return std::chrono::seconds(now.tv_sec) + std::chrono::nanoseconds(now.tv_nsec);
 }
 
 /// A cluster with the nodes "front" and "engine"; another authority has the node "stranger".
@@ -53,7 +73,7 @@ class BridgeTest : public ::testing::Test {
   RelaySetup setup(const std::string& node, supervisor::PeerFacts facts = {{"build", "1"}}) const {
     auto keys = load_cluster_keys(directory_.path().string() + "/" + node);
     EXPECT_TRUE(keys.ok()) << keys.status().message;
-    return {{keys->node, std::move(facts)}, *std::move(keys), Log()};
+    return {{keys->node, std::move(facts)}, *std::move(keys), log_};
   }
   void open_gate(std::size_t places = 1) {
     std::vector<ipc::UpperEnd> ends;
@@ -108,6 +128,7 @@ class BridgeTest : public ::testing::Test {
   }
 
   test::TempDirectory directory_;
+  Log log_;  // of gates and dialers
   ipc::Fd listen_;
   config::Address address_;
   std::shared_ptr<ipc::BlockNames> engine_names_ = make_names(), front_names_ = make_names();
@@ -339,6 +360,54 @@ TEST_F(BridgeTest, SilentStrangersHoldNoPlace) {
     ASSERT_EQ(::connect(silent.back().get(), reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
   }
   EXPECT_NE(come("c/front"), nullptr);
+}
+
+// In a process of its own, whose limit of descriptors no other test meets.
+TEST_F(BridgeTest, WithoutDescriptorsTheGateWaitsServesOnAndAcceptsAgain) {
+  constexpr auto kExhausted = std::chrono::milliseconds(2000);
+  const auto faults = std::make_shared<AcceptFaults>();
+  const auto exhaust_and_recover = [&] {
+    std::vector<ipc::Fd> taken;
+    const auto fail_unless = [&](bool holds, const char* what) {
+      if (holds) return;
+      taken.clear();
+      std::cerr << "failed: " << what << "\n";
+      std::filesystem::remove_all(directory_.path());
+      std::_Exit(1);
+    };
+    log_ = Log::to_sink("relay", std::make_shared<testing::NoFile>(), {}).observed_by(faults);
+    open_gate(2);
+    const auto dialer = dial(setup("c/front"));
+    fail_unless(wait([&] { return dialer->peer().state == "joined"; }), "a front joins");
+    Link upper(front()), lower(engine());
+    const ipc::Fd late(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = std::min<rlim_t>(limit.rlim_cur, 200);
+    fail_unless(::setrlimit(RLIMIT_NOFILE, &limit) == 0, "the limit is set");
+    for (int fd = 0; (fd = ::open("/dev/null", O_RDONLY | O_CLOEXEC)) >= 0;) taken.emplace_back(fd);
+    sockaddr_in address{};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    address.sin_port = htons(static_cast<std::uint16_t>(address_.port));
+    fail_unless(::connect(late.get(), reinterpret_cast<sockaddr*>(&address), sizeof address) == 0,
+                "a client comes");
+    const auto before = used_time();
+    std::this_thread::sleep_for(kExhausted);
+    const auto used = used_time() - before;
+    std::cerr << "processor time while exhausted: " << used.count() / 1'000'000 << " ms\n";
+    fail_unless(used < kExhausted / 4, "little processor time is used");
+    send(upper, "meanwhile");
+    fail_unless(next(lower.end()) == "meanwhile", "those that are there are served");
+    fail_unless(faults->count == 1, "the lack is logged once");
+    taken.clear();
+    fail_unless(come("c/front") != nullptr, "it accepts again");
+    fail_unless(faults->count == 1, "nothing more is logged");
+    std::filesystem::remove_all(directory_.path());
+    std::_Exit(0);
+  };
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(exhaust_and_recover(), ::testing::ExitedWithCode(0), "processor time while exhausted");
 }
 
 TEST_F(BridgeTest, AnEngineThatDrainsGivesNoSignOfLifeButKeepsTheConnection) {
