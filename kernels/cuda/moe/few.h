@@ -9,11 +9,11 @@
 
 namespace troupe::kernels::cuda {
 
-/// Rows of an op, at most. Experts that several of them chose are read by each, so that four rows of bf16 are
-/// slower than streams.
+/// Rows of an op, at most. Experts that several of them chose are read by each, so that more rows of bf16 are
+/// no faster than streams.
 inline constexpr int kMostFewRows = 4;
 constexpr int most_few_rows(CodeKind kind) {
-  return kind == CodeKind::bf16 ? 3 : kind == CodeKind::int8 || kind == CodeKind::int4 ? kMostFewRows : 0;
+  return kind == CodeKind::bf16 ? 2 : kind == CodeKind::int8 || kind == CodeKind::int4 ? kMostFewRows : 0;
 }
 constexpr bool has_few_kernel(CodeKind kind) { return most_few_rows(kind) > 0; }
 
@@ -26,8 +26,8 @@ inline constexpr int kGateUpHeld = 3, kDownHeld = 4;       ///< boxes that a war
 inline constexpr int kMostWarps = 8;                       ///< of a block
 inline constexpr int kMostTiles = 8;                       ///< of 16 outputs of gate|up, of a block
 inline constexpr int kMostTileBytes =
-    64 << 10;  ///< beside shared slices, of a tile that is not alone in its block
-inline constexpr int kMostWarpsTogether = 25;  ///< of gate|up, of a multiprocessor
+    64 << 10;                            ///< beside shared slices, of a tile that is not alone in its block
+inline constexpr int kLeastRowsOfX = 2;  ///< that gate|up has room for
 
 /// Bytes from one row of x to the next in a warp's shared memory, rows of `pieces` pieces of 64 bytes:
 /// neighbours are in different banks.
@@ -63,12 +63,11 @@ constexpr GateUpShape shape_of(const Moe& op) {
 }
 
 /// Warps: of the numbers that have all of a tile's boxes under way at once, or of the largest, the one whose
-/// warps have most nearly the same number. Blocks of a multiprocessor: of kMostWarpsTogether warps, whose
-/// boxes keep the memory busy; more delay what the next kernels ask for. Tiles of a block: as many as it
-/// takes for all blocks to run at once, as each block begins with a trip to memory. Blocks of shared slices
-/// end while the routing runs and leave their places empty, which costs more than that saves: beside them a
-/// block has two tiles at most, and one if it is of more than kMostTileBytes. The numbers were found on an
-/// H200.
+/// warps have most nearly the same number. Tiles of a block: as many as it takes for all blocks to run at
+/// once, as each block begins with a trip to memory. Blocks of shared slices end while the routing runs and
+/// leave their places empty, which costs more than that saves: beside them a block has two tiles at most, and
+/// one if it is of more than kMostTileBytes. There is room for two rows of x where there is one: with more
+/// blocks on a multiprocessor a step was slower. The numbers were found on an H200.
 constexpr GateUpPlan gate_up_plan(const GateUpShape& shape, const GpuTraits& gpu) {
   const int boxes = boxes_of(shape.format, shape.inputs);
   GateUpPlan plan;
@@ -81,13 +80,11 @@ constexpr GateUpPlan gate_up_plan(const GateUpShape& shape, const GpuTraits& gpu
     plan.warps = warps;
     plan.boxes = share;
   }
-  const int x = shape.rows * (x_pitch(plan.boxes * 2 * operands_of(shape.format)) + 2 * kOutputs * 4);
+  const int x = std::max(shape.rows, kLeastRowsOfX) *
+                (x_pitch(plan.boxes * 2 * operands_of(shape.format)) + 2 * kOutputs * 4);
   plan.shared_bytes = plan.warps * (kGateUpHeld * kBoxBytes + x);
   constexpr int kReserved = 2 << 10;  // of a block: what the system takes, and static arrays
-  const int all = gpu.block_shared_bytes + 1024;
-  const int together =
-      std::max(1, std::min(all / (plan.shared_bytes + kReserved), kMostWarpsTogether / plan.warps));
-  plan.shared_bytes = std::max(plan.shared_bytes, all / (together + 1));  // no room for one more
+  const int together = std::max(1, (gpu.block_shared_bytes + 1024) / (plan.shared_bytes + kReserved));
   const int tiles = shape.outputs / kOutputs * (shape.shared + shape.rows * shape.top_k),
             slots = together * gpu.multiprocessors;
   const int most = shape.shared == 0 ? kMostTiles : boxes * kBoxBytes > kMostTileBytes ? 1 : 2;
