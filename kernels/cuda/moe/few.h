@@ -66,8 +66,8 @@ constexpr GateUpShape shape_of(const Moe& op) {
 /// warps have most nearly the same number. Tiles of a block: as many as it takes for all blocks to run at
 /// once, as each block begins with a trip to memory. Blocks of shared slices end while the routing runs and
 /// leave their places empty, which costs more than that saves: beside them a block has two tiles at most, and
-/// one if it is of more than kMostTileBytes. There is room for two rows of x where there is one: with more
-/// blocks on a multiprocessor a step was slower. The numbers were found on an H200.
+/// one if it is of more than kMostTileBytes. Where there is one row of x there is room for two, so
+/// that as many blocks share a multiprocessor as when this was measured, on an H200.
 constexpr GateUpPlan gate_up_plan(const GateUpShape& shape, const GpuTraits& gpu) {
   const int boxes = boxes_of(shape.format, shape.inputs);
   GateUpPlan plan;
