@@ -11,9 +11,7 @@ namespace {
 
 /// Splits `norm` between two products: `before` produces one half, `after` consumes it.
 void halve(const AddRmsNorm& norm, float* squares, Linear& before, Linear& after) {
-  before.produced_norm = {
-      .weighted = norm.out, .squares = squares, .weight = norm.weight, .cols = norm.cols, .eps = norm.eps};
-  after.consumed_norm = before.produced_norm;
+  before.produced_norm = after.consumed_norm = halves_of(norm, squares);
   after.norm = {};
 }
 

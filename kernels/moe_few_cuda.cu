@@ -1,13 +1,13 @@
 // Experts of a few rows. Which experts a row has is known only when the routing ends, and their weights are
-// read once, so the time from that moment to the last byte counts: weights go straight to registers, one trip
-// to memory for most of them, where a ring takes one for each turn.
+// read once, so the time from that moment to the last byte counts: a warp requests its weights into shared
+// memory of its own, mostly all at once, where a ring that a block shares takes a trip to memory for each
+// turn.
 //
 // gate|up: a block has 16 outputs (eight gates and their ups) of an expert's one row, or of a shared slice's
 // up to four; its warps share the inputs. down: a block has 16 outputs of a row and all of the row's experts,
 // which its warps share, and adds them to the stream: no kernel sums them up afterwards.
 //
 // Operands of mma.sync lie in lanes as in streams (stream_block.cuh), but output g of eight is A's row g.
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 

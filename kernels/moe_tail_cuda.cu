@@ -10,18 +10,12 @@ namespace troupe::kernels {
 namespace cuda {
 namespace {
 
-HalvedNorm halves_of(const AddRmsNorm& norm, float* squares) {
-  return {
-      .weighted = norm.out, .squares = squares, .weight = norm.weight, .cols = norm.cols, .eps = norm.eps};
-}
-
 void run_halved(Cuda& device, const MoeTail& op, const MoeTailChoice& choice) {
   const GpuTraits gpu = traits_of(device);
   auto* const memory = static_cast<std::byte*>(device.scratch(scratch_bytes(op, gpu)));
   const MoeLayout layout = lay_out(op.moe, gpu, memory);
   auto* const squares = reinterpret_cast<float*>(memory + layout.bytes);
-  HalvedNorm before = halves_of(op.moe.norm, squares);
-  before.squares_per_sum = kSquaresPerSmallSum;
+  const HalvedNorm before = halves_of(op.moe.norm, squares, kSquaresPerSmallSum);
   const HalvedNorm after =
       choice.next_halved
           ? halves_of(op.next.norm,

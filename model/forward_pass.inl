@@ -20,17 +20,16 @@
 // found where a pass is instantiated. R has the calls of Collective<D>.
 #include <cmath>
 #include <span>
-#include <utility>
 
 #include "base/check.h"
 #include "kernels/add_rms_norm.h"
 #include "kernels/attention.h"
 #include "kernels/dense_tail.h"
-#include "kernels/moe_tail.h"
 #include "kernels/draft_rows.h"
 #include "kernels/embed.h"
 #include "kernels/lm_head.h"
 #include "kernels/moe.h"
+#include "kernels/moe_tail.h"
 #include "kernels/place_rows.h"
 #include "kernels/rope_table.h"
 #include "model/decoder.h"

@@ -2,6 +2,7 @@
 #include "kernels/dense_tail.h"
 
 #include "kernels/device_under_test.h"
+#include "kernels/tail_parts.h"
 
 namespace troupe::kernels {
 namespace {
@@ -117,12 +118,7 @@ class TailLayer {
         device_, format_, outputs, inputs,
         random_floats(std::size_t(outputs) * std::size_t(inputs), ++seed_, 1 / std::sqrt(float(inputs))));
   }
-  const float* norm_weight() {
-    std::vector<float> weight = random_floats(std::size_t(padded(shape_.hidden)), ++seed_, 0.25f);
-    for (int i = 0; i < padded(shape_.hidden); ++i)
-      weight[std::size_t(i)] = i < shape_.hidden ? rounded_to(dtype_, 1 + weight[std::size_t(i)]) : 0;
-    return device_.put(weight);
-  }
+  const float* norm_weight() { return random_norm_weight(device_, dtype_, shape_.hidden, ++seed_); }
 
   DeviceUnderTest& device_;
   WeightFormat format_;
@@ -151,22 +147,12 @@ void DenseTails::expect_three_ops(const WeightFormat& format, const std::vector<
         const KvFormat format = where().cuda && rows % 2 == 0 ? KvFormat::int8 : KvFormat::plain;
         const auto one = layer.run_it(rows, with_next, true, seed, format),
                    three = layer.run_it(rows, with_next, false, seed, format);
-        const auto expect_near = [&](const std::vector<float>& a, const std::vector<float>& b,
-                                     const char* what) {
-          double worst = 0, largest = 0;
-          ASSERT_EQ(a.size(), b.size());
-          for (std::size_t i = 0; i < a.size(); ++i) {
-            const double difference = std::abs(double(a[i]) - b[i]);
-            worst = std::isnan(difference) ? INFINITY : std::max(worst, difference);
-            largest = std::max(largest, double(std::abs(b[i])));
-          }
-          EXPECT_LE(worst, 4 * std::max(rounding_unit(dtype()), 1e-6) * largest)
-              << what << ", " << to_string(format) << ", " << rows << " rows, hidden " << shape.hidden
-              << (with_next ? "" : ", the last");
-        };
-        expect_near(one.residual, three.residual, "residual");
-        expect_near(one.q, three.q, "q");
-        expect_near(one.kv, three.kv, "kv");
+        const std::string of = std::string(", ") + to_string(format) + ", " + std::to_string(rows) +
+                               " rows, hidden " + std::to_string(shape.hidden) +
+                               (with_next ? "" : ", the last");
+        expect_near(one.residual, three.residual, dtype(), "residual" + of);
+        expect_near(one.q, three.q, dtype(), "q" + of);
+        expect_near(one.kv, three.kv, dtype(), "kv" + of);
       }
     }
   }

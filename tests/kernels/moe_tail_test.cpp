@@ -4,6 +4,7 @@
 
 #include "kernels/fill_random.h"
 #include "kernels/moe_layer.h"
+#include "kernels/tail_parts.h"
 
 namespace troupe::kernels {
 namespace {
@@ -150,12 +151,7 @@ class MoeTailLayer {
         device_, format, outputs, inputs,
         random_floats(std::size_t(outputs) * std::size_t(inputs), ++seed_, 1 / std::sqrt(float(inputs))));
   }
-  const float* norm_weight() {
-    std::vector<float> weight = random_floats(std::size_t(padded(shape_.hidden)), ++seed_, 0.25f);
-    for (int i = 0; i < padded(shape_.hidden); ++i)
-      weight[std::size_t(i)] = i < shape_.hidden ? rounded_to(dtype_, 1 + weight[std::size_t(i)]) : 0;
-    return device_.put(weight);
-  }
+  const float* norm_weight() { return random_norm_weight(device_, dtype_, shape_.hidden, ++seed_); }
   /// All keys and values; codes times their tokens' scales. Heads are a multiple of 32 wide.
   std::vector<float> kv_numbers(const KvCache& kv, const Memory& memory) const {
     std::vector<float> all;
@@ -189,20 +185,8 @@ class MoeTailLayer {
 class MoeTails : public OpTest {
  protected:
   void expect_ops(const WeightFormat& attention, const WeightFormat& experts);
-  void expect_near(const std::vector<float>& a, const std::vector<float>& b, const char* what);
 };
 TROUPE_ALL_DEVICES(MoeTails);
-
-void MoeTails::expect_near(const std::vector<float>& a, const std::vector<float>& b, const char* what) {
-  double worst = 0, largest = 0;
-  ASSERT_EQ(a.size(), b.size());
-  for (std::size_t i = 0; i < a.size(); ++i) {
-    const double difference = std::abs(double(a[i]) - b[i]);
-    worst = std::isnan(difference) ? INFINITY : std::max(worst, difference);
-    largest = std::max(largest, double(std::abs(b[i])));
-  }
-  EXPECT_LE(worst, 4 * std::max(rounding_unit(dtype()), 1e-6) * largest) << what;
-}
 
 void MoeTails::expect_ops(const WeightFormat& attention, const WeightFormat& experts) {
   for (const MoeTailShape& shape : {MoeTailShape{2560, 20, 4, 128, 256, 16, 2, 6},
@@ -226,9 +210,9 @@ void MoeTails::expect_ops(const WeightFormat& attention, const WeightFormat& exp
                      << (kv == KvFormat::int8 ? ", int8 KV" : "") << (with_next ? "" : ", the last"));
         const auto one = layer.run_it(step, true), apart = layer.run_it(step, false);
         EXPECT_EQ(one.chosen, apart.chosen);
-        expect_near(one.residual, apart.residual, "residual");
-        expect_near(one.q, apart.q, "q");
-        expect_near(one.kv, apart.kv, "kv");
+        expect_near(one.residual, apart.residual, dtype(), "residual");
+        expect_near(one.q, apart.q, dtype(), "q");
+        expect_near(one.kv, apart.kv, dtype(), "kv");
       }
     }
   }

@@ -62,6 +62,16 @@ struct HalvedNorm {
   float eps = 0;
 };
 
+/// Of a norm that is plain, with squares of so many columns.
+constexpr HalvedNorm halves_of(const AddRmsNorm& norm, float* squares, int squares_per_sum = kSquaresPerSum) {
+  return {.weighted = norm.out,
+          .squares = squares,
+          .squares_per_sum = squares_per_sum,
+          .weight = norm.weight,
+          .cols = norm.cols,
+          .eps = norm.eps};
+}
+
 struct Linear {
   Matrix weight{};          ///< of group 0; outputs counts both halves of gate|up
   const void* x = nullptr;  ///< rows of padded(weight.inputs) elements of the weight's activations

@@ -28,6 +28,10 @@ constexpr CodeKind code_kind(const WeightFormat& format) {
   }
 }
 
+/// Neighbouring columns of the residual stream whose squares are added up to one float (HalvedNorm): as many
+/// as strips consume, or half as many, for other consumers.
+inline constexpr int kSquaresPerSum = 8, kSquaresPerSmallSum = 4;
+
 struct LinearShape {
   Ending ending = Ending::add;
   WeightFormat format{};
@@ -40,7 +44,7 @@ struct LinearShape {
   /// See HalvedNorm (linear.h). A dense layer's tail asks for them; only strips have them.
   bool consumes_halved_norm = false;
   bool produces_halved_norm = false;
-  int squares_per_sum = 8;  ///< HalvedNorm::squares_per_sum
+  int squares_per_sum = kSquaresPerSum;  ///< HalvedNorm::squares_per_sum
 
   constexpr bool grouped() const { return groups > 0; }
   /// Rows of an average group; how many each has is known on the device alone.

@@ -28,9 +28,6 @@ inline constexpr int kStripMaxSharedBytes = 113 << 10;
 /// Rows of weights that are requested together.
 inline constexpr int kStripRowsPerCopy = 4;
 
-/// Neighbouring columns of the residual stream whose squares are added up to one float: as many as strips
-/// consume, or half as many, for other consumers.
-inline constexpr int kSquaresPerSum = 8, kSquaresPerSmallSum = 4;
 constexpr int sums_of_squares(int cols, int squares_per_sum = kSquaresPerSum) {
   return padded(cols) / squares_per_sum;
 }
